@@ -58,8 +58,8 @@ def compare_conventions(
         InputError: A column is missing.
     """
     judged = judgements is not None
-    given = options if isinstance(options, Options) else Options.read({**(options or {}), "judged": judged})
-    request = replace(given, judged=judged, segments=())
+    base = options if isinstance(options, Options) else Options.read({**(options or {}), "judged": judged})
+    request = replace(base, judged=judged, segments=())
     rules = every_convention(request) if conventions is None else tuple(conventions)
     if not rules:
         raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")

@@ -76,14 +76,14 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     """Every case, by file, in the order of the tests."""
-    found = _Collected()
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    result = _Collected()
+    with contextlib.redirect_stdout(io.StringIO()) as message:
         code = pytest.main(
-            ["--collect-only", "-q", "--slow", "-p", "no:cacheprovider", *_marked_files()], plugins=[found]
+            ["--collect-only", "-q", "--slow", "-p", "no:cacheprovider", *_marked_files()], plugins=[result]
         )
     if code != pytest.ExitCode.OK:
-        raise RuntimeError(said.getvalue())
-    return found.lines
+        raise RuntimeError(message.getvalue())
+    return result.lines
 
 
 def _marked_files() -> list[str]:
@@ -117,7 +117,7 @@ def _on_sail(item: pytest.Item, outcome: pytest.Mark) -> str:
 
 def _filled(text: str, params: Mapping[str, Any]) -> str:
     """The text with each parameter that it names, as code."""
-    return re.sub(r"\{(\w+)\}", lambda found: _code(params[found[1]]), text)
+    return re.sub(r"\{(\w+)\}", lambda match: _code(params[match[1]]), text)
 
 
 def _code(value: object) -> str:

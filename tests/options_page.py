@@ -39,13 +39,13 @@ lies; where an engine runs on other machines, to the home folder of its file sys
 def keywords(setting: Setting) -> list[str]:
     """The calls with this keyword; with its name where that is not the last part of the path."""
     at, _, last = setting.path.rpartition(".")
-    found = []
+    result = []
     for call, (function, sections) in CALLS.items():
         known = {(cls.at, spec.name) for cls in sections for spec in fields(cls)}
         here = (at, setting.name) in known or ("", setting.name) in known
         if here and setting.name in inspect.signature(function).parameters:
-            found.append(f"`{call}`" if last == setting.name else f"`{call}({setting.name}=)`")
-    return found
+            result.append(f"`{call}`" if last == setting.name else f"`{call}({setting.name}=)`")
+    return result
 
 
 def shown(value: object) -> str:

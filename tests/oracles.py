@@ -90,11 +90,11 @@ def by_definition(name: str, one: One, c: Convention, **parameters: float) -> fl
 
 
 def sum_of_precisions(one: One, c: Convention, k: int | None) -> float:
-    total, found = 0.0, 0
+    total, result = 0.0, 0
     for rank, grade in enumerate(one.grades[:k], start=1):
         if is_relevant(grade, c):
-            found += 1
-            total += found / rank
+            result += 1
+            total += result / rank
     return total
 
 

@@ -336,10 +336,10 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         options |= dates_of(options["date"], options["first"], options["last"])
         request = CompareRequest(folder, **options)
         tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
-        given = [name for name, value in tables.items() if value]
-        if style == "csv" and len(given) > 1:
+        flags = [name for name, value in tables.items() if value]
+        if style == "csv" and len(flags) > 1:
             raise ConfigError(
-                f"--format csv is one table, and {' and '.join(given)} are given; allowed: one of them, or json"
+                f"--format csv is one table, and {' and '.join(flags)} are given; allowed: one of them, or json"
             )
         choice = choose(engine, master)
         if request.per_user:

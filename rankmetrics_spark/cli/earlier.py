@@ -68,9 +68,9 @@ class CompareRequest:
         if not section.is_requested:
             raise ConfigError("neither --baseline nor --pairs all is given; allowed: one of the two")
         of_users = {"--losses": self.losses, "--gains": self.gains, "--per-user": self.per_user}
-        if not section.baseline and (given := [name for name, value in of_users.items() if value]):
+        if not section.baseline and (flags := [name for name, value in of_users.items() if value]):
             raise ConfigError(
-                f"{' and '.join(given)} without a --baseline; allowed: --baseline, whose users are compared"
+                f"{' and '.join(flags)} without a --baseline; allowed: --baseline, whose users are compared"
             )
         if self.decomposed and not section.baseline:
             raise ConfigError("--decompose without a --baseline; allowed: --baseline, whose difference is split")
@@ -82,8 +82,8 @@ class CompareRequest:
             raise ConfigError("--decompose is given with only_changed; allowed: one of the two: a mix is of all users")
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
                   **of_users, "--decompose": self.decomposed}  # fmt: skip
-        if self.over_time and (given := [name for name, value in others.items() if value]):
-            raise ConfigError(f"--over-time is given with {' and '.join(given)}; allowed: all users of several dates")
+        if self.over_time and (flags := [name for name, value in others.items() if value]):
+            raise ConfigError(f"--over-time is given with {' and '.join(flags)}; allowed: all users of several dates")
         return section
 
 

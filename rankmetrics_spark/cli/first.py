@@ -98,14 +98,14 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
         if not equals or not name:
             raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
         names[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
-    given, judged = names
+    roles, judged = names
     for name in request.segments:
         if name not in log.rows.columns:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
-    columns = guesses(log.rows, given)
+    columns = guesses(log.rows, roles)
     first = FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
     while missing := first.missing():
-        first = _answered(first, missing[0], given)
+        first = _answered(first, missing[0], roles)
     if request.baseline is not None and request.baseline not in first.experiments and log.whole:
         one = "none, since no column or file names an experiment; --column experiment=NAME, if one does"
         allowed = f"one of {', '.join(first.experiments)}" if first.experiments else one
@@ -116,7 +116,7 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
     return replace(first, relevant_from=request.relevant_from or _relevant_from(first))
 
 
-def _answered(first: FirstConfig, role: str, given: dict[str, str]) -> FirstConfig:
+def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConfig:
     """The config with what was missing, as a user on a terminal says.
 
     Raises:
@@ -137,8 +137,8 @@ def _answered(first: FirstConfig, role: str, given: dict[str, str]) -> FirstConf
     answer = click.prompt(question, type=click.Choice(names), err=True)
     if word != role:
         return replace(first, judged={**first.judged, word: answer})
-    given[role] = answer
-    return replace(first, columns=guesses(first.log.rows, given))
+    roles[role] = answer
+    return replace(first, columns=guesses(first.log.rows, roles))
 
 
 def _advice(first: FirstConfig, role: str, place: str, names: str) -> str:

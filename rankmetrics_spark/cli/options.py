@@ -225,9 +225,9 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option that is given twice, unless it may be repeated; click would take the last value."""
-        values, _, given = self.make_parser(ctx).parse_args(list(args))
-        for option in given:
-            n = given.count(option)
+        values, _, flags = self.make_parser(ctx).parse_args(list(args))
+        for option in flags:
+            n = flags.count(option)
             if n > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count):
                 last = values[option.name or ""]
                 ctx.fail(f"{option.opts[-1]} is given {n} times, the last time as '{last}'; allowed: once")

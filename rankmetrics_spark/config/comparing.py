@@ -79,9 +79,9 @@ class Cuped(Section):
         """Checks that there is a date or a column."""
         super().__post_init__()
         if (self.date is None) == (self.column is None):
-            given = "neither" if self.date is None else "both"
+            number = "neither" if self.date is None else "both"
             raise ConfigError(
-                f"{self.at} has {given} of date and column; allowed: the date of an earlier run, as YYYY-MM-DD, or a "
+                f"{self.at} has {number} of date and column; allowed: the date of an earlier run, as YYYY-MM-DD, or a "
                 "column with a number of each user"
             )
 
@@ -219,12 +219,12 @@ class Comparison(Section):
                 "users only; allowed: one of the two"
             )
         without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
-        if given := [name for name in without if getattr(self, name)]:
+        if names := [name for name in without if getattr(self, name)]:
             unit = {"mean_over": "lists" if self.mean_over == "lists" else None, "cluster": self.cluster}
             for name, value in unit.items():
                 if value is not None:
                     raise ConfigError(
-                        f"{self.path_of(name)} is {value}, and {self.path_of(given[0])} works with one value per user; "
+                        f"{self.path_of(name)} is {value}, and {self.path_of(names[0])} works with one value per user; "
                         "allowed: one of the two"
                     )
         _check_only_changed(self)

@@ -27,8 +27,8 @@ def evaluation_day(path: str, value: object) -> str:
     >>> evaluation_day("evaluation_date", "2026-11-21")
     '2026-11-21'
     """
-    given = str(value).strip().lower()
-    back = str(WORDS.get(given, given))
+    word = str(value).strip().lower()
+    back = str(WORDS.get(word, word))
     if _BACK.fullmatch(back) and -int(back) <= LONGEST:
         return back
     try:
@@ -43,12 +43,12 @@ def time_zone(path: str, value: object) -> str:
     >>> time_zone("time_zone", "Europe/Berlin")
     'Europe/Berlin'
     """
-    given = text(path, value)
+    word = text(path, value)
     try:
-        _zone(given)
+        _zone(word)
     except (KeyError, ValueError, OSError):
         raise refuse(path, value, "the name of a time zone, such as UTC or Europe/Berlin") from None
-    return given
+    return word
 
 
 def resolved(chosen: str, zone: str) -> str:

@@ -344,10 +344,10 @@ def day(path: str, value: object) -> str:
     >>> day("evaluation_date", "2026-11-21")
     '2026-11-21'
     """
-    given = value.date() if isinstance(value, datetime) else value
+    day = value.date() if isinstance(value, datetime) else value
     try:
-        if date.fromisoformat(str(given)).isoformat() == str(given):
-            return str(given)
+        if date.fromisoformat(str(day)).isoformat() == str(day):
+            return str(day)
     except ValueError:
         pass
     raise refuse(path, value, "a date as YYYY-MM-DD")

@@ -99,13 +99,13 @@ def condition(path: str, value: object) -> str:
     rankmetrics_spark.errors.ConfigError: source.where calls 'java_method'; allowed: functions of the values of a row, \
 such as lower, date_trunc and coalesce
     """
-    given = text(path, value)
-    refuse_substitution(path, given)
+    sql = text(path, value)
+    refuse_substitution(path, sql)
     # The date is filled in later; a word of the same length keeps every token in its place.
-    words = list(tokens(path, given.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
+    words = list(tokens(path, sql.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
     # A date outside quotes is arithmetic: 2026-11-20 is 1995.
     quoted = [word for word in words if word.kind in ("string", "quoted")]
-    for bare_date in _BARE_DATE.finditer(given):
+    for bare_date in _BARE_DATE.finditer(sql):
         if not any(word.start < bare_date.start() and bare_date.end() <= word.end for word in quoted):
             raise ConfigError(
                 f"{path} holds {bare_date[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
@@ -117,7 +117,7 @@ such as lower, date_trunc and coalesce
             _check_parenthesis(path, last, last_but_one)
         else:
             _check_word(path, token, last, last_but_one)
-    return given
+    return sql
 
 
 def table_name(path: str, value: object) -> str:
@@ -129,14 +129,14 @@ def table_name(path: str, value: object) -> str:
     >>> table_name("source.table", "main.`click logs`.impressions")
     'main.`click logs`.impressions'
     """
-    given = text(path, value)
-    refuse_substitution(path, given)
-    if not _TABLE_NAME.fullmatch(given):
+    sql = text(path, value)
+    refuse_substitution(path, sql)
+    if not _TABLE_NAME.fullmatch(sql):
         raise ConfigError(
-            f"{path} is {_cut(given)!r}; allowed: the name of a table, such as main.logs.impressions, with backquotes "
+            f"{path} is {_cut(sql)!r}; allowed: the name of a table, such as main.logs.impressions, with backquotes "
             "around a part that is not a word; files are read with a path"
         )
-    return given
+    return sql
 
 
 def column_names(at: str, names: Iterable[str]) -> None:
@@ -149,20 +149,20 @@ def column_names(at: str, names: Iterable[str]) -> None:
         refuse_substitution(f"{at}: the column {_cut(name)!r}", name)
 
 
-def refuse_substitution(path: str, given: str) -> None:
+def refuse_substitution(path: str, sql: str) -> None:
     """Refuse a text in which Spark would replace something when it reads the text in SQL.
 
     Raises:
         ConfigError: The text holds ``${``.
     """
-    if SUBSTITUTED in given:
+    if SUBSTITUTED in sql:
         raise ConfigError(
             f"{path} holds '{SUBSTITUTED}', which Spark replaces by a setting or an environment variable; "
             "allowed: the value itself"
         )
 
 
-def tokens(path: str, given: str) -> Iterator[Token]:
+def tokens(path: str, sql: str) -> Iterator[Token]:
     """The tokens of a filter.
 
     Raises:
@@ -172,11 +172,11 @@ def tokens(path: str, given: str) -> Iterator[Token]:
     [('word', 'score'), ('symbol', '>'), ('symbol', '='), ('number', '1.5e-3')]
     """
     at = 0
-    while at < len(given):
-        match = _TOKEN.match(given, at)
+    while at < len(sql):
+        match = _TOKEN.match(sql, at)
         kind = match.lastgroup if match else None
         if match is None or kind is None or kind == "refused":
-            part = match[0] if match else given[at]
+            part = match[0] if match else sql[at]
             raise ConfigError(
                 f"{path} holds {_cut(part)!r} at character {at + 1}; allowed: a condition without comments, parameters "
                 "and statements, with other characters in quotes"

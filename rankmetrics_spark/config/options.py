@@ -186,7 +186,7 @@ class Options(Section):
         Raises:
             ConfigError: One sentence with the field, its value and what is allowed.
         """
-        given: object = self.convention
+        rule: object = self.convention
         super().__post_init__()
         if self.lacks(self.rank_by):
             raise ConfigError(
@@ -209,7 +209,7 @@ class Options(Section):
         # A knob that only its preset sets may have no effect on this input.
         usual = PRESETS.get(self.convention.preset, STANDARD)
         changed = {knob.name for knob in knobs() if getattr(self.convention, knob.name) != getattr(usual, knob.name)}
-        chosen = changed | set(given) if isinstance(given, Mapping) else changed
+        chosen = changed | set(rule) if isinstance(rule, Mapping) else changed
         _check_ties(self, chosen)
         for knob, (need_judgements, others) in JUDGED_KNOBS.items():
             value, path = getattr(self.convention, knob), f"{self.path_of('convention')}.{knob}"

@@ -44,12 +44,12 @@ def refuse_overlap(inputs: Iterable[Input], sink: Sink) -> None:
     """
     for section in inputs:
         place = section.path_of("path" if section.path else "table")
-        for given in section.path or (section.table or "",):
-            how = _table_overlap(given, sink) if section.table else _folder_overlap(given, sink)
+        for location in section.path or (section.table or "",):
+            how = _table_overlap(location, sink) if section.table else _folder_overlap(location, sink)
             if how:
                 output = sink.table or sink.path or ""
                 raise ConfigError(
-                    f"{sink.path_of('table' if sink.table else 'path')} '{output}' is {how} {place} '{given}'; "
+                    f"{sink.path_of('table' if sink.table else 'path')} '{output}' is {how} {place} '{location}'; "
                     "allowed: an output apart from the inputs"
                 )
 
@@ -100,21 +100,21 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
         OutputError: The output cannot be a folder that this user may write to.
     """
     for section in inputs:
-        for given in section.path or ():
-            path = local_path(given)
-            if path is not None and not _WILDCARD.search(given) and not os.path.lexists(path):
+        for location in section.path or ():
+            path = local_path(location)
+            if path is not None and not _WILDCARD.search(location) and not os.path.lexists(path):
                 raise InputError(
-                    f"cannot read {section.format} from '{given}': there is no such file or folder; "
+                    f"cannot read {section.format} from '{location}': there is no such file or folder; "
                     f"allowed: an existing path in {section.path_of('path')}{_relative_to(path)}"
                 )
             if path is not None and FORMATS[section.format].has_header:
-                _refuse_empty_files(section.format, given, path)
+                _refuse_empty_files(section.format, location, path)
     if sink and sink.path:
         check_output(sink.path)
     for section in inputs:
-        for given in section.path or () if section.format != "delta" else ():
-            if (path := local_path(given)) is not None and (problem := _problem_with(path)):
-                raise InputError(f"cannot read {section.format} from '{given}': {problem}")
+        for location in section.path or () if section.format != "delta" else ():
+            if (path := local_path(location)) is not None and (problem := _problem_with(path)):
+                raise InputError(f"cannot read {section.format} from '{location}': {problem}")
 
 
 def _relative_to(path: Path) -> str:
@@ -172,13 +172,13 @@ def _files_below(place: str) -> Iterator[str]:
         yield from filter(os.path.isfile, files)
 
 
-def _refuse_empty_files(table_format: str, given: str, path: Path) -> None:
+def _refuse_empty_files(table_format: str, location: str, path: Path) -> None:
     """Refuse a file of 0 bytes: its rows are lost, and Spark would skip it without a word."""
-    for place in glob(str(path)) if _WILDCARD.search(given) else [str(path)]:
+    for place in glob(str(path)) if _WILDCARD.search(location) else [str(path)]:
         for file in _files_below(place):
             if os.path.getsize(file) == 0:
                 raise InputError(
-                    f"cannot read {table_format} from '{given}': the file '{file}' is empty, and even a table "
+                    f"cannot read {table_format} from '{location}': the file '{file}' is empty, and even a table "
                     "without rows has a header; allowed: complete files"
                 )
 

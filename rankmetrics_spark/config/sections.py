@@ -187,16 +187,16 @@ class Input(Section):
     def __post_init__(self) -> None:
         """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
         super().__post_init__()
-        column_names(self.at, self.wanted())
-        path, table, given = self.path_of("path"), self.path_of("table"), self.format
+        column_names(self.at, self.required_columns())
+        path, table, own_format = self.path_of("path"), self.path_of("table"), self.format
         if (self.path is None) == (self.table is None):
             which = "neither" if self.path is None else "both"
             raise ConfigError(f"{path} and {table}: {which} given; allowed: exactly one of the two")
-        if self.table and given and given.startswith("trec_"):
-            raise refuse(table, self.table, f"{path} instead, since {self.path_of('format')} is '{given}'")
-        if self.path and given == "table":
+        if self.table and own_format and own_format.startswith("trec_"):
+            raise refuse(table, self.table, f"{path} instead, since {self.path_of('format')} is '{own_format}'")
+        if self.path and own_format == "table":
             raise refuse(path, next(iter(self.path)), f"{table} instead, since {self.path_of('format')} is 'table'")
-        self._settle("format", "table" if self.table else given or self._format_of_files())
+        self._settle("format", "table" if self.table else own_format or self._format_of_files())
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
         if names and self.format and FORMATS[self.format].is_utf8:  # the readers would ignore it
             allowed = f"csv or json with it, since {self.path_of('format')} '{self.format}' is always read as UTF-8"
@@ -217,12 +217,12 @@ class Input(Section):
         """The format that the names of the files say; parquet where they say none."""
         return _format_by_name(self.path_of("path"), self.path or ()) or "parquet"
 
-    def wanted(self) -> tuple[str, ...]:
+    def required_columns(self) -> tuple[str, ...]:
         """Columns of the input that may be read: the mapped ones, and each name that an unmapped role may have.
 
         Names that differ only in upper and lower case are one column; the spelling of the user wins.
 
-        >>> Judgements(path="truth", columns={"user": "uid"}).wanted()
+        >>> Judgements(path="truth", columns={"user": "uid"}).required_columns()
         ('uid', 'item_id', 'item', 'relevance', 'intents')
         """
         roles: dict[str, str] = {}
@@ -242,7 +242,7 @@ class Input(Section):
         ('uid', 'item_id', 'item', 'intents')
         """
         numbers = {name for role in _NUMBERS if role in self.roles for name in self._names(role)}
-        return tuple(name for name in self.wanted() if name not in numbers)
+        return tuple(name for name in self.required_columns() if name not in numbers)
 
     def _names(self, role: str) -> tuple[str | None, ...]:
         """The columns that may have a role."""
@@ -342,9 +342,9 @@ class Source(Input):
         formats = {_format_by_name(f"{at}.{name}", files) or "parquet" for name, files in self.path.items()}
         return formats.pop() if len(formats) == 1 else None
 
-    def wanted(self) -> tuple[str, ...]:
+    def required_columns(self) -> tuple[str, ...]:
         """The columns that any input may read, and those of the lists and segments."""
-        names = super().wanted()
+        names = super().required_columns()
         if self.names_experiments:
             names = tuple(name for name in names if name not in (EXPERIMENT, "experiment"))
         rankers = (*filter(None, [self.team]), *self.ranks.values())
@@ -412,13 +412,15 @@ class Sink(Section):
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""
         super().__post_init__()
-        path, table, given = self.path_of("path"), self.path_of("table"), self.path_of("format")
+        path, table, own_format = self.path_of("path"), self.path_of("table"), self.path_of("format")
         if self.path and self.table:
             raise ConfigError(f"{path} and {table}: both given; allowed: at most one of the two")
         if self.table and self.format == "parquet":
-            raise refuse(given, self.format, f"delta or iceberg, since there is a {table}")
+            raise refuse(own_format, self.format, f"delta or iceberg, since there is a {table}")
         if self.format == "iceberg" and not self.table:
-            raise refuse(table, self.table, f"a schema of a catalog, such as lake.ranking, since {given} is 'iceberg'")
+            raise refuse(
+                table, self.table, f"a schema of a catalog, such as lake.ranking, since {own_format} is 'iceberg'"
+            )
         if self.format == "delta":
             # Delta's SQL calls a table in a folder by its path.
             refuse_substitution(path, self.path or "")

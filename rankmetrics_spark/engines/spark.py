@@ -165,7 +165,7 @@ def connect_session(url: str, app_name: str = "rankmetrics") -> SparkSession:
     except (OSError, ValueError, PySparkException) as error:
         cause = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise RankmetricsError(
-            f"no Spark Connect session at '{server.netloc}': {cause}; wanted: sc://HOST:PORT"
+            f"no Spark Connect session at '{server.netloc}': {cause}; allowed: sc://HOST:PORT"
         ) from error
     return spark
 

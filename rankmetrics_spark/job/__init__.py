@@ -311,9 +311,9 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
 def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None]:
     """Return impressions and judgements of a config; only schemas are read."""
     described = filter(None, (config.options.covariate, config.options.cluster))
-    impressions = sources.read(spark, config.source, (*config.source.wanted(), *described))
+    impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
     judgements = config.judgements
-    return impressions, sources.read(spark, judgements, judgements.wanted()) if judgements else None
+    return impressions, sources.read(spark, judgements, judgements.required_columns()) if judgements else None
 
 
 # ---- publish

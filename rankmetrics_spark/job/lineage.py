@@ -273,8 +273,8 @@ def _assertions(checks: Sequence[Check]) -> Iterator[Any]:
 
 
 def _places(section: Input) -> list[tuple[str, str]]:
-    given = [section.table] if section.table else list(section.path or ())
-    return [dataset_of(place, section.table is not None) for place in given]
+    locations = [section.table] if section.table else list(section.path or ())
+    return [dataset_of(place, section.table is not None) for place in locations]
 
 
 def dataset_of(place: str, is_table: bool = False) -> tuple[str, str]:

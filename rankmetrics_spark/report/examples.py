@@ -222,9 +222,9 @@ class Log:
     @classmethod
     def of(cls, spark: SparkSession, config: Config) -> Log:
         """Read the schemas."""
-        impressions = sources.read(spark, config.source, config.source.wanted())
+        impressions = sources.read(spark, config.source, config.source.required_columns())
         section = config.judgements
-        judgements = None if section is None else sources.read(spark, section, section.wanted())
+        judgements = None if section is None else sources.read(spark, section, section.required_columns())
         plan = make_plan(config.options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(ITEM) in impressions.columns))
         text_numbers, judged = plan.options.text_numbers, plan.scoring.judged

@@ -136,7 +136,7 @@ def _words(title: str, text: str) -> str:
 # ---- the rows
 
 
-def check_rows(figures: Figures, given: Sequence[Check] = ()) -> list[Check]:
+def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
     """What the tables and the record of a date, or of a period, say about themselves: rows of ``checks``.
 
     A check of the whole log has a row in each experiment, with the number of that experiment where it has one.
@@ -155,7 +155,7 @@ def check_rows(figures: Figures, given: Sequence[Check] = ()) -> list[Check]:
         rows += _rows(figures, [*names])
         rows += _ties(figures)
         rows += _judged(figures)
-        sentences = {check.sentence for check in given}
+        sentences = {check.sentence for check in others}
         warnings = (figures.record.get("quality") or {}).get("warnings", ())
         rows += [Check("log", WARN, text, name) for text in warnings if text not in sentences for name in names]
     return rows

@@ -327,7 +327,7 @@ def readable_columns(section: Input, engine: str, error: Exception) -> T.StructT
     own = _own_columns(section) if _REFUSED.search(str(error)) else None
     if own is None:
         return None
-    for name in section.wanted():
+    for name in section.required_columns():
         if sentence := unreadable_column(section, engine, name):
             raise InputError(sentence) from error
     kinds = {field.name: _readable(field.type, engine) for field in own}

@@ -56,7 +56,7 @@ class Guess:
         return self.reason.partition(",")[0]
 
 
-def guesses(rows: pd.DataFrame, given: Mapping[str, str]) -> dict[str, Guess]:
+def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
     """Role -> its column; roles without a plausible column are left out.
 
     Args:
@@ -67,7 +67,7 @@ def guesses(rows: pd.DataFrame, given: Mapping[str, str]) -> dict[str, Guess]:
         ConfigError: A given column is not in the log, or there is no such role.
     """
     guesses_by_role: dict[str, Guess] = {}
-    for role, column in given.items():
+    for role, column in roles.items():
         if role not in NAMES:
             raise ConfigError(f"--column: {unknown('role', role, [*NAMES])}")
         if column not in rows.columns:

@@ -34,14 +34,14 @@ KINDS = {
 
 def timed(rounds: int, work: Callable[[Path], None], configs: dict[str, Path]) -> dict[str, list[float]]:
     """Seconds of each kind in each round, after a round that does not count."""
-    found: dict[str, list[float]] = {kind: [] for kind in configs}
+    result: dict[str, list[float]] = {kind: [] for kind in configs}
     for number in range(rounds + 1):
         for kind, config in configs.items():
             start = time.monotonic()
             work(config)
             if number:
-                found[kind].append(time.monotonic() - start)
-    return found
+                result[kind].append(time.monotonic() - start)
+    return result
 
 
 def in_a_process(config: Path) -> None:
@@ -49,10 +49,10 @@ def in_a_process(config: Path) -> None:
     subprocess.run([*command, "--config", str(config)], check=True, capture_output=True)
 
 
-def printed(title: str, found: dict[str, list[float]]) -> None:
-    base = found["averages only"]
+def printed(title: str, result: dict[str, list[float]]) -> None:
+    base = result["averages only"]
     print(f"{title}, {len(base)} rounds; ratio of the medians, and of the rounds")
-    for kind, seconds in found.items():
+    for kind, seconds in result.items():
         more = [100 * (b / a - 1) for a, b in zip(base, seconds, strict=True)]
         ratio = statistics.median(seconds) / statistics.median(base)
         goal = f" (goal: at most {GOALS[kind]} %)" if kind in GOALS else ""

@@ -25,7 +25,7 @@ TOLERANCE = 1e-9
 
 JOBS = 6
 """Spark jobs for reading a log and one ``experiment_metrics.collect()`` in the ``masks`` layout, for any metrics and
-segments: the schema, the lists, their sums and flagged ones (none in this log), these ones, the averages, the result."""
+segments: the schema, the lists, their sums and flagged keys, flagged lists (none here), the averages, the result."""
 
 MODES: dict[str, dict[str, Any]] = {
     "masks": {},

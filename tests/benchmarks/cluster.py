@@ -80,8 +80,8 @@ def _submit(folder: Path, master: str, out: Path, memory: str) -> dict[str, floa
     finally:
         job.stop()
     (record,) = (out / "runs").glob("*.json")
-    found: dict[str, float] = json.loads(record.read_text())["seconds"]
-    return found
+    result: dict[str, float] = json.loads(record.read_text())["seconds"]
+    return result
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -51,19 +51,19 @@ class Dataset:
         return self.big or min(self.rows // 2, 5_000_000)
 
 
-def ensure(spark: SparkSession, folder: Path, wanted: Dataset) -> str:
+def ensure(spark: SparkSession, folder: Path, dataset: Dataset) -> str:
     """The path of the log, which is generated if it does not exist."""
-    path = folder / "data" / wanted.name
+    path = folder / "data" / dataset.name
     if not (path / "_SUCCESS").exists():
-        frame(spark, wanted).write.mode("overwrite").option("compression", "snappy").parquet(str(path))
+        frame(spark, dataset).write.mode("overwrite").option("compression", "snappy").parquet(str(path))
     return str(path)
 
 
-def frame(spark: SparkSession, wanted: Dataset) -> DataFrame:
+def frame(spark: SparkSession, dataset: Dataset) -> DataFrame:
     """The log as a lazy table."""
-    number = F.col("id") if wanted.layout == "in_order" else F.expr(f"(id * {STRIDE}) % {wanted.rows}")
-    rows = spark.range(0, wanted.rows, 1, FILES).select(number.alias("row"))
-    listed = rows.withColumns(VARIANTS[wanted.variant](wanted))
+    number = F.col("id") if dataset.layout == "in_order" else F.expr(f"(id * {STRIDE}) % {dataset.rows}")
+    rows = spark.range(0, dataset.rows, 1, FILES).select(number.alias("row"))
+    listed = rows.withColumns(VARIANTS[dataset.variant](dataset))
     item = (F.col("list") * 7919 + F.col("position")) % ITEMS
     share = _uniform("row", 1)
     relevant = share < 0.08
@@ -97,32 +97,32 @@ def _plain(row: Column) -> dict[str, Column]:
     return {"list": F.floor(row / LIST), "position": row % LIST + 1}
 
 
-def _even(wanted: Dataset) -> dict[str, Column]:
+def _even(dataset: Dataset) -> dict[str, Column]:
     place = _plain(F.col("row"))
-    return place | _names(F.floor(place["list"] / wanted.experiments), place["list"] % wanted.experiments)
+    return place | _names(F.floor(place["list"] / dataset.experiments), place["list"] % dataset.experiments)
 
 
-def _hot_user(wanted: Dataset) -> dict[str, Column]:
+def _hot_user(dataset: Dataset) -> dict[str, Column]:
     """The first rows form one big list of one user; all other lists have equal size."""
-    row, head = F.col("row"), F.lit(wanted.head)
+    row, head = F.col("row"), F.lit(dataset.head)
     hot = row < head
     place = _plain(row - head)
     number = F.when(hot, 0).otherwise(place["list"] + 1)
     position = F.when(hot, row + 1).otherwise(place["position"])
-    experiment = number % wanted.experiments
-    user = F.when(hot, 0).otherwise(F.floor(number / wanted.experiments) + 1)
+    experiment = number % dataset.experiments
+    user = F.when(hot, 0).otherwise(F.floor(number / dataset.experiments) + 1)
     return {"list": number, "position": position} | _names(user, experiment)
 
 
-def _hot_experiment(wanted: Dataset) -> dict[str, Column]:
+def _hot_experiment(dataset: Dataset) -> dict[str, Column]:
     """99 % of the lists belong to the first experiment."""
     place = _plain(F.col("row"))
     number = place["list"]
-    others = 1 + F.floor(number / 100) % (wanted.experiments - 1)
+    others = 1 + F.floor(number / 100) % (dataset.experiments - 1)
     return place | _names(number, F.when(number % 100 < 99, 0).otherwise(others))
 
 
-def _many_experiments(wanted: Dataset) -> dict[str, Column]:
+def _many_experiments(dataset: Dataset) -> dict[str, Column]:
     """Each experiment has exactly one list."""
     place = _plain(F.col("row"))
     return place | _names(place["list"], place["list"])

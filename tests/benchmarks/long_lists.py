@@ -86,16 +86,16 @@ def main() -> int:
     finally:
         for contender in contenders:
             contender.close()
-    wanted = runs["pytrec_eval, metric part only"][0].values
-    table = Table(title=f"{len(wanted) // len(METRICS)} runs, {path}")
+    expected = runs["pytrec_eval, metric part only"][0].values
+    table = Table(title=f"{len(expected) // len(METRICS)} runs, {path}")
     for head in ("contender", "median s", "CPU s", "peak MB", "values"):
         table.add_column(head, justify="left" if head in ("contender", "values") else "right")
     wrong = False
-    for name, found in runs.items():
-        off = max(abs(run.values.get(key, np.inf) - value) for run in found for key, value in wanted.items())
+    for name, result in runs.items():
+        off = max(abs(run.values.get(key, np.inf) - value) for run in result for key, value in expected.items())
         wrong |= off > TOLERANCE
-        seconds, cpu = (statistics.median(getattr(run, what) for run in found) for what in ("seconds", "cpu"))
-        peak = max(run.memory.total for run in found)
+        seconds, cpu = (statistics.median(getattr(run, what) for run in result) for what in ("seconds", "cpu"))
+        peak = max(run.memory.total for run in result)
         table.add_row(
             name, f"{seconds:.2f}", f"{cpu:.2f}", f"{peak:.0f}", "same" if off <= TOLERANCE else f"off by {off:.1e}"
         )

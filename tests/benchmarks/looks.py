@@ -44,23 +44,23 @@ def seen(visits: str, tests: int, rng: np.random.Generator) -> npt.NDArray[np.bo
     return np.asarray((days == first) | ((days > first) & (rng.random((tests, USERS, DAYS)) < 0.5)))
 
 
-def experiment(there: npt.NDArray[np.bool_], level: Floats, rng: np.random.Generator) -> Floats:
+def experiment(present: npt.NDArray[np.bool_], level: Floats, rng: np.random.Generator) -> Floats:
     """(tests, users, days) means of the users over the days so far; NaN before the first visit."""
-    values = np.where(there, level + rng.normal(0, 1, there.shape), 0.0)
+    values = np.where(present, level + rng.normal(0, 1, present.shape), 0.0)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.cumsum(values, axis=2) / np.cumsum(there, axis=2))
+        return np.asarray(np.cumsum(values, axis=2) / np.cumsum(present, axis=2))
 
 
 def looks_at(
     visits: str, paired: bool, effect: float, tests: int, rng: np.random.Generator
 ) -> list[tuple[Estimate, Any]]:
     """The test of a single look on each day, with its users; paired users visit both sides on the same days."""
-    there, level = seen(visits, tests, rng), rng.normal(0, 1, (tests, USERS, 1))
-    a = experiment(there, level, rng)
+    present, level = seen(visits, tests, rng), rng.normal(0, 1, (tests, USERS, 1))
+    a = experiment(present, level, rng)
     if not paired:
-        there, level = seen(visits, tests, rng), rng.normal(0, 1, (tests, USERS, 1))
-    b = experiment(there, level + effect, rng)
-    found = []
+        present, level = seen(visits, tests, rng), rng.normal(0, 1, (tests, USERS, 1))
+    b = experiment(present, level + effect, rng)
+    result = []
     for day in range(DAYS):
         sides = [b[..., day] - a[..., day]] if paired else [b[..., day], a[..., day]]
         n = [np.count_nonzero(~np.isnan(side), axis=1) for side in sides]
@@ -68,8 +68,8 @@ def looks_at(
         errors = [np.nanvar(side, axis=1, ddof=1) / count for side, count in zip(sides, n, strict=True)]
         df = sum(errors) ** 2 / sum(e**2 / (k - 1) for e, k in zip(errors, n, strict=True))  # Welch; n - 1 if paired
         difference = means[0] - (0 if paired else means[1])
-        found.append((Estimate.of(difference, np.sqrt(sum(errors)), df, 1 - LEVEL), sum(n)))
-    return found
+        result.append((Estimate.of(difference, np.sqrt(sum(errors)), df, 1 - LEVEL), sum(n)))
+    return result
 
 
 def first_finds(
@@ -77,7 +77,7 @@ def first_finds(
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Setting -> (draws,) the first look that finds a difference, 0 = none; and ``last look alone``."""
     rng, tuning_users = np.random.default_rng(seed), USERS if paired else 2 * USERS
-    found: dict[str, list[Any]] = {setting: [] for setting in (*SETTINGS, "last look alone")}
+    result: dict[str, list[Any]] = {setting: [] for setting in (*SETTINGS, "last look alone")}
     for _ in range(draws // AT_ONCE):
         looks = looks_at(visits, paired, effect, AT_ONCE, rng)
         for setting in SETTINGS:
@@ -86,9 +86,9 @@ def first_finds(
                 rule = rule_of(setting, number, tuning_users)
                 p.append((over_looks(single, n, rule, 1 - LEVEL) if rule else single).p_value)
             passed = np.array(p) < LEVEL
-            found[setting].append(np.where(passed.any(axis=0), passed.argmax(axis=0) + 1, 0))
-        found["last look alone"].append(np.where(looks[-1][0].p_value < LEVEL, DAYS, 0))
-    return {setting: np.concatenate(each) for setting, each in found.items()}
+            result[setting].append(np.where(passed.any(axis=0), passed.argmax(axis=0) + 1, 0))
+        result["last look alone"].append(np.where(looks[-1][0].p_value < LEVEL, DAYS, 0))
+    return {setting: np.concatenate(each) for setting, each in result.items()}
 
 
 def main(draws: int) -> None:

@@ -95,8 +95,8 @@ def _row(case: Case, options: argparse.Namespace, evens: dict, wrong: list[str])
 
 def _process(log: data.Dataset, rank_by: str, options: argparse.Namespace) -> dict:
     """Generate the log in one process and evaluate it in another."""
-    wanted = json.dumps({"log": vars(log), "rank_by": rank_by})
-    call = [sys.executable, "-m", "tests.benchmarks.memory", "--data", options.data, "--one", wanted]
+    request = json.dumps({"log": vars(log), "rank_by": rank_by})
+    call = [sys.executable, "-m", "tests.benchmarks.memory", "--data", options.data, "--one", request]
     print(f"  {log.name}, {rank_by} ...", file=sys.stderr, flush=True)
     try:
         subprocess.run([*call, "--generate"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -110,15 +110,15 @@ def _process(log: data.Dataset, rank_by: str, options: argparse.Namespace) -> di
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _measure(wanted: dict, folder: Path, generate: bool) -> dict[str, float]:
+def _measure(request: dict, folder: Path, generate: bool) -> dict[str, float]:
     spark = session()
-    path = data.ensure(spark, folder, data.Dataset(**wanted["log"]))
+    path = data.ensure(spark, folder, data.Dataset(**request["log"]))
     if generate:
         return {}
-    ours.run(data.ensure(spark, folder, data.Dataset(200_000)), rank_by=wanted["rank_by"])
+    ours.run(data.ensure(spark, folder, data.Dataset(200_000)), rank_by=request["rank_by"])
     with observe.memory() as memory:
         start = time.perf_counter()
-        ours.run(path, rank_by=wanted["rank_by"])
+        ours.run(path, rank_by=request["rank_by"])
         seconds = time.perf_counter() - start
     return {"seconds": seconds, "jvm": memory.jvm, "worker": memory.worker}
 

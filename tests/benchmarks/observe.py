@@ -230,19 +230,19 @@ _WRAPPERS = dict.fromkeys(
 _WRAPPERS["AdaptiveSparkPlan"] = "executedPlan"
 
 
-def _walk(node: Any, found: Shape) -> bool:
+def _walk(node: Any, result: Shape) -> bool:
     """Count operators below ``node``; return whether it has a file scan below it with no exchange in between."""
     name = node.getClass().getSimpleName().removesuffix("Exec")
     if name.startswith("ReusedExchange"):
         return False
     if name in _WRAPPERS:
-        return _walk(getattr(node, _WRAPPERS[name])(), found)
+        return _walk(getattr(node, _WRAPPERS[name])(), result)
     if name.startswith(("FileSourceScan", "BatchScan")):
-        found.scans += 1
+        result.scans += 1
         return True
-    below = [_walk(child, found) for child in _sequence(node.children())]
+    below = [_walk(child, result) for child in _sequence(node.children())]
     if not name.startswith("ShuffleExchange"):
         return any(below)
-    found.shuffles += 1
-    found.raw_shuffles += any(below)
+    result.shuffles += 1
+    result.raw_shuffles += any(below)
     return False

@@ -18,14 +18,14 @@ def main() -> None:
         print(json.dumps(_answer(peer, work, json.loads(line))), file=answer, flush=True)
 
 
-def _answer(peer, work, wanted: dict) -> dict:
+def _answer(peer, work, request: dict) -> dict:
     try:
-        if wanted["do"] == "prepare":
-            getattr(peer, "prepare", lambda path: None)(wanted["path"])
+        if request["do"] == "prepare":
+            getattr(peer, "prepare", lambda path: None)(request["path"])
             return {}
         before = _jobs(peer)
         start, cpu = time.perf_counter(), time.process_time()
-        values = work(wanted["path"])
+        values = work(request["path"])
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}".split("\n")[0][:300]}

@@ -47,8 +47,10 @@ def log(folder: Path, day: str, users: int, items: int) -> None:
 
 
 def seconds(spark: SparkSession, folder: Path, day: str, **comparison: Any) -> float:
-    asked = {"baseline": EXPERIMENTS[0], **comparison}
-    settings = config(folder / day, folder / "out", evaluation_date=day, comparison=asked, metrics=["ap@10", "ndcg@10"])
+    request = {"baseline": EXPERIMENTS[0], **comparison}
+    settings = config(
+        folder / day, folder / "out", evaluation_date=day, comparison=request, metrics=["ap@10", "ndcg@10"]
+    )
     start = time.monotonic()
     run(spark, settings)
     return time.monotonic() - start

@@ -55,7 +55,7 @@ def measured(spark: SparkSession, table: Callable[[], DataFrame], rounds: int) -
     """Medians of ``HEADS``, over the second half of the rounds; the CPU seconds are the least."""
     threads: Any = spark._jvm
     threads = threads.java.lang.management.ManagementFactory.getThreadMXBean()
-    found = []
+    result = []
     for _ in range(rounds):
         gc.collect()
         cpu = threads.getCurrentThreadCpuTime() / 1e9 + time.process_time()
@@ -68,9 +68,9 @@ def measured(spark: SparkSession, table: Callable[[], DataFrame], rounds: int) -
             times.append(time.perf_counter())
         cpu = threads.getCurrentThreadCpuTime() / 1e9 + time.process_time() - cpu
         steps = [after - before for before, after in pairwise(times)]
-        found.append([len(calls), *steps, sum(steps), cpu])
-    *medians, _ = map(statistics.median, zip(*found[rounds // 2 :], strict=True))
-    return [*medians, min(row[-1] for row in found)]
+        result.append([len(calls), *steps, sum(steps), cpu])
+    *medians, _ = map(statistics.median, zip(*result[rounds // 2 :], strict=True))
+    return [*medians, min(row[-1] for row in result)]
 
 
 def main() -> None:

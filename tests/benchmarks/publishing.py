@@ -67,14 +67,14 @@ def growth(spark: SparkSession, folder: Path) -> None:
     """Memory of this process, files of the output and of the temporary folder, after each run."""
     place, out = log(folder, 2_000, 5), folder / "thirty"
     temporary = Path(tempfile.gettempdir())
-    found = []
+    result = []
     for _ in range(RUNS):
         run(spark, config(place, out))
         files = sum(1 for path in out.rglob("*") if path.is_file() and path.parent.name != "runs")
-        found.append((psutil.Process().memory_info().rss >> 20, files, sum(1 for _ in temporary.iterdir())))
+        result.append((psutil.Process().memory_info().rss >> 20, files, sum(1 for _ in temporary.iterdir())))
     tables = [table.name for table in spark.catalog.listTables()]
     names = ("MiB of this process", "files of the output", "entries of the temporary folder")
-    for name, values in zip(names, zip(*found, strict=True), strict=True):
+    for name, values in zip(names, zip(*result, strict=True), strict=True):
         print(f"{name}: {values[9]} after 10 runs, {values[-1]} after {RUNS}")
     print(f"temporary views left: {tables}")
 

@@ -72,8 +72,8 @@ class Ratio:
 
 def measure(everyone: Sequence[Contender], path: str, names: Sequence[str], parts: int) -> dict[str, Ratio]:
     """The ratios with these names; contenders run in turn, ``ROUNDS`` for each part; the first turns do not count."""
-    wanted = {name for ratio in names for name in PAIRS[ratio]}
-    chosen = [contender for contender in everyone if contender.name in wanted]
+    request = {name for ratio in names for name in PAIRS[ratio]}
+    chosen = [contender for contender in everyone if contender.name in request]
     rounds = ROUNDS * parts
     seconds: dict[str, list[float]] = {contender.name: [] for contender in chosen}
     try:
@@ -92,38 +92,38 @@ def measure(everyone: Sequence[Contender], path: str, names: Sequence[str], part
     return {name: Ratio.of(seconds[mine], seconds[other], parts) for name, (mine, other) in pairs.items()}
 
 
-def slower(found: Mapping[str, Ratio], accepted: Mapping[str, Ratio]) -> list[str]:
+def slower(result: Mapping[str, Ratio], accepted: Mapping[str, Ratio]) -> list[str]:
     """The names of ratios beyond what was accepted."""
-    return [name for name, ratio in found.items() if name in accepted and ratio.median > accepted[name].limit]
+    return [name for name, ratio in result.items() if name in accepted and ratio.median > accepted[name].limit]
 
 
 def check(everyone: Sequence[Contender], path: str) -> list[str]:
     """Print each ratio beside the accepted one; what is beyond it, also when measured a second time, is wrong."""
     accepted = read()
-    found = measure(everyone, path, list(PAIRS), 1)
-    if doubtful := slower(found, accepted):
+    result = measure(everyone, path, list(PAIRS), 1)
+    if doubtful := slower(result, accepted):
         print(f"measured again: {', '.join(doubtful)}", flush=True)
-        found |= measure(everyone, path, doubtful, 2)
+        result |= measure(everyone, path, doubtful, 2)
     print("Ratios of CPU seconds, the least of the rounds, beside what was accepted")
-    for name, ratio in found.items():
+    for name, ratio in result.items():
         known = accepted.get(name)
         beside = f"{known.median:.2f} (spread {known.spread:.0%}), at most {known.limit:.2f}" if known else "none"
         print(f"  {name}: {ratio.median:.2f}; accepted: {beside}")
-    missing = [f"{name} was not measured" for name in accepted if name not in found]
+    missing = [f"{name} was not measured" for name in accepted if name not in result]
     late = [
-        f"{name} is {found[name].median:.2f}, at most {accepted[name].limit:.2f} is accepted"
-        for name in slower(found, accepted)
+        f"{name} is {result[name].median:.2f}, at most {accepted[name].limit:.2f} is accepted"
+        for name in slower(result, accepted)
     ]
     return missing + late
 
 
 def accept(everyone: Sequence[Contender], path: str) -> None:
     """Measure longer, and write the ratios as the accepted ones."""
-    found = measure(everyone, path, list(PAIRS), PARTS_TO_ACCEPT)
+    result = measure(everyone, path, list(PAIRS), PARTS_TO_ACCEPT)
     with ACCEPTED.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("ratio", "median", "spread"))
-        writer.writerows((name, f"{ratio.median:.3f}", f"{ratio.spread:.3f}") for name, ratio in found.items())
+        writer.writerows((name, f"{ratio.median:.3f}", f"{ratio.spread:.3f}") for name, ratio in result.items())
     print(ACCEPTED.read_text())
 
 

@@ -62,7 +62,7 @@ def frame(spark: SparkSession, rows: int) -> DataFrame:
 
 def measured(spark: SparkSession, path: str, cases: Sequence[str], rounds: int) -> dict[str, list[float]]:
     """Case -> CPU seconds of each round."""
-    found: dict[str, list[float]] = {name: [] for name in cases}
+    result: dict[str, list[float]] = {name: [] for name in cases}
     for n in range(rounds + 1):
         for name in cases:
             with sessions.session_settings(spark, sessions.SETTINGS_OF_ROWS):
@@ -70,8 +70,8 @@ def measured(spark: SparkSession, path: str, cases: Sequence[str], rounds: int) 
                 CASES[name](spark.read.parquet(path)).collect()
                 spent = observe.cpu_seconds_of_all() - before
             print(f"{'warm-up' if not n else f'round {n}'}: {name}: {spent:.1f} CPU seconds", file=sys.stderr)
-            found[name] += [spent] if n else []
-    return found
+            result[name] += [spent] if n else []
+    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,11 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = chosen.log or str(folder / "log")
         if not Path(path).exists():
             frame(spark, chosen.rows).write.parquet(path)
-        found = measured(spark, path, [name for name in CASES if chosen.only in name], chosen.rounds)
+        result = measured(spark, path, [name for name in CASES if chosen.only in name], chosen.rounds)
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    medians = {name: statistics.median(each) for name, each in found.items()}
+    medians = {name: statistics.median(each) for name, each in result.items()}
     for name, median in medians.items():
         print(f"{chosen.engine}: {name}: {median:.1f} CPU seconds")
     missed = 0

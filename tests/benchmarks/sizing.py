@@ -64,7 +64,7 @@ def limits(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> li
     room, memory = slot_memory(cluster), task_memory(job, costs)
     of_driver, score = driver_memory * 0.1, costs["score"]
     block = job.rows / 1e6 * costs["read"].shuffled / (maps * job.partitions) * 1e3
-    found = [
+    result = [
         Limit("memory of a task", f"{memory:,.0f} MB", f"{room:,.0f} MB", room / memory,
               f"{job.rows * room / memory:.1e} rows with these partitions"),
         Limit("driver: sizes of all blocks, 10 % of its heap", f"{statuses:,.1f} MB", f"{of_driver:,.0f} MB",
@@ -78,10 +78,10 @@ def limits(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> li
         longest = max(job.hot, job.list_length)
         most = room / score.memory * 1e6
         reached = f"a list of {most:,.0f} rows"
-        found.append(
+        result.append(
             Limit("skew: rows of the longest list", f"{longest:,.0f}", f"{most:,.0f}", most / longest, reached)
         )
-    return sorted(found, key=lambda limit: limit.headroom)
+    return sorted(result, key=lambda limit: limit.headroom)
 
 
 def report(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> Iterable[Table | str]:

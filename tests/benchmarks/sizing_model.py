@@ -239,13 +239,13 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     read = [job.rows / 1e6 * mb / sum(maps) for mb in maps]
     partitions = partitions_of(job, unit, costs["score"].fetched)
     # Spark wants two tasks even of one slot; two kinds that are read together share them.
-    wanted = max(cluster.slots, 2)
+    fewest = max(cluster.slots, 2)
     blocks = len(maps) * job.partitions
-    score = coalesced(partitions, wanted / 2)
+    score = coalesced(partitions, fewest / 2)
     phases = [[("read", read, blocks)]]
     if costs["score"].mode == "position":
         # Lists that the layout cannot hold are looked for before they are scored.
-        phases.append([("look", coalesced(partitions, wanted), blocks)])
+        phases.append([("look", coalesced(partitions, fewest), blocks)])
         phases.append([("again", read, 0)])
     # They are looked for again beside the scoring, for what is read a second time.
     phases.append([("score", score, blocks), ("look", score, blocks)])
@@ -255,7 +255,7 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     if job.lists > FEW_LISTS:
         files = job.experiments * math.ceil(job.lists / job.experiments / LISTS_PER_FILE)
         each = job.lists / 1e6 / files
-        phases.append([("users", coalesced([(each, each * costs["users"].fetched)] * files, wanted), 0)])
+        phases.append([("users", coalesced([(each, each * costs["users"].fetched)] * files, fewest), 0)])
     likely = {"again": second_read(job)}
     steps = tuple(_step(phase, cluster, costs, likely.get(phase[0][0], 1.0)) for phase in phases)
     here = job.lists / 1e6 if job.lists <= FEW_LISTS else 0.0
@@ -354,8 +354,8 @@ def fit(observations: Sequence[Observation]) -> list[Cost]:
             names = names[: len(seen)]
             values = [{"first": 1, "task": x.tasks, "unit": x.units, "block": x.blocks / 1e3} for x in seen]
             matrix = [[w * row[name] for name in names] for w, row in zip(weights, values, strict=True)]
-            found, _ = nnls(matrix, [1.0] * len(seen))
-            coefficients = dict(zip(names, map(float, found), strict=True))
+            actual, _ = nnls(matrix, [1.0] * len(seen))
+            coefficients = dict(zip(names, map(float, actual), strict=True))
             result.append(Cost(clock, mode, stage, **coefficients, **largest.amounts))
     return result
 
@@ -370,18 +370,18 @@ def costs_of(path: Path, clock: str, mode: str) -> Costs:
         rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     words = {"clock", "mode", "stage"}
     costs = [Cost(**{name: value if name in words else float(value) for name, value in row.items()}) for row in rows]
-    found = by_stage(costs, clock, mode)
-    if not found:
+    result = by_stage(costs, clock, mode)
+    if not result:
         raise ValueError(f"no coefficients for clock {clock!r} and mode {mode!r} in {path}")
-    return found
+    return result
 
 
 def by_stage(costs: Sequence[Cost], clock: str, mode: str) -> dict[str, Cost]:
     """The costs of a clock and mode, by kind of task; empty if there are none."""
-    found = {cost.stage: cost for cost in costs if (cost.clock, cost.mode) == (clock, mode)}
+    result = {cost.stage: cost for cost in costs if (cost.clock, cost.mode) == (clock, mode)}
     # The users' values are written in the same way in both modes, but only by a run with many lists.
     users = {cost.stage: cost for cost in costs if (cost.clock, cost.stage) == (clock, "users")}
-    return users | found if found else {}
+    return users | result if result else {}
 
 
 def write_costs(path: Path, costs: Sequence[Cost], command: str) -> None:

@@ -195,8 +195,8 @@ def measured(case: Case, path: str) -> Measured:
             process.wait(60)
     if process.returncode:
         raise RuntimeError(f"{case}: {errors[-3000:]}")
-    found = json.loads(output)
-    return Measured(**found | {"tasks": [Task(**task) for task in found["tasks"]]})
+    result = json.loads(output)
+    return Measured(**result | {"tasks": [Task(**task) for task in result["tasks"]]})
 
 
 def _run(case: Case, path: str) -> Measured:

@@ -87,14 +87,14 @@ def results() -> dict[str, dict]:
     return dict(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
-def markdown(found: dict[str, dict]) -> str:
+def markdown(result: dict[str, dict]) -> str:
     """The table, and a line per system with its version."""
-    head = ["", *(OURS if title == OURS else f"[{title}]({of['documentation']})" for title, of in found.items())]
+    head = ["", *(OURS if title == OURS else f"[{title}]({of['documentation']})" for title, of in result.items())]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for feature in FEATURES:
-        cells = (str(of["cells"][feature.name]) + (" †" if of["how"] == "source" else "") for of in found.values())
+        cells = (str(of["cells"][feature.name]) + (" †" if of["how"] == "source" else "") for of in result.values())
         lines.append(f"| {feature.title} | {' | '.join(cells)} |")
-    versions = (f"{title} {of['version']}" for title, of in found.items() if title != OURS)
+    versions = (f"{title} {of['version']}" for title, of in result.items() if title != OURS)
     return "\n".join([*lines, "", f"Versions: {', '.join(versions)}."])
 
 

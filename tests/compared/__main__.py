@@ -41,11 +41,11 @@ def main() -> None:
     parser.add_argument("--data", default="out/bench", help="folder of the environments, shared with the benchmark")
     given = parser.parse_args()
     if given.prove:
-        found: dict[str, dict] = {}
+        result: dict[str, dict] = {}
         for system in ("Ours", *(peer.__name__ for peer in peers.PEERS)):
             packages = ENVIRONMENTS.get(system)
-            found |= proved(system, contenders.environment(Path(given.data), packages) if packages else sys.executable)
-        RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            result |= proved(system, contenders.environment(Path(given.data), packages) if packages else sys.executable)
+        RESULTS.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     given.page.write_text(updated(given.page.read_text(encoding="utf-8")), encoding="utf-8")
 
 

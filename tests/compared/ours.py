@@ -89,8 +89,8 @@ class Ours(Peer):
         return "yes"
 
     def segments(self) -> str:
-        found = {row["segment"] for row in self._of("experiment_metrics", segments=["device"])}
-        assert found == {"all", "device=device-0", "device=device-1"}
+        result = {row["segment"] for row in self._of("experiment_metrics", segments=["device"])}
+        assert result == {"all", "device=device-0", "device=device-1"}
         return "yes"
 
     def intervals(self) -> str:
@@ -107,9 +107,9 @@ class Ours(Peer):
 
     def sequential(self) -> str:
         users = ours.evaluate(self.log, ["ndcg@3"], self.judgements).user_metrics
-        found = ours.compare(users, baseline="a", looks="any").first()
-        assert found is not None
-        assert found["p_sequential"] >= found["p_value"]
+        result = ours.compare(users, baseline="a", looks="any").first()
+        assert result is not None
+        assert result["p_sequential"] >= result["p_value"]
         return "yes"
 
     def left_out(self) -> str:
@@ -137,10 +137,10 @@ class Ours(Peer):
 
     def missing_labels(self) -> str:
         few = self.judgements.where("item_id != 'b'")
-        found = ours.unjudged(self.log, few, ["p@2"], baseline="a")
-        (pair,) = found.pairs.collect()
+        result = ours.unjudged(self.log, few, ["p@2"], baseline="a")
+        (pair,) = result.pairs.collect()
         assert pair["low"] < pair["difference"] <= pair["high"]
-        assert found.to_judge.first() is not None
+        assert result.to_judge.first() is not None
         return "yes"
 
     def click_judgements(self) -> str:

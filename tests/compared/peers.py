@@ -65,9 +65,9 @@ class Peer:
         method = getattr(self, feature, None)
         if method is not None:
             return str(method())
-        found = sorted(name for name in self.names() if re.search(words, name, re.IGNORECASE))
-        if found:
-            raise ValueError(f"{self.title}, {feature}: {found} look like it; a method has to say whether they are")
+        result = sorted(name for name in self.names() if re.search(words, name, re.IGNORECASE))
+        if result:
+            raise ValueError(f"{self.title}, {feature}: {result} look like it; a method has to say whether they are")
         return "no"
 
 
@@ -481,9 +481,9 @@ class Torchmetrics(Peer):
     documentation = "https://lightning.ai/docs/torchmetrics/stable/"
 
     def _folder(self) -> Path:
-        found = importlib.util.find_spec("torchmetrics")
-        assert found and found.submodule_search_locations
-        return Path(next(iter(found.submodule_search_locations)))
+        result = importlib.util.find_spec("torchmetrics")
+        assert result and result.submodule_search_locations
+        return Path(next(iter(result.submodule_search_locations)))
 
     def _source(self, name: str) -> str:
         return (self._folder() / name).read_text()
@@ -527,8 +527,8 @@ class Sklearn(Peer):
         """Those of the ranking metrics."""
         module = importlib.import_module("sklearn.metrics._ranking")
         listed = set(importlib.import_module("sklearn.metrics").__all__)
-        found = {name: getattr(module, name) for name in dir(module) if name in listed}
-        return {*found, *(parameter for value in found.values() for parameter in _parameters(value))}
+        result = {name: getattr(module, name) for name in dir(module) if name in listed}
+        return {*result, *(parameter for value in result.values() for parameter in _parameters(value))}
 
     def names_of_metrics(self) -> str:
         from sklearn.metrics import ndcg_score

@@ -23,8 +23,8 @@ def main() -> None:
     features = json.load(sys.stdin)
     answer, sys.stdout = sys.stdout, sys.stderr
     cells = {name: peer.cell(name, words) for name, words in features.items()}
-    found = {"version": peer.version(), "documentation": peer.documentation, "how": peer.how, "cells": cells}
-    print(json.dumps({peer.title: found}), file=answer)
+    result = {"version": peer.version(), "documentation": peer.documentation, "how": peer.how, "cells": cells}
+    print(json.dumps({peer.title: result}), file=answer)
 
 
 if __name__ == "__main__":

@@ -22,27 +22,27 @@ class Opened:
     """A page in the browser, and everything that it should not have said or asked for."""
 
     page: Page
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, file: Path, browser: Browser, **options: Any) -> Opened:
-        found = cls(browser.new_context(**{"viewport": DESK, **options}).new_page())
+        result = cls(browser.new_context(**{"viewport": DESK, **options}).new_page())
 
         def console(message: ConsoleMessage) -> None:
-            found.said.append(f"{message.type}: {message.text}")
+            result.messages.append(f"{message.type}: {message.text}")
 
-        def request(asked: Request) -> None:
-            if not asked.url.startswith(("file:", "data:", "blob:")):
-                found.asked.append(asked.url)
+        def request(question: Request) -> None:
+            if not question.url.startswith(("file:", "data:", "blob:")):
+                result.requests.append(question.url)
 
-        found.page.on("console", console)
-        found.page.on("request", request)
-        found.page.on("pageerror", lambda error: found.said.append(f"error: {error}"))
-        found.page.on("dialog", lambda dialog: found.said.append(f"dialog: {dialog.message}"))
-        found.page.goto(file.as_uri())
-        found.page.wait_for_selector(DRAWN, state="attached")
-        return found
+        result.page.on("console", console)
+        result.page.on("request", request)
+        result.page.on("pageerror", lambda error: result.messages.append(f"error: {error}"))
+        result.page.on("dialog", lambda dialog: result.messages.append(f"dialog: {dialog.message}"))
+        result.page.goto(file.as_uri())
+        result.page.wait_for_selector(DRAWN, state="attached")
+        return result
 
     def section(self, name: str) -> Locator:
         return self.page.locator(f"section#{name}")

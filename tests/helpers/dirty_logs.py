@@ -153,8 +153,8 @@ def dirty_judgements(seed: int, log: Iterable[Row]) -> list[Judged]:
         grades = rng.choice([[0], [0, 1], [-1, 0, 1, 2, 3], [0, 0.5, 8]])
         known = [item for item in sorted(shown[user], key=str) if rng.random() < 0.6]
         unseen = [f"unseen {n}" for n in range(rng.choice([0, 0, 1, 4]))]
-        found = [Judged(user, item, rng.choice(grades)) for item in known + unseen]
-        rows += found + [row._replace(relevance=rng.choice([*grades, None, NAN, INFINITE])) for row in found[:2]]
+        result = [Judged(user, item, rng.choice(grades)) for item in known + unseen]
+        rows += result + [row._replace(relevance=rng.choice([*grades, None, NAN, INFINITE])) for row in result[:2]]
     rows = [row for row in rows if row.user_id is None or rng.random() < 0.9 or "without" in row.user_id]
     rng.shuffle(rows)
     return rows
@@ -175,16 +175,16 @@ def typed(row: Row, whole: bool) -> Row:
 
 def fault(row: Row, case: Case) -> str | None:
     """Why the row is set aside, or None."""
-    found = _faulty_id(row, case)
-    if found is None and case.by_position:
-        found = _faulty_rank(row.position)
-    if found is None and not case.by_position:
-        found = _faulty_number("score", row.score)
-    if found is None and case.grades != "looked up" and not (case.grades == "both" and row.relevance is None):
-        found = _faulty_number("relevance", row.relevance)
-        if found is None and math.isinf(row.relevance or 0):
-            found = "infinite_relevance"
-    return found
+    result = _faulty_id(row, case)
+    if result is None and case.by_position:
+        result = _faulty_rank(row.position)
+    if result is None and not case.by_position:
+        result = _faulty_number("score", row.score)
+    if result is None and case.grades != "looked up" and not (case.grades == "both" and row.relevance is None):
+        result = _faulty_number("relevance", row.relevance)
+        if result is None and math.isinf(row.relevance or 0):
+            result = "infinite_relevance"
+    return result
 
 
 def _faulty_id(row: Row, case: Case) -> str | None:
@@ -207,9 +207,9 @@ def _faulty_number(name: str, value: float | None) -> str | None:
 
 
 def _faulty_rank(rank: float | None) -> str | None:
-    found = _faulty_number("position", rank)
-    if found is not None or rank is None:
-        return found
+    result = _faulty_number("position", rank)
+    if result is not None or rank is None:
+        return result
     if math.isfinite(rank) and rank != int(rank):
         return "fractional_position"
     if rank < 1:
@@ -246,10 +246,10 @@ def without_repeats(rows: list[Row], case: Case) -> tuple[list[Row], Counter[str
 
 
 def _first_of_each(rows: list[Row], what: Callable[[Row], Any], keys: Sequence[Callable[[Row], Any]]) -> list[Row]:
-    found: dict[Any, Row] = {}
+    result: dict[Any, Row] = {}
     for row in sorted(rows, key=lambda row: [key(row) for key in keys]):
-        found.setdefault(what(row), row)
-    return list(found.values())
+        result.setdefault(what(row), row)
+    return list(result.values())
 
 
 def score_order(row: Row) -> float:
@@ -271,10 +271,10 @@ def ranked(rows: list[Row], rule: Convention) -> list[Row]:
         "worst": [(grade_order, True)],
         "expected": [],
     }
-    found = sorted(rows, key=grade_order)
+    result = sorted(rows, key=grade_order)
     for key, reverse in reversed([(score_order, False), *ties[rule.ties]]):
-        found.sort(key=key, reverse=reverse)
-    return found
+        result.sort(key=key, reverse=reverse)
+    return result
 
 
 def one_list(rows: list[Row], pool: dict[str, float] | None, case: Case) -> One:
@@ -323,11 +323,11 @@ def value(name: str, one: One, rule: Convention) -> float | None:
     # Unjudged rows are removed already; what is left without a grade is a gap in the ranks.
     rule = replace(rule, unjudged="not_relevant")
     if rule.ties == "expected" and one.scores:
-        found = expected(metric.name, one, rule, **metric.arguments)
+        result = expected(metric.name, one, rule, **metric.arguments)
     else:
-        found = by_definition(metric.name, one, rule, **metric.arguments)
-    if not math.isnan(found):
-        return found
+        result = by_definition(metric.name, one, rule, **metric.arguments)
+    if not math.isnan(result):
+        return result
     # The convention says what a list without relevant items is worth, not what an empty list is.
     return {"zero": 0.0, "one": 1.0, "skip": None}[rule.zero_relevant] if metric.definition.zero_policy else None
 
@@ -362,13 +362,13 @@ def pools_of(judgements: Iterable[Judged]) -> dict[str, dict[str, float]]:
 def evaluated(log: Iterable[Row], judgements: Iterable[Judged], case: Case) -> Evaluated:
     """Evaluate a log of any number of experiments, one list at a time."""
     pools = None if case.grades == "shown" else pools_of(judgements)
-    found = Evaluated({}, Counter(), set())
+    result = Evaluated({}, Counter(), set())
     lists: dict[tuple[str, str], dict[str | None, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for given in log:
         row = typed(given, case.whole)
         reason = fault(row, case)
         if reason is not None:
-            found.left_out[row.experiment_id, row.user_id, reason] += 1
+            result.left_out[row.experiment_id, row.user_id, reason] += 1
             continue
         assert row.experiment_id is not None and row.user_id is not None
         if case.grades == "looked up":
@@ -382,8 +382,8 @@ def evaluated(log: Iterable[Row], judgements: Iterable[Judged], case: Case) -> E
                 lists.setdefault((experiment, user), {})
     for key, sessions in lists.items():
         if pools is None or case.rule.population in ("shown", "either") or key[1] in pools:
-            found.users[key] = _user(key, sessions, None if pools is None else pools.get(key[1], {}), case, found)
-    return found
+            result.users[key] = _user(key, sessions, None if pools is None else pools.get(key[1], {}), case, result)
+    return result
 
 
 def _user(
@@ -416,8 +416,8 @@ def _contradicts(one: One) -> bool:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    there = [found for found in values if found is not None]
-    return math.fsum(there) / len(there) if there else None
+    present = [result for result in values if result is not None]
+    return math.fsum(present) / len(present) if present else None
 
 
 def _as_float32(score: float | None) -> float | None:

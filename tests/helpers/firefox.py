@@ -69,9 +69,9 @@ class Firefox:
     def errors(self) -> list[str]:
         """What the scripts and styles of pages have reported."""
         self.do("Marionette:SetContext", value="chrome")
-        found: list[str] = self.script(ERRORS)
+        result: list[str] = self.script(ERRORS)
         self.do("Marionette:SetContext", value="content")
-        return found
+        return result
 
     def picture(self) -> str:
         """What the window shows, as a PNG in base64."""

@@ -113,8 +113,8 @@ def main() -> int:
                 done = command(*words[1:], cwd=folder)
                 seconds = time.monotonic() - start
                 total += seconds
-                found = re.search(ANSWERS[guide] + ".*$", done.stdout, re.MULTILINE)
-                answer = found[0] if found else answer
+                result = re.search(ANSWERS[guide] + ".*$", done.stdout, re.MULTILINE)
+                answer = result[0] if result else answer
                 failed = f"  ends with {done.returncode}: {done.stderr[-500:]}" if done.returncode else ""
                 print(f"{seconds:6.1f} s  {' '.join(words)}{failed}")
             print(f"{total:6.1f} s  {guide}: {answer or 'no answer'}\n")

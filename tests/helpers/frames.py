@@ -53,8 +53,8 @@ def values(
     """Return the value of each metric, for each case."""
     rule: Convention = resolve(convention)  # type: ignore[arg-type]
     scoring = Scoring(tuple(parse(name) for name in metrics), (rule,), by_position, judged=True)
-    (found,) = score_batch(columns(cases, by_position), LAYOUTS["rows"], scoring)
-    by_metric = [found[metric.column].tolist() for metric in scoring.metrics]
+    (result,) = score_batch(columns(cases, by_position), LAYOUTS["rows"], scoring)
+    by_metric = [result[metric.column].tolist() for metric in scoring.metrics]
     return [list(row) for row in zip(*by_metric, strict=True)]
 
 

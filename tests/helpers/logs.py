@@ -75,9 +75,9 @@ def config(log: Path | str, out: Path | str, **changes: Any) -> Config:
 def keyed(rows: Iterable[Row]) -> dict[tuple[str, str], dict[str, Any]]:
     """Map (experiment, user) to the other fields of the row."""
     rest = [row.asDict() for row in rows]
-    found = {(row.pop("experiment_id"), row.pop("user_id")): row for row in rest}
-    assert len(found) == len(rest)
-    return found
+    result = {(row.pop("experiment_id"), row.pop("user_id")): row for row in rest}
+    assert len(result) == len(rest)
+    return result
 
 
 def by_user(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
@@ -97,8 +97,8 @@ def bits(value: Any) -> Any:
 
 def exact(rows: Iterable[Row], leave_out: Sequence[str] = ()) -> list[tuple[Any, ...]]:
     """Return the rows in sorted order, with every double as its bits."""
-    found = [tuple(bits(value) for name, value in row.asDict().items() if name not in leave_out) for row in rows]
-    return sorted(found, key=repr)
+    result = [tuple(bits(value) for name, value in row.asDict().items() if name not in leave_out) for row in rows]
+    return sorted(result, key=repr)
 
 
 def random_log(seed: int, users: int = 60) -> list[Shown]:
@@ -172,13 +172,13 @@ def values_of(one: One, metrics: Sequence[str], c: Convention) -> dict[str, Any]
     return values
 
 
-def assert_close(found: Mapping[Any, Mapping[str, Any]], wanted: Mapping[Any, Mapping[str, Any]]) -> None:
+def assert_close(result: Mapping[Any, Mapping[str, Any]], expected: Mapping[Any, Mapping[str, Any]]) -> None:
     """Check that both have the same rows and that the wanted fields are equal; doubles may differ by 1e-12."""
-    assert found.keys() == wanted.keys()
-    for key, values in wanted.items():
+    assert result.keys() == expected.keys()
+    for key, values in expected.items():
         for name, value in values.items():
-            same = found[key][name] == (None if value is None else _near(value))
-            assert same, f"{key} {name}: {found[key][name]} is not {value}"
+            same = result[key][name] == (None if value is None else _near(value))
+            assert same, f"{key} {name}: {result[key][name]} is not {value}"
 
 
 def _near(value: float) -> Any:

@@ -89,8 +89,8 @@ def odd_rows() -> pa.Table:
 
 def expressions() -> dict[str, str]:
     """Expression -> digest of its values on Spark."""
-    found: dict[str, str] = json.loads(VALUES.read_text(encoding="utf-8"))["values"]
-    return found
+    result: dict[str, str] = json.loads(VALUES.read_text(encoding="utf-8"))["values"]
+    return result
 
 
 def digests(rows: DataFrame, sql: Mapping[str, str]) -> dict[str, str]:
@@ -100,14 +100,14 @@ def digests(rows: DataFrame, sql: Mapping[str, str]) -> dict[str, str]:
         rows: The odd rows.
         sql: Expression -> what the engine is given.
     """
-    names, found = [*sql], dict[str, str]()
+    names, result = [*sql], dict[str, str]()
     for start in range(0, len(names), 16):
         batch = names[start : start + 16]
         try:
-            found |= _batch(rows, {name: sql[name] for name in batch})
+            result |= _batch(rows, {name: sql[name] for name in batch})
         except Exception:  # the classes of the engines have no root of their own
-            found |= {name: _alone(rows, name, sql[name]) for name in batch}
-    return found
+            result |= {name: _alone(rows, name, sql[name]) for name in batch}
+    return result
 
 
 def _batch(rows: DataFrame, sql: Mapping[str, str]) -> dict[str, str]:

@@ -16,10 +16,10 @@ PLATFORMS = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
 
 def section(title: str, page: str = README) -> str:
     """Return the text below a heading, up to the next heading of the same or a higher level."""
-    found = re.search(rf"^(#+) {re.escape(title)}\n", page, re.MULTILINE)
-    assert found, f"no section {title!r}"
-    rest = page[found.end() :]
-    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    result = re.search(rf"^(#+) {re.escape(title)}\n", page, re.MULTILINE)
+    assert result, f"no section {title!r}"
+    rest = page[result.end() :]
+    end = re.search(rf"^#{{1,{len(result[1])}}} ", rest, re.MULTILINE)
     return rest[: end.start()] if end else rest
 
 

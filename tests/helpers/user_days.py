@@ -42,10 +42,10 @@ def days_of(rows: pd.DataFrame) -> UserDays:
 
 def developed(rows: pd.DataFrame, start: str | None = None, request: Request | None = None, **rules: Any) -> Rows:
     """The rows of the effect over time, from two chunks of users."""
-    totals, asked = Totals(), request or Request(baseline="a")
+    totals, question = Totals(), request or Request(baseline="a")
     for _, some in rows.groupby(rows["user"].map(lambda name: len(name) % 2)):
-        add_days(totals, days_of(some), asked, start)
-    columns = over_time_rows(totals, asked, Rules(**rules), start)
+        add_days(totals, days_of(some), question, start)
+    columns = over_time_rows(totals, question, Rules(**rules), start)
     return by_label([dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)])
 
 

@@ -81,8 +81,8 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
 
 
 def _earlier(rows: pd.DataFrame, name: str, metrics: Sequence[str]) -> dict[str, Any]:
-    there = [metric for metric in metrics if f"{name} {metric}" in rows.columns]
-    return {metric: rows[f"{name} {metric}"].to_numpy(float) for metric in there}
+    present = [metric for metric in metrics if f"{name} {metric}" in rows.columns]
+    return {metric: rows[f"{name} {metric}"].to_numpy(float) for metric in present}
 
 
 def _coded(column: pd.Series) -> tuple[npt.NDArray[np.int64], list[Any]]:
@@ -99,14 +99,14 @@ def totals_of(rows: UserRows, request: Request) -> Totals:
 
 def ranks_of(rows: UserRows, request: Request) -> dict[Key, Ranks]:
     """The sums of signed ranks, by ``scipy.stats.rankdata``."""
-    found = {}
+    result = {}
     for key, sizes, positive, negative in signed_sizes(rows, request):
         ranks = rankdata(np.repeat(sizes, positive + negative))
         of_size = dict(zip(np.repeat(sizes, positive + negative), ranks, strict=True))
         ties = positive + negative
         plus = sum(count * of_size[size] for size, count in zip(sizes, positive, strict=True))
-        found[key] = Ranks(int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum()))
-    return found
+        result[key] = Ranks(int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum()))
+    return result
 
 
 def compared(
@@ -125,11 +125,11 @@ def compared(
         segments: Columns of ``users``.
         **rules: Of ``Rules``; by default higher is better for every metric.
     """
-    asked = request or Request(all_pairs=True)
+    question = request or Request(all_pairs=True)
     chosen = Rules(**({"directions": dict.fromkeys(metrics, True)} | rules))
     rows = user_rows(users, metrics, segments)
-    ranks = ranks_of(rows, asked) if chosen.wilcoxon else {}
-    return by_key(comparison_rows(totals_of(rows, asked), ranks, asked, chosen))
+    ranks = ranks_of(rows, question) if chosen.wilcoxon else {}
+    return by_key(comparison_rows(totals_of(rows, question), ranks, question, chosen))
 
 
 def by_key(columns: Mapping[str, Any]) -> Found:

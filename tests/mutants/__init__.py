@@ -170,7 +170,7 @@ class Copy:
         text = file.read_text(encoding="utf-8")
         file.write_text(mutant.planted(text), encoding="utf-8")
         try:
-            code, said = self.run(mutant.tests, mutant.starts)
+            code, message = self.run(mutant.tests, mutant.starts)
         finally:
             file.write_text(text, encoding="utf-8")
-        return code == pytest.ExitCode.TESTS_FAILED, said
+        return code == pytest.ExitCode.TESTS_FAILED, message

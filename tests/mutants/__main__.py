@@ -49,16 +49,19 @@ def _tried(chosen: Sequence[Mutant]) -> int:
         copies = [Copy(Path(folder) / str(number)) for number in range(COPIES)]
         for engine in ENGINES:
             tests = {test: None for mutant in chosen if mutant.starts == engine for test in mutant.tests}
-            if tests and (said := _failure(copies[0], [*tests], engine)):
-                print(said, "these tests fail without a planted bug", sep="\n")
+            if tests and (message := _failure(copies[0], [*tests], engine)):
+                print(message, "these tests fail without a planted bug", sep="\n")
                 return 1
         caught = 0
-        for mutant, is_caught, said, seconds in _outcomes(chosen, copies):
+        for mutant, is_caught, message, seconds in _outcomes(chosen, copies):
             caught += is_caught
             print(f"{'caught  ' if is_caught else 'SURVIVED'} {mutant} ({seconds:.0f} s)", flush=True)
             if not is_caught:
                 print(
-                    f"         {mutant.file}: {mutant.old!r} -> {mutant.new!r}", *mutant.tests, said[-2000:], sep="\n"
+                    f"         {mutant.file}: {mutant.old!r} -> {mutant.new!r}",
+                    *mutant.tests,
+                    message[-2000:],
+                    sep="\n",
                 )
     print(f"{caught} of {len(chosen)} planted bugs are caught ({time.monotonic() - began:.0f} s)")
     return int(caught < len(chosen))
@@ -66,8 +69,8 @@ def _tried(chosen: Sequence[Mutant]) -> int:
 
 def _failure(copy: Copy, tests: Sequence[str], engine: str) -> str | None:
     """What pytest printed, unless all of the tests pass."""
-    code, said = copy.run(tests, engine)
-    return None if code == pytest.ExitCode.OK else said
+    code, message = copy.run(tests, engine)
+    return None if code == pytest.ExitCode.OK else message
 
 
 def _outcomes(chosen: Sequence[Mutant], copies: Sequence[Copy]) -> Iterator[tuple[Mutant, bool, str, float]]:

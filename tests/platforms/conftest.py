@@ -48,5 +48,5 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 
     yield open_page
     for each in pages:
-        assert (each.said, each.asked) == ([], [])
+        assert (each.messages, each.requests) == ([], [])
         each.page.context.close()

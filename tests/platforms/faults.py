@@ -35,9 +35,9 @@ class Moments:
         @wraps(function)
         def inner(*arguments: Any, **named: Any) -> Any:
             self()
-            found = function(*arguments, **named)
+            result = function(*arguments, **named)
             self()
-            return found
+            return result
 
         setattr(owner, name, inner)
 
@@ -86,7 +86,7 @@ def hooked(at: int, act: str) -> Moments:
     return moments
 
 
-def child(url: str, document: dict[str, Any], at: int, act: str, said: str) -> None:
+def child(url: str, document: dict[str, Any], at: int, act: str, message: str) -> None:
     """Run a config on a Connect server; die, or meet a full disk, at the given moment of publishing.
 
     Args:
@@ -107,7 +107,7 @@ def child(url: str, document: dict[str, Any], at: int, act: str, said: str) -> N
     try:
         job.run(spark, from_mapping(document))
     except RankmetricsError as error:
-        Path(said).write_text(str(error), encoding="utf-8")
+        Path(message).write_text(str(error), encoding="utf-8")
         os._exit(1)
-    Path(said).write_text(str(moments.n), encoding="utf-8")
+    Path(message).write_text(str(moments.n), encoding="utf-8")
     os._exit(0)

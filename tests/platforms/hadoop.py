@@ -136,5 +136,5 @@ def services(port: str) -> dict[str, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/conf", headers={"Accept": "text/xml"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         settings = ElementTree.parse(answer).iter("property")
-    found = {str(one.findtext("name")): str(one.findtext("value")) for one in settings}
-    return {name: found[name] for name in SERVICES}
+    result = {str(one.findtext("name")): str(one.findtext("value")) for one in settings}
+    return {name: result[name] for name in SERVICES}

@@ -31,9 +31,9 @@ def wait_for(look: Callable[[], Found | None], seconds: float, what: str) -> Fou
     """Call ``look`` until it returns a true value, and return that value; raise TimeoutError after ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found = look()
-        if found:
-            return found
+        result = look()
+        if result:
+            return result
         time.sleep(0.02)
     raise TimeoutError(f"timeout after {seconds:.0f} s: no {what}")
 
@@ -136,10 +136,10 @@ class Running:
 
     def _find(self, pattern: str) -> re.Match[str] | None:
         ended = self.process.poll() is not None
-        found = re.search(pattern, self.text())
-        if found is None and ended:
+        result = re.search(pattern, self.text())
+        if result is None and ended:
             raise RuntimeError(f"exit code {self.process.returncode}, no match of {pattern}: {self.text()[-3000:]}")
-        return found
+        return result
 
     def below(self) -> list[psutil.Process]:
         """All running descendants of the process."""

@@ -102,15 +102,15 @@ class Airflow:
 
     def means(self, day: str) -> dict[tuple[str, str], float]:
         """(experiment, metric) -> mean of one day."""
-        found = {}
+        result = {}
         for folder in (self.out / "experiment_metrics").glob(f"experiment_id=*/evaluation_date={day}"):
             for row in pq.read_table(folder, partitioning=None).to_pylist():
-                found[folder.parent.name.removeprefix("experiment_id="), row["metric"]] = row["mean"]
-        return found
+                result[folder.parent.name.removeprefix("experiment_id="), row["metric"]] = row["mean"]
+        return result
 
     def published(self, day: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.out / "published" / f"{day}.json").read_text(encoding="utf-8"))
-        return found
+        result: dict[str, Any] = json.loads((self.out / "published" / f"{day}.json").read_text(encoding="utf-8"))
+        return result
 
     def assert_new(self, before: dict[str, Any], *days: str) -> None:
         """Earlier files are unchanged, and new files are only partitions, pointers and records of these days."""
@@ -120,9 +120,9 @@ class Airflow:
         partition = (
             rf"(user_metrics|experiment_metrics|checks)/experiment_id=[ab]/evaluation_date=({names})/\.?part-\S+"
         )
-        wanted = rf"{partition}|published/({names})\.json|runs/\S+\.json"
+        expected = rf"{partition}|published/({names})\.json|runs/\S+\.json"
         new = after.keys() - before.keys()
-        assert [name for name in new if not re.fullmatch(wanted, name)] == []
+        assert [name for name in new if not re.fullmatch(expected, name)] == []
         assert {name for name in new if name.startswith("published")} == {f"published/{day}.json" for day in days}
         records = [json.loads(after[name][1]) for name in new if name.startswith("runs")]
         # A try that failed has a record too.
@@ -193,13 +193,13 @@ def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
     first_day.assert_new({}, FIRST)
     pointer = first_day.published(FIRST)
     record = json.loads((first_day.out / pointer["record"]).read_text(encoding="utf-8"))
-    wanted = {
+    expected = {
         "evaluation_date": FIRST,
         "run_id": record["run_id"],
         "record": f"runs/{record['run_id']}.json",
         "partitions": [{"experiment_id": name, "evaluation_date": FIRST} for name in "ab"],
     }
-    assert wanted.items() <= pointer.items()
+    assert expected.items() <= pointer.items()
     assert record["rows"] == {"in": 7, "evaluated": 7, "quarantined": 0}
     # The asset carries the same information for other DAGs.
     events = first_day.ask(
@@ -207,7 +207,7 @@ def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
            where source_task_id = 'publish' order by name"""
     )
     assert [(name, key) for name, _, key in events] == [("rankmetrics", None), ("rankmetrics_days", FIRST)]
-    assert [json.loads(extra) for _, extra, _ in events] == [wanted, wanted]
+    assert [json.loads(extra) for _, extra, _ in events] == [expected, expected]
 
 
 def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first_day: Airflow) -> None:
@@ -223,10 +223,10 @@ def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first
         # There is enough time: this Spark must stop and the next one must start before the retry reads.
         running.wait_for("rankmetrics: cannot read parquet from", LIMIT)
         first_day.add_log(LATE, [*a_list([0, 0, 1], "u", "a"), *a_list([0, 1], "u", "b")])
-        said = first_day.ends(running)
+        message = first_day.ends(running)
     finally:
         running.stop()
-    assert "Error code is: 3." in said
+    assert "Error code is: 3." in message
     assert first_day.tasks(LATE) == {"evaluate": ("success", 2), "publish": ("success", 1)}
     assert first_day.means(LATE) == {(name, metric): 1 / at for name, at in (("a", 3), ("b", 2)) for metric in METRICS}
     first_day.assert_new(before, LATE)
@@ -235,8 +235,8 @@ def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first
 def test_a_failed_gate_fails_at_once_and_publishes_nothing(first_day: Airflow) -> None:
     before = first_day.files()
     first_day.add_log(FAULTY, [*a_list([0, 1], "u", "a"), Shown("a", "u", None, 3, 1)])
-    said = first_day(f"airflow dags test rankmetrics {FAULTY}", code=1)
-    assert "1 of 3 rows are faulty (33.33%, allowed 1.00%" in said
+    message = first_day(f"airflow dags test rankmetrics {FAULTY}", code=1)
+    assert "1 of 3 rows are faulty (33.33%, allowed 1.00%" in message
     # One retry is left, but it is not used.
     assert first_day.tasks(FAULTY)["evaluate"] == ("failed", 1)
     assert first_day.tasks(FAULTY)["publish"][0] == "upstream_failed"
@@ -281,13 +281,13 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
     runs = "select state, data_interval_start, data_interval_end from dag_run where run_type = 'backfill'"
 
     def finished() -> list[tuple[Any, ...]]:
-        found = first_day.ask(runs)
-        return found if len(found) == 2 and all(run[0] in ("success", "failed") for run in found) else []
+        result = first_day.ask(runs)
+        return result if len(result) == 2 and all(run[0] in ("success", "failed") for run in result) else []
 
     with scheduler(first_day) as process:
-        found = wait_for(finished, LIMIT, f"finished backfill; see {process.log}")
+        result = wait_for(finished, LIMIT, f"finished backfill; see {process.log}")
     # The data interval of a run is the evaluated day.
-    assert [(state, start[:10], end[:10]) for state, start, end in sorted(found, key=lambda run: str(run[1]))] == [
+    assert [(state, start[:10], end[:10]) for state, start, end in sorted(result, key=lambda run: str(run[1]))] == [
         ("success", RANGE[0], RANGE[1]),
         ("success", RANGE[1], "2026-11-18"),
     ]
@@ -345,9 +345,9 @@ def test_the_pointer_in_an_object_store_is_read_through_a_connection(airflow: Ai
         airflow.ends(airflow.start("airflow", "dags", "test", "rankmetrics", STORED, **settings))
         pointer = json.loads(bucket.ask(f"/out/published/{STORED}.json"))
     assert airflow.tasks(STORED) == {"evaluate": ("success", 1), "publish": ("success", 1)}
-    wanted = {name: pointer[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
-    assert wanted["partitions"] == [{"experiment_id": name, "evaluation_date": STORED} for name in "ab"]
-    assert wanted in [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
+    expected = {name: pointer[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
+    assert expected["partitions"] == [{"experiment_id": name, "evaluation_date": STORED} for name in "ab"]
+    assert expected in [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
 
 
 SCHEDULED, NEXT = "2027-03-10", "2027-03-11"
@@ -505,14 +505,14 @@ for day, settings in enumerate(json.loads(work), start=1):
 
 def test_on_databricks_the_dag_starts_the_job_of_each_target_with_the_day(airflow: Airflow, jobs: Jobs) -> None:
     place = {"conn_type": "databricks", "schema": "http", "host": "127.0.0.1", "port": jobs.server_port}
-    there = {
+    present = {
         "RANKMETRICS_PLATFORM": "databricks",
         "AIRFLOW_CONN_DATABRICKS_DEFAULT": json.dumps(place | {"password": "token"}),
     }
     deployed, prefixed = "rankmetrics on a cluster", "[dev jane_doe] rankmetrics on a cluster"
     prod, dev = jobs.names.index(deployed), jobs.names.index(prefixed)
     named = [{}, {"RANKMETRICS_JOB": prefixed}, {"RANKMETRICS_JOB": str(dev)}, {"RANKMETRICS_JOB": str(prod)}]
-    airflow.python(DAYS, airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"], json.dumps(named), **there)
+    airflow.python(DAYS, airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"], json.dumps(named), **present)
     # The second day fails at its gate, so it runs once although a retry is left.
     # The operator sends an id of the settings as text, which the API accepts.
     started = [run | {"job_id": int(run["job_id"])} for run in jobs.started]
@@ -648,16 +648,16 @@ def probed(airflow: Airflow) -> dict[str, Any]:
     bare = {name: value for name, value in airflow.environment.items() if not name.startswith("RANKMETRICS")}
     dag_file = str(ROOT / "jobs" / "airflow_dag.py")
     Airflow(airflow.folder, bare).python(PROBE, dag_file, str(answer), work)
-    found: dict[str, Any] = json.loads(answer.read_text())
-    assert found["pointer"] == pointer
-    return found
+    result: dict[str, Any] = json.loads(answer.read_text())
+    assert result["pointer"] == pointer
+    return result
 
 
 def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
-    found = probed[""]
-    fields = found.pop("fields")
-    assert found.pop("decisions") == DECISIONS
-    assert found == {
+    result = probed[""]
+    fields = result.pop("fields")
+    assert result.pop("decisions") == DECISIONS
+    assert result == {
         "errors": [],
         "dags": ["rankmetrics", "rankmetrics_backfill"],
         "catchup": False,
@@ -675,7 +675,7 @@ def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
 
 
 def test_settings_are_used_or_refused_with_one_sentence(probed: dict[str, Any]) -> None:
-    (accepted,) = (found for key, found in probed.items() if key.startswith("RANKMETRICS_WHERE="))
+    (accepted,) = (result for key, result in probed.items() if key.startswith("RANKMETRICS_WHERE="))
     assert (accepted["catchup"], accepted["start"]) == (True, "2026-11-01")
     assert accepted["fields"]["application_args"][-2:] == ["--date", FIRST]
     for given, allowed in (
@@ -698,8 +698,8 @@ def test_comparisons_are_over_the_days_from_the_first_one_of_the_test(probed: di
 @pytest.mark.parametrize("module", MISSING)
 def test_a_missing_provider_or_an_old_airflow_is_one_sentence(probed: dict[str, Any], module: str) -> None:
     pins = dict(line.split("==") for line in (ROOT / "constraints" / "airflow.txt").read_text().split())
-    (said,) = probed[f"HIDE={module} RANKMETRICS_PLATFORM={platform_of(module)}"]["errors"]
-    assert said.startswith(MISSING[module].format(pins["apache-airflow"]))
+    (message,) = probed[f"HIDE={module} RANKMETRICS_PLATFORM={platform_of(module)}"]["errors"]
+    assert message.startswith(MISSING[module].format(pins["apache-airflow"]))
 
 
 def test_a_pointer_names_the_newest_run_of_the_day(probed: dict[str, Any]) -> None:

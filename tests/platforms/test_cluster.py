@@ -93,10 +93,10 @@ def submit(folder: Path, master: str, out: Path, text: str = "", **conf: Any) ->
     return Running.start(command, folder / f"{out.name}.log", environment, folder)
 
 
-def assert_same_bits(found: Path, wanted: Path) -> None:
+def assert_same_bits(result: Path, expected: Path) -> None:
     for table in ("user_metrics", "experiment_metrics", "quarantine"):
-        assert exact_rows(found / table) == exact_rows(wanted / table), table
-    records = [json.loads(next((path / "runs").glob("*.json")).read_text()) for path in (found, wanted)]
+        assert exact_rows(result / table) == exact_rows(expected / table), table
+    records = [json.loads(next((path / "runs").glob("*.json")).read_text()) for path in (result, expected)]
     assert records[0]["rows"] == records[1]["rows"]
     assert records[0]["rows"]["in"] == len(LOG)
     assert records[0]["rows"]["quarantined"] > 0
@@ -104,9 +104,9 @@ def assert_same_bits(found: Path, wanted: Path) -> None:
 
 def test_local_mode_is_right(local: Path) -> None:
     rows = rows_of(local / "user_metrics")
-    found = {(row["experiment_id"], row["user_id"]): row for row in rows}
-    assert len(found) == len(rows)
-    assert_close(found, obvious(LOG, METRICS, STANDARD))
+    result = {(row["experiment_id"], row["user_id"]): row for row in rows}
+    assert len(result) == len(rows)
+    assert_close(result, obvious(LOG, METRICS, STANDARD))
 
 
 def test_two_workers_with_only_the_zip_give_the_same_bits_as_local_mode(
@@ -183,12 +183,12 @@ spark.stop()
 
 
 def test_cores_and_partitions_change_no_bit(tmp_path: Path) -> None:
-    found = []
+    result = []
     for cores, partitions in ((1, 1), (5, 16)):
         file = tmp_path / f"{cores}.json"
         environment = spark_environment(PYTHONPATH=str(ROOT))
         done = ran([sys.executable, "-c", VALUES, cores, partitions, file], tmp_path, environment)
         assert done.returncode == 0, done.stderr
-        found.append(file.read_text())
-    assert found[0] == found[1]
-    assert len(json.loads(found[0])["values"]["clicks by position: users"]) > 50
+        result.append(file.read_text())
+    assert result[0] == result[1]
+    assert len(json.loads(result[0])["values"]["clicks by position: users"]) > 50

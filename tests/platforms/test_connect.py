@@ -190,8 +190,8 @@ def client(desk: Path, program: str, *arguments: object, **environment: str) -> 
 
 def parsed(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -235,12 +235,12 @@ def means(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], float]:
 
 
 def test_the_values_are_those_of_the_definitions(remote: dict[str, Any]) -> None:
-    found = by_user(remote["users"])
-    assert_close(found, obvious(LOG, METRICS, resolve("standard")))
-    assert found["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 2, rel=1e-14)
-    assert found["known", "u2"]["ndcg_at_10"] == pytest.approx((1 / log2(3)) / (1 / log2(2)), rel=1e-14)
+    result = by_user(remote["users"])
+    assert_close(result, obvious(LOG, METRICS, resolve("standard")))
+    assert result["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 2, rel=1e-14)
+    assert result["known", "u2"]["ndcg_at_10"] == pytest.approx((1 / log2(3)) / (1 / log2(2)), rel=1e-14)
     # The metric that the program defines.
-    assert (found["known", "u1"]["top_gain_at_3"], found["known", "u2"]["top_gain_at_3"]) == (1, 1)
+    assert (result["known", "u1"]["top_gain_at_3"], result["known", "u2"]["top_gain_at_3"]) == (1, 1)
     assert means(map(numbers, remote["written averages"]))["known", "ap"] == pytest.approx(
         ((1 / 1 + 2 / 3) / 2 + 1 / 2) / 2, rel=1e-14
     )
@@ -282,8 +282,8 @@ def test_the_command_evaluates_where_the_server_has_another_disk(
     arguments = rename(words, {"sc://HOST:15002": server.url})
     done = client(desk, *arguments, "--output", "results", "--format", "json")
     assert done.returncode == 0, done.stderr
-    found, wanted = json.loads(done.stdout)["means"], [numbers(row) for row in remote["written averages"]]
-    assert means(found) == means(wanted) and len(found) == len(wanted)
+    result, expected = json.loads(done.stdout)["means"], [numbers(row) for row in remote["written averages"]]
+    assert means(result) == means(expected) and len(result) == len(expected)
     # The server resolves the relative path, so the client's folder does not change.
     results = server.folder / "results"
     assert set(desk.iterdir()) == before
@@ -302,18 +302,20 @@ def test_the_executors_of_the_server_pass_the_selftest(server: Server, desk: Pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ["--master", NO_SERVER],
-            "no Spark Connect session at '127.0.0.1:9': [Errno 111] Connection refused; wanted: sc://HOST:PORT",
+            "no Spark Connect session at '127.0.0.1:9': [Errno 111] Connection refused; allowed: sc://HOST:PORT",
         ),
         (["--master", "sc://127.0.0.1:port"], "no Spark Connect session at '127.0.0.1:port': "),
         ([], "this pyspark is a client without a Spark of its own; name a server: --master sc://HOST:PORT"),
     ],
 )
-def test_a_client_without_a_server_fails_at_once_with_one_sentence(desk: Path, arguments: list[str], said: str) -> None:
+def test_a_client_without_a_server_fails_at_once_with_one_sentence(
+    desk: Path, arguments: list[str], message: str
+) -> None:
     done = client(desk, "rankmetrics", "evaluate", "--config", "first.yaml", *arguments)
     lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
     assert (done.returncode, len(lines)) == (1, 1), done.stderr
-    assert lines[0].startswith(f"rankmetrics: {said}")
+    assert lines[0].startswith(f"rankmetrics: {message}")

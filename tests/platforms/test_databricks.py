@@ -181,9 +181,9 @@ class Kernel:
     def run(self, **widgets: object) -> list[nbformat.NotebookNode]:
         """Run the notebook with these parameters and return its cells with outputs."""
         self.do(nbformat.v4.new_code_cell(f"dbutils.widgets.given = {dict(widgets)!r}"))
-        there = list(cells(NOTEBOOK.read_text(encoding="utf-8")))
+        present = list(cells(NOTEBOOK.read_text(encoding="utf-8")))
         # pip takes seconds and its packages stay installed, so it runs only once per kernel.
-        done = [self.do(cell) for cell in there if not (self.installed and cell["source"].startswith("%pip "))]
+        done = [self.do(cell) for cell in present if not (self.installed and cell["source"].startswith("%pip "))]
         self.installed = True
         return done
 
@@ -233,7 +233,7 @@ def expanded(target: str = "prod", **variables: str) -> dict[str, Any]:
 
 def replaced(part: Any, values: Mapping[str, str]) -> Any:
     if isinstance(part, str):
-        return re.sub(REFERENCE, lambda found: values[found[1]], part)
+        return re.sub(REFERENCE, lambda match: values[match[1]], part)
     if isinstance(part, list):
         return [replaced(item, values) for item in part]
     return {key: replaced(value, values) for key, value in part.items()} if isinstance(part, dict) else part
@@ -326,8 +326,8 @@ assert sorted(map(tuple, per_user.collect())) == sorted(map(tuple, same.collect(
 def shown_page(run: list[nbformat.NotebookNode]) -> dict[str, Any]:
     """The numbers of the page that a run shows."""
     (page,) = re.findall(r'id="data">(.*?)</script>', texts(run), re.DOTALL)
-    found: dict[str, Any] = json.loads(page)
-    return found
+    result: dict[str, Any] = json.loads(page)
+    return result
 
 
 def steps_of(page: Mapping[str, Any], metric: str) -> list[list[Any]]:
@@ -373,8 +373,8 @@ def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
         assert notebook.ask("__import__('rankmetrics_spark').__file__").startswith(str(tmp_path / "installed"))
         assert notebook.ask("spark.version").startswith("4.0.")
         at_two = {"ap@5": 1 / 2, "ap@10": 1 / 2, "ndcg@5": AT_TWO, "ndcg@10": AT_TWO}
-        wanted = {("a", metric): mean for metric, mean in at_two.items()} | {("b", metric): 1.0 for metric in at_two}
-        assert notebook.means() == pytest.approx(wanted, rel=1e-12)
+        expected = {("a", metric): mean for metric, mean in at_two.items()} | {("b", metric): 1.0 for metric in at_two}
+        assert notebook.means() == pytest.approx(expected, rel=1e-12)
         assert "rows: 80 read = 80 evaluated + 0 left out" in texts(run)
         assert "run record: spark_catalog.ranking.runs" in texts(run)
         assert texts(run).count("<th>ci_low</th>") == 1
@@ -395,10 +395,10 @@ def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
             writers = notebook.ask(written % (table, '"experiment_id", "string(evaluation_date)", "run_id"'))
             assert writers == [["a", DATE, second], ["b", DATE, first]]
 
-        for wrong, said in WRONG:
+        for wrong, message in WRONG:
             with pytest.raises(CellExecutionError) as caught:
                 notebook.run(**widgets | wrong)
-            assert sentence(caught.value).startswith(said)
+            assert sentence(caught.value).startswith(message)
         done = """spark.table("spark_catalog.ranking.runs").where("get_json_object(record, '$.outcome') = 'done'")"""
         # Runs that failed have records too, but none of them is done.
         assert notebook.ask(f'sorted(row["run_id"] for row in {done}.collect())') == sorted([first, second])
@@ -655,9 +655,9 @@ def test_each_kind_of_task_uses_the_session_of_the_platform_and_returns(
     environment = spark_environment(PYTHONPATH=str(tmp_path / "installed"))
     done = ran([sys.executable, "-c", TASKS, where, script, config, answer], tmp_path, environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(answer.read_text())
-    assert found.pop("package").startswith(str(tmp_path / "installed"))
-    assert found == {
+    result = json.loads(answer.read_text())
+    assert result.pop("package").startswith(str(tmp_path / "installed"))
+    assert result == {
         "wheel_task": "returned",
         "python_task": "returned",
         "notebook": "returned",

@@ -24,13 +24,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page, list[str]]:
     """A page of the guide, and everything that it says or asks for that it should not."""
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
-    page, said = context.new_page(), []  # type: ignore[var-annotated]
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith("file:") else said.append(request.url[:80]))
+    page, words = context.new_page(), []  # type: ignore[var-annotated]
+    page.on("console", lambda message: words.append(message.text))
+    page.on("pageerror", lambda error: words.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith("file:") else words.append(request.url[:80]))
     page.goto(file.as_uri())
     page.wait_for_load_state("load")
-    return page, [text for text in said if not text.startswith(("data:", "blob:"))]
+    return page, [text for text in words if not text.startswith(("data:", "blob:"))]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -38,22 +38,22 @@ def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page,
 def test_a_page_is_no_wider_than_a_phone_and_loads_nothing(
     browser: Browser, site: Path, name: str, scheme: str
 ) -> None:
-    page, said = opened(browser, site / f"{name}.html", 390, scheme)
+    page, message = opened(browser, site / f"{name}.html", 390, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
-    assert said == []
+    assert message == []
     page.context.close()
 
 
 def test_the_search_finds_a_page_without_a_server(browser: Browser, site: Path) -> None:
-    page, said = opened(browser, site / "index.html", 1200, "light")
+    page, message = opened(browser, site / "index.html", 1200, "light")
     page.click(".md-search__input")
     page.keyboard.type("bootstrap")
-    found = page.locator(".md-search-result__item a.md-search-result__link")
-    found.first.wait_for()
+    result = page.locator(".md-search-result__item a.md-search-result__link")
+    result.first.wait_for()
     # Other pages have the word too.
-    assert any("comparing.html" in str(link.get_attribute("href")) for link in found.all())
-    assert said == []
+    assert any("comparing.html" in str(link.get_attribute("href")) for link in result.all())
+    assert message == []
     page.context.close()
 
 

@@ -51,17 +51,17 @@ def figures() -> Figures:
 @pytest.fixture(params=[390, 1280])
 def shown(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Iterator[Page]:
     """The page on a phone and on a desk; afterwards, it has reported no error and is no wider than the screen."""
-    file, said = tmp_path / "r.html", []  # type: ignore[var-annotated]
+    file, text = tmp_path / "r.html", []  # type: ignore[var-annotated]
     file.write_text(page(figures()), encoding="utf-8")
     context = browser.new_context(viewport={"width": request.param, "height": 900})
     opened = context.new_page()
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("dialog", lambda dialog: said.append(dialog.message))
+    opened.on("console", lambda message: text.append(message.text))
+    opened.on("pageerror", lambda error: text.append(str(error)))
+    opened.on("dialog", lambda dialog: text.append(dialog.message))
     opened.goto(file.as_uri())
     opened.locator("#examples details").first.wait_for()
     yield opened
-    assert said == []
+    assert text == []
     assert opened.evaluate("document.documentElement.scrollWidth") == request.param
     context.close()
 
@@ -111,7 +111,7 @@ def test_of_all_pairs_the_best_is_on_the_left_and_the_next_ones_are_on_the_right
     of_pairs = Examples(
         [row("u1", "ap@10", 1.0, 0.25)], 1, ranked("u1", "a", "Ab", 2), baseline="a", others=(1, 11), is_ahead=True
     )
-    for examples, said in (
+    for examples, message in (
         (of_pairs, "Left is a, which is ahead, right one of the best 1 of 11 others. Losses"),
         (replace(of_pairs, is_ahead=False, others=(1, 1)), "Left is a, which has the best mean, right another exp"),
         (Examples((), baseline="a", note="Each user has seen one experiment."), "Each user has seen one experiment."),
@@ -120,9 +120,9 @@ def test_of_all_pairs_the_best_is_on_the_left_and_the_next_ones_are_on_the_right
         file.write_text(page(replace(figures(), examples=examples)), encoding="utf-8")
         shown = Opened.of(file, browser, viewport={"width": width, "height": 900})
         section = shown.section("examples")
-        assert section.locator("#examples-intro").inner_text().startswith(said)
+        assert section.locator("#examples-intro").inner_text().startswith(message)
         assert section.get_by_label("On the right").count() == len(examples.changes)
-        assert (shown.said, shown.page.evaluate("document.documentElement.scrollWidth")) == ([], width)
+        assert (shown.messages, shown.page.evaluate("document.documentElement.scrollWidth")) == ([], width)
         shown.page.context.close()
 
 
@@ -132,7 +132,7 @@ def test_axe_finds_nothing_in_lists_side_by_side(browser: Browser, tmp_path: Pat
     file.write_text(page(figures()), encoding="utf-8")
     # The script of axe is no script of the page.
     shown = Opened.of(file, browser, color_scheme=scheme, bypass_csp=True)
-    assert [found["id"] for found in Axe().run(shown.page).response["violations"]] == []
+    assert [result["id"] for result in Axe().run(shown.page).response["violations"]] == []
     shown.page.context.close()
 
 

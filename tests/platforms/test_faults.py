@@ -123,14 +123,14 @@ class Place:
             self.results[log] = self.seen()
         assert self.results["old"] != self.results["new"]
         assert self.start("old", NEVER) == 0
-        self.moments = int(self.said())
+        self.moments = int(self.message())
         assert self.seen() == self.results["old"]
 
     def start(self, log: str, at: int, act: str = "kill", kill_after: float | None = None) -> int | None:
         """Run in a process; return its exit code."""
         (self.folder / "said").unlink(missing_ok=True)
-        said = str(self.folder / "said")
-        process = SPAWN.Process(target=child, args=(self.url, self.document(log), at, act, said))
+        message = str(self.folder / "said")
+        process = SPAWN.Process(target=child, args=(self.url, self.document(log), at, act, message))
         process.start()
         if kill_after is not None:
             process.join(kill_after)
@@ -138,7 +138,7 @@ class Place:
         process.join(300)
         return process.exitcode
 
-    def said(self) -> str:
+    def message(self) -> str:
         return (self.folder / "said").read_text(encoding="utf-8")
 
     def seen(self) -> dict[str, Any]:
@@ -152,8 +152,8 @@ class Place:
     def judge(self) -> str:
         """Compare what is seen with both results; return which one it is."""
         TOTAL["kills"] += 1
-        found = self.seen()
-        which = {name: [log for log in LOGS if self.results[log][name] == rows] for name, rows in found.items()}
+        result = self.seen()
+        which = {name: [log for log in LOGS if self.results[log][name] == rows] for name, rows in result.items()}
         TOTAL["lost"] += any(not logs for logs in which.values())
         same = [log for log in LOGS if all(log in logs for logs in which.values())]
         TOTAL["mixed"] += all(which.values()) and not same
@@ -200,7 +200,7 @@ def killed_often(place: Place) -> None:
     for number, at in enumerate(moments):
         other = "new" if state == "old" else "old"
         if at > 0:
-            assert place.start(other, int(at)) == KILLED, place.said()
+            assert place.start(other, int(at)) == KILLED, place.message()
         else:
             place.start(other, NEVER, kill_after=-at)
         state = place.judge()
@@ -233,15 +233,15 @@ def test_local_files(files: tuple[str, SparkSession], tmp_path: Path) -> None:
 
 
 @only_files
-@pytest.mark.parametrize(("act", "said"), [("full disk", "the disk is full"), ("read-only", "read-only")])
+@pytest.mark.parametrize(("act", "cause"), [("full disk", "the disk is full"), ("read-only", "read-only")])
 def test_a_disk_that_refuses_leaves_the_earlier_result(
-    act: str, said: str, files: tuple[str, SparkSession], tmp_path: Path
+    act: str, cause: str, files: tuple[str, SparkSession], tmp_path: Path
 ) -> None:
     place = Place("local", files[1], files[0], tmp_path, {"path": str(tmp_path / "out")})
     place.begin()
     for at in (1, 5):
         assert place.start("new", at, act) == 1
-        assert place.said().startswith(f"cannot write to '{tmp_path}/out': ") and said in place.said()
+        assert place.message().startswith(f"cannot write to '{tmp_path}/out': ") and cause in place.message()
         assert place.seen() == place.results["old"]
         assert place.leftovers() == []
     place.recover("new")
@@ -262,8 +262,8 @@ def test_of_two_runs_on_the_same_partitions_one_wins(files: tuple[str, SparkSess
     codes = sorted(process.exitcode or 0 for process in both)
     assert codes in ([0, 0], [0, 1])
     if codes == [0, 1]:
-        said = [path.read_text() for path in tmp_path.glob("said?") if "another run" in path.read_text()]
-        assert len(said) == 1 and said[0].endswith("run this again when it has ended")
+        message = [path.read_text() for path in tmp_path.glob("said?") if "another run" in path.read_text()]
+        assert len(message) == 1 and message[0].endswith("run this again when it has ended")
     assert place.seen() == place.results["new"] and place.leftovers() == []
 
 

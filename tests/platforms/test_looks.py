@@ -33,9 +33,9 @@ def stated_share(setting: str, column: int) -> float:
 def design(request: pytest.FixtureRequest) -> tuple[int, dict[str, float]]:
     """The column of the table, and setting -> how often a test without a difference finds one at some look."""
     visits, paired = request.param
-    found = first_finds(visits, paired, 0.0, DRAWS, seed=20)
+    result = first_finds(visits, paired, 0.0, DRAWS, seed=20)
     column = VISITS.index(visits) + len(VISITS) * paired
-    return column, {setting: float(np.mean(each > 0)) for setting, each in found.items()}
+    return column, {setting: float(np.mean(each > 0)) for setting, each in result.items()}
 
 
 def test_any_number_of_looks_finds_a_difference_that_is_none_in_at_most_5_of_100_tests(
@@ -46,20 +46,20 @@ def test_any_number_of_looks_finds_a_difference_that_is_none_in_at_most_5_of_100
 
 
 def test_the_docs_state_the_false_positives_of_every_setting(design: tuple[int, dict[str, float]]) -> None:
-    column, found = design
+    column, result = design
     for setting in ("last look alone", *SETTINGS):
         stated = stated_share(setting, column)
         error = np.sqrt(stated * (1 - stated) * (1 / DRAWS + 1 / DRAWS_OF_THE_DOCS))
-        assert abs(found[setting] - stated) <= 4 * error + 0.0005, (setting, found[setting], stated)
+        assert abs(result[setting] - stated) <= 4 * error + 0.0005, (setting, result[setting], stated)
 
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_the_docs_state_the_power_of_every_setting_that_is_valid(paired: bool) -> None:
-    found = first_finds("any day", paired, EFFECTS[paired], DRAWS, seed=21)
+    result = first_finds("any day", paired, EFFECTS[paired], DRAWS, seed=21)
     for setting in ("last look alone", *SETTINGS):
         if setting == "one":
             continue
         stated = stated_share(setting, 6 + paired)
         error = np.sqrt(stated * (1 - stated) * (1 / DRAWS + 1 / DRAWS_OF_THE_DOCS))
-        power = float(np.mean(found[setting] > 0))
+        power = float(np.mean(result[setting] > 0))
         assert abs(power - stated) <= 4 * error + 0.005, (setting, power, stated)

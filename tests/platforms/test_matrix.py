@@ -140,7 +140,7 @@ def runtimes() -> dict[str, dict[str, str]]:
 
 
 def test_the_table_names_every_runtime_and_library() -> None:
-    found = runtimes()
+    result = runtimes()
     assert {
         "14.3 LTS",
         "15.4 LTS",
@@ -150,24 +150,24 @@ def test_the_table_names_every_runtime_and_library() -> None:
         "19",
         "serverless 1",
         "serverless 5",
-    } <= found.keys()
-    named = set().union(*found.values())
+    } <= result.keys()
+    named = set().union(*result.values())
     assert {need.name for need in base_requirements()} | {"python", "spark"} == named
     assert all(
-        {"python", "numpy", "pandas", "pyarrow", "scipy", "click"} <= libraries.keys() for libraries in found.values()
+        {"python", "numpy", "pandas", "pyarrow", "scipy", "click"} <= libraries.keys() for libraries in result.values()
     )
 
 
 def test_an_installation_replaces_nothing_on_a_runtime() -> None:
     # An upgrade would affect what else runs there.
     bounds = {need.name: need.specifier for need in base_requirements()}
-    found = {
+    result = {
         (runtime, name)
         for runtime, libraries in runtimes().items()
         for name, version in libraries.items()
         if name in bounds and version not in bounds[name]
     }
-    assert found == set()
+    assert result == set()
 
 
 def test_every_runtime_has_an_allowed_python_and_spark() -> None:
@@ -215,10 +215,10 @@ def main(spark: SparkSession) -> dict[str, Any]:
 
 def test_the_values_are_those_of_the_definitions(main: dict[str, Any]) -> None:
     log = random_log(values.CLICKS_SEED, values.CLICKS_USERS)
-    wanted = obvious(log, values.named(values.OF_RANKS, 10), resolve("standard"))
+    expected = obvious(log, values.named(values.OF_RANKS, 10), resolve("standard"))
     rows = main["values"]["clicks by position: users"]
-    found = {(row["experiment_id"], row["user_id"]): row for row in rows}
-    assert_close(found, wanted)
+    result = {(row["experiment_id"], row["user_id"]): row for row in rows}
+    assert_close(result, expected)
 
 
 @pytest.mark.parametrize("name", CHOSEN)
@@ -226,14 +226,14 @@ def test_the_values_agree_with_those_of_the_main_environment(
     name: str, main: dict[str, Any], suites: dict[str, Future[None]], folder: Path
 ) -> None:
     suites[name].result()
-    found = json.loads((folder / f"{name}.json").read_text())
-    wanted = pins(name)
-    assert found["versions"] == {library: wanted[library] for library in values.LIBRARIES}
-    assert found["values"].keys() == main["values"].keys()
+    result = json.loads((folder / f"{name}.json").read_text())
+    expected = pins(name)
+    assert result["versions"] == {library: expected[library] for library in values.LIBRARIES}
+    assert result["values"].keys() == main["values"].keys()
     different = {
         (table, column): (mine[column], theirs[column])
         for table in main["values"]
-        for mine, theirs in zip(main["values"][table], found["values"][table], strict=True)
+        for mine, theirs in zip(main["values"][table], result["values"][table], strict=True)
         for column in mine
         if not same(mine[column], theirs[column], tolerance(name, column, mine))
     }

@@ -63,9 +63,9 @@ def test_the_source_distribution_holds_the_tests_and_the_docs(tmp_path: Path) ->
     (archive,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(archive) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
-    wanted = [path for path in checkout.rglob("*") if path.is_file() and "egg-info" not in str(path)]
-    missing = {str(path.relative_to(checkout)) for path in wanted} - names
-    assert missing <= {".gitignore"} and len(wanted) > 300
+    expected = [path for path in checkout.rglob("*") if path.is_file() and "egg-info" not in str(path)]
+    missing = {str(path.relative_to(checkout)) for path in expected} - names
+    assert missing <= {".gitignore"} and len(expected) > 300
 
 
 def test_the_metadata_names_license_python_version_and_command(metadata: Message, built: tuple[Path, Path]) -> None:

@@ -51,19 +51,19 @@ def test_interval_and_p_value_are_those_of_gbstats(seed: int, tuning_users: int,
     config = gbstats.SequentialConfig(
         difference_type="relative" if relative else "absolute", sequential_tuning_parameter=tuning_users
     )
-    wanted = gbstats.SequentialTwoSidedTTest(a, b, config).compute_result()
+    expected = gbstats.SequentialTwoSidedTTest(a, b, config).compute_result()
     single = (relative_independent if relative else welch)(*map(Moments.of, both), 0.95)
-    found = over_looks(single, len(both[0]) + len(both[1]), AnyLook(tuning_users, 0.05), 0.95)
-    assert [found.ci_low[0], found.ci_high[0]] == pytest.approx(wanted.ci, rel=1e-9)
-    assert found.p_value[0] == pytest.approx(wanted.p_value, rel=1e-6, abs=1e-12)
+    result = over_looks(single, len(both[0]) + len(both[1]), AnyLook(tuning_users, 0.05), 0.95)
+    assert [result.ci_low[0], result.ci_high[0]] == pytest.approx(expected.ci, rel=1e-9)
+    assert result.p_value[0] == pytest.approx(expected.p_value, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize("fractions", [(0.3, 0.6, 1.0), (0.2, 0.4, 0.6, 0.8, 1.0)])
 @pytest.mark.parametrize(("spending", "number"), [("obrien_fleming", 1), ("pocock", 2)])
 def test_bounds_are_those_of_seqabpy(fractions: tuple[float, ...], spending: str, number: int) -> None:
-    wanted = gatsby.ldBounds(np.array(fractions), iuse=number, alpha=0.025)
+    expected = gatsby.ldBounds(np.array(fractions), iuse=number, alpha=0.025)
     bounds = next(
-        np.asarray(each) for name, each in wanted.items() if "upper" in name.lower() or "bound" in name.lower()
+        np.asarray(each) for name, each in expected.items() if "upper" in name.lower() or "bound" in name.lower()
     )
     # It integrates on a grid: four digits.
     assert spending_bounds(fractions, 0.025, spending) == pytest.approx(bounds, abs=1e-4)
@@ -72,8 +72,8 @@ def test_bounds_are_those_of_seqabpy(fractions: tuple[float, ...], spending: str
 def test_the_bound_is_that_of_confseq() -> None:
     boundaries = pytest.importorskip("confseq.boundaries", reason="it has no wheel for this Python")
     v = np.array([50.0, 100.0, 1_000.0])
-    wanted = boundaries.normal_mixture_bound(v, alpha=0.05, v_opt=100, alpha_opt=0.05, is_one_sided=False)
-    assert always_valid_bound(v, mixture_rho(100, 0.05), 0.05) * np.sqrt(v) == pytest.approx(wanted, rel=1e-6)
+    expected = boundaries.normal_mixture_bound(v, alpha=0.05, v_opt=100, alpha_opt=0.05, is_one_sided=False)
+    assert always_valid_bound(v, mixture_rho(100, 0.05), 0.05) * np.sqrt(v) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -89,15 +89,15 @@ def test_means_over_lists_are_the_ratio_of_means_of_tea_tasting(seed: int, confi
         for name, each in (("variant", np.full(users, variant)), ("y", values * lists), ("n", lists)):
             columns[name] += each.tolist()
     metric = tea_tasting.RatioOfMeans("y", "n", equal_var=False, use_t=True, confidence_level=confidence)
-    wanted = tea_tasting.Experiment(mean=metric).analyze(pyarrow.table(columns))["mean"]
+    expected = tea_tasting.Experiment(mean=metric).analyze(pyarrow.table(columns))["mean"]
     arms = [each.moments for each in sums]
-    found, relative = welch(*arms, confidence), relative_independent(*arms, confidence)
-    assert (arms[0].mean[0], arms[1].mean[0]) == pytest.approx((wanted.control, wanted.treatment), rel=1e-12)
-    assert found.p_value[0] == pytest.approx(wanted.pvalue, rel=1e-8)
-    bounds = (wanted.effect_size_ci_lower, wanted.effect_size_ci_upper)
-    assert (found.ci_low[0], found.ci_high[0]) == pytest.approx(bounds, rel=1e-9)
+    result, relative = welch(*arms, confidence), relative_independent(*arms, confidence)
+    assert (arms[0].mean[0], arms[1].mean[0]) == pytest.approx((expected.control, expected.treatment), rel=1e-12)
+    assert result.p_value[0] == pytest.approx(expected.pvalue, rel=1e-8)
+    bounds = (expected.effect_size_ci_lower, expected.effect_size_ci_upper)
+    assert (result.ci_low[0], result.ci_high[0]) == pytest.approx(bounds, rel=1e-9)
     # The ratio of ratios: there by the logarithm, here by the delta method of the ratio itself, so almost the same.
-    assert relative.difference[0] == pytest.approx(wanted.rel_effect_size, rel=1e-9)
+    assert relative.difference[0] == pytest.approx(expected.rel_effect_size, rel=1e-9)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.25, 0.75])
@@ -130,7 +130,7 @@ def test_metrics_of_intents_are_those_of_ndeval(alpha: float, level: int) -> Non
         names |= {f"ERR-IA@{k}": f"err_ia@{k}" for k in cuts[1:]}
     peer = pyndeval.RelevanceEvaluator(qrels, list(names), relevance_level=level, alpha=alpha)
     theirs = peer.evaluate(run)
-    found = compute(batch_of(*ones), [parse(name) for name in names.values()], resolve({"relevant_from": level}))
-    wanted = [[theirs[str(query)][name] for name in names] for query in range(len(ones))]
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
-    assert np.mean(found) > 0.2
+    result = compute(batch_of(*ones), [parse(name) for name in names.values()], resolve({"relevant_from": level}))
+    expected = [[theirs[str(query)][name] for name in names] for query in range(len(ones))]
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
+    assert np.mean(result) > 0.2

@@ -44,12 +44,12 @@ def test_a_page_is_drawn_without_an_error_and_is_no_wider_than_the_screen(
     file = tmp_path / "r.html"
     file.write_text(page(kind(tmp_path)), encoding="utf-8")
     window.open(file, width)
-    found = window.script("""const root = document.documentElement;
+    result = window.script("""const root = document.documentElement;
         const count = (what) => document.querySelectorAll(what).length;
         return {wide: root.scrollWidth - root.clientWidth, charts: count('#differences .chart svg, .pairs table'),
                 cards: count('.card .interval .range'), asked: performance.getEntriesByType('resource').length};""")
-    assert (found["wide"], found["asked"], window.errors()) == (0, 0, [])
-    assert found["charts"] > 0 and found["cards"] > 0
+    assert (result["wide"], result["asked"], window.errors()) == (0, 0, [])
+    assert result["charts"] > 0 and result["cards"] > 0
 
 
 def test_a_table_sorts_filters_and_a_metric_is_switched_off(window: Firefox, tmp_path: Path) -> None:

@@ -33,26 +33,26 @@ def three(tmp_path: Path) -> Path:
 
 
 def test_the_page_opens_with_the_winner_and_how_sure_that_is(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    assert found.page.locator("h1").inner_text() == "candidate_a beats control"
-    first_screen = found.page.locator("#answer").inner_text()
+    result = opened(three)
+    assert result.page.locator("h1").inner_text() == "candidate_a beats control"
+    first_screen = result.page.locator("#answer").inner_text()
     rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
     assert Change(100 * rows["ap@10"]["relative_difference"], " %").text in first_screen
     assert "Chance alone would almost never give this (p < 0.001, corrected for 24 comparisons)." in first_screen
-    assert found.page.locator(".card").count() == 2
-    box = found.page.locator(".card.better").bounding_box()
+    assert result.page.locator(".card").count() == 2
+    box = result.page.locator(".card.better").bounding_box()
     assert box and box["y"] + box["height"] < DESK["height"]
 
 
 def test_what_makes_a_verdict_untrustworthy_stands_at_the_top(opened: Callable[..., Opened], tmp_path: Path) -> None:
     note = "not trustworthy: the users do not follow the planned shares (p = 1e-09)"
     output = Output(tmp_path / "bad", users=60, note=note)
-    found = opened(output.write(quality={"warnings": ["tie_rate is 31.00%"]}))
-    assert found.page.locator("h1").inner_text() == "No verdict: these numbers are not to be trusted"
-    assert found.page.locator(".check.warn strong").all_inner_texts() == [
+    result = opened(output.write(quality={"warnings": ["tie_rate is 31.00%"]}))
+    assert result.page.locator("h1").inner_text() == "No verdict: these numbers are not to be trusted"
+    assert result.page.locator(".check.warn strong").all_inner_texts() == [
         "Number of users", "Split of the users", "Quality of the log",
     ]  # fmt: skip
-    answer = found.page.locator("#answer").inner_text()
+    answer = result.page.locator("#answer").inner_text()
     assert "The split of users is off (p < 0.001). Find the cause before you read the numbers." in answer
     assert "There is no verdict: see the 3 checks below that did not pass." in answer
 
@@ -67,8 +67,8 @@ def parquet(output: Path, table: str, experiment: str) -> list[dict[str, Any]]:
 
 
 def test_the_numbers_of_the_page_are_those_of_the_parquet_files(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    data = json.loads(found.page.locator("#data").inner_text())
+    result = opened(three)
+    data = json.loads(result.page.locator("#data").inner_text())
     names, segments, metrics = data["experiments"], data["segments"], [metric["name"] for metric in data["metrics"]]
     for table, short, columns in (
         ("means", "experiment_metrics", {"mean": "mean", "low": "ci_low", "high": "ci_high", "n": "n_users"}),
@@ -91,7 +91,7 @@ def test_the_numbers_of_the_page_are_those_of_the_parquet_files(opened: Callable
                 name: row[column] for name, column in columns.items()
             }
     # And what a person sees of them.
-    table = found.table("means")
+    table = result.table("means")
     shown_means = dict(zip(zip(texts(table, 1), texts(table, 2), strict=True), texts(table, 3), strict=True))
     for name in names:
         for row in parquet(three, "experiment_metrics", name):
@@ -101,9 +101,9 @@ def test_the_numbers_of_the_page_are_those_of_the_parquet_files(opened: Callable
 
 
 def test_the_users_of_each_step_are_those_of_the_parquet_files(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    table = found.table("users")
-    found.section("users").get_by_role("searchbox").fill("control MAP@10")
+    result = opened(three)
+    table = result.table("users")
+    result.section("users").get_by_role("searchbox").fill("control MAP@10")
     rows = list(zip(*(texts(table, column) for column in range(1, 6)), strict=True))
     upto = [row for row in rows if row[:2] == ("control", "MAP@10")]
     values = [row["ap_at_10"] for row in parquet(three, "user_metrics", "control")]
@@ -118,38 +118,38 @@ def test_the_users_of_each_step_are_those_of_the_parquet_files(opened: Callable[
 
 
 def test_hovering_over_a_mark_shows_its_values(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    found.section("differences").scroll_into_view_if_needed()
-    mark = found.section("differences").locator(".chart svg .mark-symbol path").first
+    result = opened(three)
+    result.section("differences").scroll_into_view_if_needed()
+    mark = result.section("differences").locator(".chart svg .mark-symbol path").first
     box = mark.bounding_box()
     assert box
-    found.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    tip = found.page.locator("#vg-tooltip-element.visible")
+    result.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = result.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
-    said = tip.inner_text()
+    message = tip.inner_text()
     # The metric that decides comes first.
-    assert "candidate_a" in said and "MAP@10" in said and "800" in said
-    assert Change(100 * rows["ap@10"]["relative_difference"], " %").text in said
+    assert "candidate_a" in message and "MAP@10" in message and "800" in message
+    assert Change(100 * rows["ap@10"]["relative_difference"], " %").text in message
 
 
 def test_experiments_and_metrics_can_be_switched_on_and_off(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    headings = found.section("differences").locator("h3")
-    labels = found.section("differences").locator(".chart").first.locator("svg")
+    result = opened(three)
+    headings = result.section("differences").locator("h3")
+    labels = result.section("differences").locator(".chart").first.locator("svg")
     assert (headings.count(), "candidate_b" in (labels.text_content() or "")) == (4, True)
-    chips = found.page.locator("#controls")
-    found.redraw(lambda: chips.get_by_role("button", name="MAP@5").click())
+    chips = result.page.locator("#controls")
+    result.redraw(lambda: chips.get_by_role("button", name="MAP@5").click())
     assert headings.count() == 3
     assert chips.get_by_role("button", name="MAP@5").get_attribute("aria-pressed") == "false"
-    found.redraw(lambda: chips.get_by_role("button", name="candidate_b").click())
+    result.redraw(lambda: chips.get_by_role("button", name="candidate_b").click())
     left = labels.text_content() or ""
     assert "candidate_b" not in left and "candidate_a" in left
 
 
 def test_a_table_sorts_and_filters(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    table = found.table("differences")
+    result = opened(three)
+    table = result.table("differences")
     head = table.get_by_role("button", name="difference")
     numbers = lambda: [float(re.sub(r"[^-+.\d]", "", t.replace("\u2212", "-"))) for t in texts(table, 5)]  # noqa: E731
     head.click()
@@ -157,43 +157,43 @@ def test_a_table_sorts_and_filters(opened: Callable[..., Opened], three: Path) -
     assert table.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
     head.click()
     assert numbers() == sorted(numbers())
-    found.section("differences").get_by_role("searchbox").fill("candidate_b ndcg")
+    result.section("differences").get_by_role("searchbox").fill("candidate_b ndcg")
     assert texts(table, 1) == ["candidate_b"] * 2 and set(texts(table, 2)) == {"NDCG@5", "NDCG@10"}
-    assert found.section("differences").get_by_role("status").inner_text() == "2 rows"
+    assert result.section("differences").get_by_role("status").inner_text() == "2 rows"
 
 
 def test_a_chart_zooms_with_shift_and_the_wheel_and_comes_back(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    chart = found.section("differences").locator(".chart").first
+    result = opened(three)
+    chart = result.section("differences").locator(".chart").first
     chart.scroll_into_view_if_needed()
     axis = lambda: sorted(chart.locator("svg .role-axis-label text").all_text_contents())  # noqa: E731
     before, box = axis(), chart.bounding_box()
     assert box
-    found.page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 20)
-    found.page.mouse.wheel(0, -400)
+    result.page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 20)
+    result.page.mouse.wheel(0, -400)
     assert axis() == before, "the wheel alone scrolls the page"
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     assert box
-    found.page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 20)
-    found.page.keyboard.down("Shift")
-    found.page.mouse.wheel(0, -400)
-    found.page.wait_for_timeout(300)
+    result.page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 20)
+    result.page.keyboard.down("Shift")
+    result.page.mouse.wheel(0, -400)
+    result.page.wait_for_timeout(300)
     assert axis() != before
-    found.page.keyboard.up("Shift")
-    found.page.mouse.dblclick(box["x"] + 0.7 * box["width"], box["y"] + 20)
-    found.page.wait_for_timeout(300)
+    result.page.keyboard.up("Shift")
+    result.page.mouse.dblclick(box["x"] + 0.7 * box["width"], box["y"] + 20)
+    result.page.wait_for_timeout(300)
     assert axis() == before
 
 
 # ---- how it looks
 
 
-def colours(found: Opened) -> tuple[str, str, str]:
+def colours(result: Opened) -> tuple[str, str, str]:
     """Paper, ink, and the ink of an axis."""
     read = "element => [getComputedStyle(element).backgroundColor, getComputedStyle(element).color]"
-    paper, ink = found.page.locator("body").evaluate(read)
-    label = found.page.locator("#differences svg .role-axis-label text").first
+    paper, ink = result.page.locator("body").evaluate(read)
+    label = result.page.locator("#differences svg .role-axis-label text").first
     return paper, ink, label.evaluate("element => getComputedStyle(element).fill")
 
 
@@ -212,11 +212,11 @@ def contrast(one: str, other: str) -> float:
 def test_light_and_dark_are_readable_in_text_and_charts(opened: Callable[..., Opened], three: Path) -> None:
     light, dark = (opened(three, color_scheme=scheme) for scheme in ("light", "dark"))
     assert luminance(colours(light)[0]) > 0.9 and luminance(colours(dark)[0]) < 0.05
-    for found in (light, dark):
-        paper, ink, label = colours(found)
+    for result in (light, dark):
+        paper, ink, label = colours(result)
         assert contrast(paper, ink) > 7 and contrast(paper, label) > 4.5
-        soft = found.page.locator(".sure").first.evaluate("element => getComputedStyle(element).color")
-        accent = found.page.locator(".card.better .number").evaluate("element => getComputedStyle(element).color")
+        soft = result.page.locator(".sure").first.evaluate("element => getComputedStyle(element).color")
+        accent = result.page.locator(".card.better .number").evaluate("element => getComputedStyle(element).color")
         assert contrast(paper, soft) > 4.5 and contrast(paper, accent) > 4.5
     light.page.get_by_role("button", name="Dark colours").click()
     assert colours(light) == colours(dark)
@@ -224,52 +224,52 @@ def test_light_and_dark_are_readable_in_text_and_charts(opened: Callable[..., Op
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_nothing_is_wider_than_the_screen(opened: Callable[..., Opened], three: Path, width: int) -> None:
-    found = opened(three, viewport={"width": width, "height": 800})
+    result = opened(three, viewport={"width": width, "height": 800})
     for name in ("differences", "means", "users", "segments"):
-        found.table(name)
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= width
-    for chart in found.page.locator(".chart svg").all():
+        result.table(name)
+    assert result.page.evaluate("document.documentElement.scrollWidth") <= width
+    for chart in result.page.locator(".chart svg").all():
         box = chart.bounding_box()
         assert box and box["x"] >= 0 and box["x"] + box["width"] <= width + 1
 
 
 def test_print_shows_the_differences_in_light_colours(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three, color_scheme="dark")
-    found.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    found.page.emulate_media(media="print", color_scheme="dark")
-    assert luminance(colours(found)[0]) > 0.9
-    assert found.page.locator("details.numbers[open] table tbody tr").count() == 8
-    assert not found.page.locator("#controls").is_visible()
-    found.page.emulate_media(media="screen")
-    found.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert found.page.locator("details.numbers[open]").count() == 0
+    result = opened(three, color_scheme="dark")
+    result.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    result.page.emulate_media(media="print", color_scheme="dark")
+    assert luminance(colours(result)[0]) > 0.9
+    assert result.page.locator("details.numbers[open] table tbody tr").count() == 8
+    assert not result.page.locator("#controls").is_visible()
+    result.page.emulate_media(media="screen")
+    result.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert result.page.locator("details.numbers[open]").count() == 0
 
 
 def test_the_keyboard_reaches_every_control_and_every_figure_has_a_name(
     opened: Callable[..., Opened], three: Path
 ) -> None:
-    found = opened(three)
+    result = opened(three)
     reached = []
     for _ in range(60):
-        found.page.keyboard.press("Tab")
-        reached.append(found.page.evaluate("document.activeElement.textContent.trim().slice(0, 40)"))
+        result.page.keyboard.press("Tab")
+        reached.append(result.page.evaluate("document.activeElement.textContent.trim().slice(0, 40)"))
     assert reached[0] == "Skip to the answer"
     # After the last one, the browser begins again.
     reached = reached[: reached.index("Skip to the answer", 1)]
     assert {"control", "candidate_a", "MAP@5", "NDCG@10"} <= set(reached)
     assert reached.count("The numbers as a table") == 4
-    chip = found.page.locator("#controls").get_by_role("button", name="MAP@5")
+    chip = result.page.locator("#controls").get_by_role("button", name="MAP@5")
     chip.focus()
-    found.redraw(lambda: found.page.keyboard.press("Space"))
+    result.redraw(lambda: result.page.keyboard.press("Space"))
     assert chip.get_attribute("aria-pressed") == "false"
-    figures = found.page.locator("[role=img]")
+    figures = result.page.locator("[role=img]")
     assert figures.count() > 8
     named = [figure.get_attribute("aria-label") or "" for figure in figures.all()]
     assert all("The numbers are in the table below" in name for name in named)
-    assert found.page.locator("h1").count() == 1
+    assert result.page.locator("h1").count() == 1
     controls = "[...document.querySelectorAll('button, select, input')]"
     unnamed = f"{controls}.filter(e => !e.labels?.length && !e.textContent.trim() && !e.ariaLabel).length"
-    assert found.page.evaluate(unnamed) == 0
+    assert result.page.evaluate(unnamed) == 0
 
 
 # ---- how much, and what names
@@ -278,19 +278,19 @@ def test_the_keyboard_reaches_every_control_and_every_figure_has_a_name(
 def test_128_experiments_fit_and_the_page_says_how_many_it_draws(opened: Callable[..., Opened], tmp_path: Path) -> None:
     names = ["control", *(f"model-{number:03d}" for number in range(127))]
     countries = [f"country={name}" for name in ("DE", "FR", "GB", "PL", "SE", "IT", "ES", "NL")]
-    found = opened(Output(tmp_path / "many", names, countries, users=200).write())
-    assert "10 of 128 experiments are drawn" in found.section("differences").inner_text()
-    table = found.table("differences")
+    result = opened(Output(tmp_path / "many", names, countries, users=200).write())
+    assert "10 of 128 experiments are drawn" in result.section("differences").inner_text()
+    table = result.table("differences")
     assert table.locator("tbody tr").count() == 50
-    found.section("differences").get_by_role("button", name="Show all 508").click()
+    result.section("differences").get_by_role("button", name="Show all 508").click()
     assert table.locator("tbody tr").count() == 127 * 4
-    found.page.locator(".picker summary").click()
-    found.page.get_by_role("searchbox", name="Find an experiment").fill("model-099")
-    assert found.page.locator(".picker li:visible").count() == 1
-    found.redraw(lambda: found.page.locator(".picker li:visible input").check())
-    assert "11 of 128 experiments are drawn" in found.section("differences").inner_text()
-    found.redraw(lambda: found.page.get_by_role("button", name="All", exact=True).click())
-    drawn = found.section("differences").locator(".chart").first.locator("svg .mark-symbol path")
+    result.page.locator(".picker summary").click()
+    result.page.get_by_role("searchbox", name="Find an experiment").fill("model-099")
+    assert result.page.locator(".picker li:visible").count() == 1
+    result.redraw(lambda: result.page.locator(".picker li:visible input").check())
+    assert "11 of 128 experiments are drawn" in result.section("differences").inner_text()
+    result.redraw(lambda: result.page.get_by_role("button", name="All", exact=True).click())
+    drawn = result.section("differences").locator(".chart").first.locator("svg .mark-symbol path")
     assert drawn.count() == 127
 
 
@@ -299,20 +299,20 @@ def test_a_shortened_table_says_how_many_rows_there_are(opened: Callable[..., Op
     names = ["control", *(f"model-{number:03d}" for number in range(130))]
     metrics = [f"ndcg@{cut}" for cut in range(1, 32)]
     output = Output(tmp_path / "large", names, [], users=60, metrics=metrics, effects={"model-129": 0.3}).write()
-    found = opened(output)
-    assert found.page.locator("h1").inner_text() == "model-129 beats control"
-    section = found.section("differences")
-    held = json.loads(found.page.locator("#data").inner_text())["compared"]["e"]
+    result = opened(output)
+    assert result.page.locator("h1").inner_text() == "model-129 beats control"
+    section = result.section("differences")
+    held = json.loads(result.page.locator("#data").inner_text())["compared"]["e"]
     assert 130 <= len(held) < 4_030
     assert f"This page holds {len(held):,} of 4,030 rows." in section.inner_text()
-    assert f"{len(held):,} of 4,030 rows" in found.table("differences").locator("caption").inner_text()
+    assert f"{len(held):,} of 4,030 rows" in result.table("differences").locator("caption").inner_text()
 
 
 def test_the_interval_of_a_percentage_is_shown_from_low_to_high(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
+    result = opened(three)
     rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
-    table = found.table("differences")
-    found.section("differences").get_by_role("searchbox").fill("candidate_a MAP@10")
+    table = result.table("differences")
+    result.section("differences").get_by_role("searchbox").fill("candidate_a MAP@10")
     low, high = (Change(100 * rows["ap@10"][f"relative_ci_{end}"], " %").text for end in ("low", "high"))
     assert texts(table, 8) == [f"{low.removesuffix(' %')} to {high}"]
 
@@ -320,15 +320,15 @@ def test_the_interval_of_a_percentage_is_shown_from_low_to_high(opened: Callable
 def test_names_that_look_like_markup_are_shown_as_text(opened: Callable[..., Opened], tmp_path: Path) -> None:
     segments = ["country=<img src=x onerror=alert(2)>", "city=" + "y" * 10_000]
     output = Output(tmp_path / "hostile", ["control", *HOSTILE], segments).write()
-    found = opened(output)
-    assert found.page.locator("h1").inner_text() == f"{HOSTILE[0]} beats control"
-    shown = set(texts(found.table("differences"), 1))
+    result = opened(output)
+    assert result.page.locator("h1").inner_text() == f"{HOSTILE[0]} beats control"
+    shown = set(texts(result.table("differences"), 1))
     assert {HOSTILE[0], HOSTILE[1], HOSTILE[3]} <= shown
     assert "\\u202eback\\u202c \u05e2\u05d1\u05e8\u05d9\u05ea" in shown
-    in_segments = set(texts(found.table("segments"), 2))
+    in_segments = set(texts(result.table("segments"), 2))
     assert {segments[0], segments[1]} == in_segments
-    assert found.page.locator("main img, main script, main b").count() == 0
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= DESK["width"]
+    assert result.page.locator("main img, main script, main b").count() == 0
+    assert result.page.evaluate("document.documentElement.scrollWidth") <= DESK["width"]
 
 
 def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
@@ -338,12 +338,12 @@ def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
     for day in (1, 2, 3, 5):
         more = {"quality": {"warnings": ["tie_rate is 31.00%"]}} if day == 3 else {}
         output.write(f"2026-11-0{day}", seed=day, **more)
-    found = opened(output.path)
-    trend = found.section("trend")
+    result = opened(output.path)
+    trend = result.section("trend")
     assert trend.is_visible() and trend.locator(".chart").count() == 4
     assert "Difference of each day by itself, with 95 % intervals; 0 is no difference to control." in trend.inner_text()
     assert "Grey days, from light to dark: the run warned, nothing is published." in trend.inner_text()
-    table = found.table("trend")
+    table = result.table("trend")
     assert table.locator("tbody tr").count() == 4 * 2 * 4
     assert set(texts(table, 1)) == {f"2026-11-0{day}" for day in (1, 2, 3, 5)}
     (file,) = (output.path / "comparisons" / "experiment_id=candidate_a").glob("*-05/*.parquet")
@@ -354,23 +354,23 @@ def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
     days = trend.locator("table").nth(1).inner_text()
     assert "2026-11-03" in days and "2026-11-04" in days and "nothing is published" in days
     trend.locator(".chart").first.locator("svg .mark-rect path").first.hover(force=True)
-    tip = found.page.locator("#vg-tooltip-element.visible")
+    tip = result.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     assert "tie_rate is 31.00%" in tip.inner_text()
 
 
 def test_one_experiment_without_comparisons_has_a_page_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
     output = Output(tmp_path / "one", ["only <one>"]).write()
-    found = opened(output)
+    result = opened(output)
     (file,) = (output / "experiment_metrics").glob("*/*/*.parquet")
     (mean,) = (
         row["mean"]
         for row in pq.ParquetFile(file).read().to_pylist()
         if (row["segment"], row["metric"]) == ("all", "ap@10")
     )
-    assert found.page.locator("h1").inner_text() == f"MAP@10 of only <one> is {mean:.3f}"
-    assert "There is one experiment, so nothing to compare it with." in found.page.locator("#answer").inner_text()
-    assert not found.section("differences").is_visible() and found.section("segments").is_visible()
+    assert result.page.locator("h1").inner_text() == f"MAP@10 of only <one> is {mean:.3f}"
+    assert "There is one experiment, so nothing to compare it with." in result.page.locator("#answer").inner_text()
+    assert not result.section("differences").is_visible() and result.section("segments").is_visible()
 
 
 # ---- the command

@@ -38,40 +38,40 @@ def paired(tmp_path: Path) -> Path:
 
 
 def test_five_questions_are_answered_above_the_charts(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    status = [text.strip() for text in found.page.locator(".status li").all_inner_texts()]
+    result = opened(three)
+    status = [text.strip() for text in result.page.locator(".status li").all_inner_texts()]
     assert status == [
         "Evaluation date 2026-11-20",
         "400 users in each experiment",
         "no gates",
         "split of users not checked",
     ]
-    answer = found.page.locator("#answer").inner_text()
+    answer = result.page.locator("#answer").inner_text()
     assert (
         answer.index("Evaluation date") < answer.index("candidate_a beats control") < answer.index("MAP@10 rose from")
     )
     assert "What else moved in candidate_a: all 3 other metrics are better too." in answer
-    card = found.page.locator(".card.better").inner_text()
+    card = result.page.locator(".card.better").inner_text()
     assert re.search(r"0\.\d+ → 0\.\d+", card) and "independent, 800 users" in card
-    tops = [found.section(name).bounding_box() or {} for name in ("checks", "differences")]
+    tops = [result.section(name).bounding_box() or {} for name in ("checks", "differences")]
     assert tops[0]["y"] < tops[1]["y"]
 
 
 def test_the_contents_lead_to_every_section(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three)
-    found.page.locator(".contents summary").click()
-    links = found.page.locator("#contents a")
+    result = opened(three)
+    result.page.locator(".contents summary").click()
+    links = result.page.locator("#contents a")
     assert {"Can this be trusted?", "Differences", "Segments", "The run"} <= {*links.all_inner_texts()}
     targets = [link.get_attribute("href") or "" for link in links.all()]
-    assert all(found.page.locator(f"{target}:visible").count() == 1 for target in targets)
+    assert all(result.page.locator(f"{target}:visible").count() == 1 for target in targets)
 
 
 def test_a_section_that_the_contents_lead_to_begins_below_the_bar(opened: Callable[..., Opened]) -> None:
-    found = opened(wide(30, 40, 4))
+    result = opened(wide(30, 40, 4))
     for name in ("Differences", "Segments"):
-        found.page.locator(".contents summary").click()
-        found.page.locator("#contents a", has_text=name).click()
-        title, bar = (found.page.locator(f"{each}").bounding_box() for each in (f"#{name.lower()}-title", "#controls"))
+        result.page.locator(".contents summary").click()
+        result.page.locator("#contents a", has_text=name).click()
+        title, bar = (result.page.locator(f"{each}").bounding_box() for each in (f"#{name.lower()}-title", "#controls"))
         assert title and bar and bar["y"] + bar["height"] <= title["y"] < 500, name
 
 
@@ -95,31 +95,31 @@ def test_three_questions_of_people_are_answered_by_the_page_alone(opened: Callab
         for name, items in (("control", ["hit", "miss"]), ("candidate_a", ["miss", "hit"]))
         for rank, item in enumerate(items, start=1)
     ]  # fmt: skip
-    found = opened(replace(figures, examples=Examples([change], 1, rows, baseline="control")))
-    answer = found.page.locator("#answer").inner_text()
+    result = opened(replace(figures, examples=Examples([change], 1, rows, baseline="control")))
+    answer = result.page.locator("#answer").inner_text()
     # Ship it?
     assert "candidate_a beats control" in answer and re.search(r"rose from 0\.\d+ \(control\) to 0\.\d+", answer)
     assert "all 3 other metrics are better too" in answer
     # Why did it lose? For the user who lost most, the relevant item moved down by one rank.
-    lists = found.section("examples").locator("details[open] table")
+    lists = result.section("examples").locator("details[open] table")
     assert [line.split()[:2] for line in lists.nth(1).locator("tbody tr").all_inner_texts()] == [
         ["1", "miss"],
         ["2", "hit"],
     ]
     assert "▼ 1" in lists.nth(1).locator("tr.hit").inner_text()
     # Can I trust today's number?
-    checks = found.section("checks").inner_text()
+    checks = result.section("checks").inner_text()
     for name in ("Number of users", "Users without a relevant item", "Faulty rows", "Judged lists"):
         assert name in checks
-    assert found.page.locator(".check.fail").count() == 0
+    assert result.page.locator(".check.fail").count() == 0
 
 
 # ---- what was computed
 
 
 def test_further_tests_are_sentences_and_a_table(opened: Callable[..., Opened], paired: Path) -> None:
-    found = opened(paired)
-    said = found.section("further").inner_text()
+    result = opened(paired)
+    message = result.section("further").inner_text()
     for text in (
         "better for 230 users, worse for 90, the same for 80",
         "the bootstrap interval +0.0200 to +0.0900 agrees about 0",
@@ -127,8 +127,8 @@ def test_further_tests_are_sentences_and_a_table(opened: Callable[..., Opened], 
         "finds a difference in 4.9 % of the tries (5 % is right)",
         "±0.0200 (40 % less variance)",
     ):
-        assert text in said
-    table = found.table("further")
+        assert text in message
+    table = result.table("further")
     heads = table.locator("thead th").all_inner_texts()
     shown = dict(zip(heads, table.locator("tbody tr").first.locator("th, td").all_inner_texts(), strict=True))
     assert (shown["wins"], shown["ties"], shown["losses"], shown["effect size d"]) == ("230", "80", "90", "0.3100")
@@ -136,17 +136,17 @@ def test_further_tests_are_sentences_and_a_table(opened: Callable[..., Opened], 
 
 
 def test_paired_users_are_counted_by_how_much_they_change(opened: Callable[..., Opened], paired: Path) -> None:
-    found = opened(paired)
+    result = opened(paired)
     values = []
     for name in ("control", "candidate_a"):
         (file,) = (paired / "user_metrics" / f"experiment_id={name}").glob("*/*.parquet")
         values.append({row["user_id"]: row["ap_at_10"] for row in pq.ParquetFile(file).read().to_pylist()})
     changes = np.array([values[1][user] - value for user, value in values[0].items()])
     up, down = int((changes > 0).sum()), int((changes < 0).sum())
-    heading = found.section("users").locator("h3").first.inner_text()
+    heading = result.section("users").locator("h3").first.inner_text()
     assert f"{up} better, {400 - up - down} equal, {down} worse of 400 users" in heading
-    table = found.table("users")
-    found.section("users").get_by_role("searchbox").fill("MAP@10")
+    table = result.table("users")
+    result.section("users").get_by_role("searchbox").fill("MAP@10")
     steps = dict(zip(texts(table, 4), map(int, texts(table, 5)), strict=True))
     assert steps["no change"] == 400 - up - down and sum(steps.values()) == 400
     assert steps["0.000 to +0.050"] == int(((changes > 0) & (changes <= 0.05)).sum())
@@ -156,8 +156,8 @@ def test_paired_users_are_counted_by_how_much_they_change(opened: Callable[..., 
 
 
 def test_all_pairs_are_a_matrix_with_letters(opened: Callable[..., Opened]) -> None:
-    found = opened(systems())
-    lines = found.page.locator(".pairs tbody tr")
+    result = opened(systems())
+    lines = result.page.locator(".pairs tbody tr")
     assert lines.count() == 12
     first, last = (line.inner_text().replace("\t", " ") for line in (lines.first, lines.last))
     # The best one is 0.015 above its neighbour, which is not clear, and clearly above the ten others.
@@ -166,28 +166,28 @@ def test_all_pairs_are_a_matrix_with_letters(opened: Callable[..., Opened]) -> N
     )
     assert Counter(lines.first.locator("td").evaluate_all("cells => cells.map(cell => cell.className)"))["better"] == 10
     assert lines.last.locator("td.worse").count() == 10
-    found.page.locator(".pairs select").select_option("MRR")
-    assert "on MRR" in found.page.locator(".pairs caption").inner_text()
-    intro = found.section("differences").locator(".intro").inner_text()
+    result.page.locator(".pairs select").select_option("MRR")
+    assert "on MRR" in result.page.locator(".pairs caption").inner_text()
+    intro = result.section("differences").locator(".intro").inner_text()
     assert "Each experiment against each other" in intro and "drawn" not in intro, "all 12 are there"
-    assert "system_11 minus each other" in found.section("differences").locator("h3").first.inner_text()
+    assert "system_11 minus each other" in result.section("differences").locator("h3").first.inner_text()
 
 
 def test_a_large_run_begins_with_the_metric_that_decides_and_says_what_is_left_out(
     opened: Callable[..., Opened], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = opened(wide())
-    section = found.section("differences")
+    result = opened(wide())
+    section = result.section("differences")
     assert section.locator(".chart").count() == 1
     assert "10 of 50 experiments are drawn. 1 of 30 metrics are drawn" in section.inner_text().replace("\n", " ")
     cells = section.locator(".by-metric tbody td")
     assert cells.count() == 30 * 30 and "30 of 49 candidates are shown" in section.inner_text()
     section.get_by_role("button", name="Show all 49").click()
     assert cells.count() == 49 * 30
-    segments = found.section("segments")
+    segments = result.section("segments")
     assert "30 of 200 segments are shown. 9 of 49 candidates are shown." in segments.inner_text()
     assert re.search(r"This page holds [\d,]+ of 294,000 rows\.", segments.inner_text())
-    found.redraw(lambda: segments.get_by_role("searchbox", name="Find a segment").fill("c199"))
+    result.redraw(lambda: segments.get_by_role("searchbox", name="Find a segment").fill("c199"))
     assert segments.locator(".by-segment tbody th").all_inner_texts()[1:] == ["country=C199 & device=web"]
     toggle = """async () => {
         const button = document.querySelectorAll('.by-metric thead button')[5], start = performance.now();
@@ -196,9 +196,9 @@ def test_a_large_run_begins_with_the_metric_that_decides_and_says_what_is_left_o
         while (!document.documentElement.dataset.seen) await new Promise((then) => setTimeout(then, 5));
         return performance.now() - start;
     }"""
-    painted = found.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    loaded = found.page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart")
-    milliseconds = found.page.evaluate(toggle)
+    painted = result.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    loaded = result.page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart")
+    milliseconds = result.page.evaluate(toggle)
     with capsys.disabled():
         print(
             f"\nlarge run: first paint {painted:.0f} ms, loaded {loaded:.0f} ms, metric toggled {milliseconds:.0f} ms"
@@ -223,27 +223,27 @@ def sixty(tmp_path: Path) -> Path:
 def test_sixty_days_have_dates_in_equal_steps_and_grey_days(
     opened: Callable[..., Opened], sixty: Path, size: dict[str, int]
 ) -> None:
-    found = opened(sixty, viewport=size)
-    trend = found.section("trend")
+    result = opened(sixty, viewport=size)
+    trend = result.section("trend")
     assert trend.locator(".chart").count() == 4 and "Grey days, from light to dark" in trend.inner_text()
     labels = trend.locator(".chart").first.locator(".role-axis-label").first.locator("text").evaluate_all(
         "texts => texts.filter((text) => getComputedStyle(text).opacity > 0).map((text) => text.textContent)"
     )  # fmt: skip
     days = [datetime.strptime(f"{label} 2026", "%d %b %Y") for label in labels]
     assert len(days) >= 3 and len({later - day for day, later in pairwise(days)}) == 1, labels
-    table = found.table("trend")
+    table = result.table("trend")
     trend.get_by_role("button", name=re.compile("Show all")).first.click()
     assert table.locator("tbody tr").count() == 58 * 2 * 4
     assert trend.locator("table").nth(1).locator("tbody tr").count() == 3
-    assert found.page.evaluate("document.documentElement.scrollWidth") == size["width"]
+    assert result.page.evaluate("document.documentElement.scrollWidth") == size["width"]
 
 
 @pytest.mark.parametrize("figures", [systems, wide], ids=["pairs", "large"])
 def test_all_pairs_and_a_large_run_fit_a_phone(opened: Callable[..., Opened], figures: Callable[[], Figures]) -> None:
-    found = opened(figures(), viewport=PHONE)
-    assert found.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    assert found.page.locator(".card").count() == 6 and found.page.locator(".card .interval").count() == 6
-    bottom = found.page.locator("#answer").bounding_box() or {}
+    result = opened(figures(), viewport=PHONE)
+    assert result.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert result.page.locator(".card").count() == 6 and result.page.locator(".card .interval").count() == 6
+    bottom = result.page.locator("#answer").bounding_box() or {}
     assert bottom["y"] + bottom["height"] < 2 * PHONE["height"], "the answer is on the first two screens"
 
 
@@ -254,8 +254,8 @@ def test_rows_without_a_value_come_last_whichever_way_a_table_is_sorted(opened: 
     rows = [compared("a", name, "ap", change) for name, change in (("b", 0.1), ("c", -0.1))]
     nothing = {name: None for name in rows[0] if "difference" in name or name.endswith(("low", "high"))}
     rows.append(rows[0] | nothing | {"experiment_id": "d", "p_adjusted": None, "better": None})
-    found = opened(Figures([mean(name, "ap", 0.5) for name in "abcd"], rows))
-    table = found.table("differences")
+    result = opened(Figures([mean(name, "ap", 0.5) for name in "abcd"], rows))
+    table = result.table("differences")
     head = table.get_by_role("button", name="difference")
     orders = []
     for _ in range(2):
@@ -267,16 +267,16 @@ def test_rows_without_a_value_come_last_whichever_way_a_table_is_sorted(opened: 
 def test_a_table_filters_by_numbers_and_can_be_taken_along(opened: Callable[..., Opened]) -> None:
     names = ["=SUM(A1)", 'with "quotes", and commas', "plain"]
     rows = [compared("a", name, "ap", 0.1 * (i + 1)) for i, name in enumerate(names)]
-    found = opened(Figures([mean(name, "ap", 0.5) for name in ("a", *names)], rows))
-    found.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    table, section = found.table("differences"), found.section("differences")
+    result = opened(Figures([mean(name, "ap", 0.5) for name in ("a", *names)], rows))
+    result.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    table, section = result.table("differences"), result.section("differences")
     search = section.get_by_role("searchbox")
     cases = {"difference>0.15": 2, "difference>=0.3": 1, "change<30": 1, "p<0.05": 3, "users=51": 0}
     for text, n in cases.items():
         search.fill(text)
         assert table.locator("tbody tr").count() == n, text
     search.fill("difference<0.25")
-    with found.page.expect_download() as download:
+    with result.page.expect_download() as download:
         section.get_by_role("button", name="Download CSV").click()
     text = Path(download.value.path()).read_text(encoding="utf-8-sig")
     cells = list(csv.DictReader(io.StringIO(text)))
@@ -291,22 +291,22 @@ def test_a_table_filters_by_numbers_and_can_be_taken_along(opened: Callable[...,
 
 def test_the_demo_is_three_pages_of_a4(opened: Callable[..., Opened], tmp_path: Path) -> None:
     segments = [*(f"country={name}" for name in ("DE", "FR", "GB", "PL", "SE")), "device=desktop", "device=mobile"]
-    found = opened(Output(tmp_path / "demo", segments=segments).write())
-    pdf = found.page.pdf(format="A4", prefer_css_page_size=True)
+    result = opened(Output(tmp_path / "demo", segments=segments).write())
+    pdf = result.page.pdf(format="A4", prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page[^s]", pdf)) <= 3
-    found.page.emulate_media(media="print")
-    found.page.set_viewport_size({"width": 703, "height": 900})
-    found.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= 703
+    result.page.emulate_media(media="print")
+    result.page.set_viewport_size({"width": 703, "height": 900})
+    result.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert result.page.evaluate("document.documentElement.scrollWidth") <= 703
 
 
 def test_intervals_stay_where_the_system_replaces_all_colours(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three, forced_colors="active")
-    marks = found.page.locator(".card .interval")
+    result = opened(three, forced_colors="active")
+    marks = result.page.locator(".card .interval")
     assert marks.count() == 2
     for part, paint in ((".range", "stroke"), (".dot", "fill"), (".zero", "stroke")):
         drawn = marks.first.locator(part).evaluate(f"element => getComputedStyle(element).{paint}")
-        paper = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        paper = result.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert drawn not in ("none", paper), part
 
 
@@ -317,9 +317,9 @@ def test_axe_finds_nothing(
 ) -> None:
     output = systems() if kind == "systems" else request.getfixturevalue(kind)
     # The script of axe is no script of the page.
-    found = opened(output, color_scheme=scheme, bypass_csp=True)
-    found.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    violations = Axe().run(found.page).response["violations"]
+    result = opened(output, color_scheme=scheme, bypass_csp=True)
+    result.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    violations = Axe().run(result.page).response["violations"]
     assert [(each["impact"], each["id"], each["nodes"][0]["html"]) for each in violations] == []
 
 
@@ -327,29 +327,29 @@ def test_a_phone_needs_no_sideways_scroll_with_long_names(opened: Callable[..., 
     names = [f"{letter}_{'long_name' * 11}" for letter in "abcdefghijklm"]
     segments = [f"country={'x' * 100}{i}" for i in range(3)]
     output = Output(tmp_path / "long", names, segments, users=60, further=PAIRED).write()
-    found = opened(output, viewport=PHONE, has_touch=True, is_mobile=True)
-    table = found.table("differences")
+    result = opened(output, viewport=PHONE, has_touch=True, is_mobile=True)
+    table = result.table("differences")
     assert table.locator("thead th").all_inner_texts()[:3] == ["experiment", "difference", "metric"]
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    picker = found.page.locator(".picker").first
+    assert result.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    picker = result.page.locator(".picker").first
     picker.locator("summary").tap()
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert result.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 def test_one_experiment_fits_a_phone_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
-    found = opened(Output(tmp_path / "one", ["only"]).write(), viewport=PHONE)
-    assert "There is one experiment, so nothing to compare it with." in found.page.locator("#answer").inner_text()
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    result = opened(Output(tmp_path / "one", ["only"]).write(), viewport=PHONE)
+    assert "There is one experiment, so nothing to compare it with." in result.page.locator("#answer").inner_text()
+    assert result.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
 def test_a_tap_shows_the_numbers_of_a_mark(opened: Callable[..., Opened], three: Path) -> None:
-    found = opened(three, viewport=PHONE, has_touch=True, is_mobile=True)
-    mark = found.section("differences").locator(".chart svg .mark-symbol path").first
+    result = opened(three, viewport=PHONE, has_touch=True, is_mobile=True)
+    mark = result.section("differences").locator(".chart svg .mark-symbol path").first
     mark.scroll_into_view_if_needed()
     box = mark.bounding_box()
     assert box
-    found.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    tip = found.page.locator("#vg-tooltip-element.visible")
+    result.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = result.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     assert "candidate_a" in tip.inner_text()
-    assert "Tap a mark for its numbers." in found.page.locator(".hint").inner_text()
+    assert "Tap a mark for its numbers." in result.page.locator(".hint").inner_text()

@@ -108,13 +108,13 @@ def test_the_jars_match_the_hadoop_version_of_this_spark() -> None:
 def test_spark_submit_reads_and_writes_s3(submitted: str, session: SparkSession, bucket: Bucket, folder: Path) -> None:
     local = folder / "local"
     run(session, small(folder / "log", local))
-    found = bucket.download("out", folder / "found")
+    result = bucket.download("out", folder / "found")
     for table in TABLES:
-        assert exact_rows(found / table) == exact_rows(local / table), table
-    users = {(row["experiment_id"], row["user_id"]): row for row in rows_of(found / "user_metrics")}
+        assert exact_rows(result / table) == exact_rows(local / table), table
+    users = {(row["experiment_id"], row["user_id"]): row for row in rows_of(result / "user_metrics")}
     assert_close(users, obvious(LOG, ["ap@5", "rr"], STANDARD))
-    said, _ = json.JSONDecoder().raw_decode(submitted, submitted.index("\n{\n") + 1)
-    assert {row["experiment_id"] for row in said["means"]} == {"a", "b"}
+    message, _ = json.JSONDecoder().raw_decode(submitted, submitted.index("\n{\n") + 1)
+    assert {row["experiment_id"] for row in message["means"]} == {"a", "b"}
 
 
 def test_a_record_is_one_file_and_nothing_is_left_in_the_staging(submitted: str, bucket: Bucket) -> None:
@@ -134,31 +134,31 @@ def test_another_date_and_a_rerun_replace_exactly_their_partitions(
     assert {(table, name, date) for table, name, date in second if date == OTHER_DATE} == {
         (table, name, OTHER_DATE) for table, name, _ in first
     }
-    found = bucket.download("out", folder / "found")
+    result = bucket.download("out", folder / "found")
     for table in TABLES:
-        days = [exact_rows(found / table, leave_out="evaluation_date", evaluation_date=d) for d in (DATE, OTHER_DATE)]
+        days = [exact_rows(result / table, leave_out="evaluation_date", evaluation_date=d) for d in (DATE, OTHER_DATE)]
         assert days[0] == days[1], table
 
     run(session, on_s3(bucket, "corrected"))
     third = partitions(bucket)
     mine = {(table, "a", DATE) for table in TABLES}
     assert {key: third[key] for key in third.keys() - mine} == {key: second[key] for key in second.keys() - mine}
-    found = bucket.download("out", folder / "found")
-    users = rows_of(found / "user_metrics", experiment_id="a", evaluation_date=DATE)
+    result = bucket.download("out", folder / "found")
+    users = rows_of(result / "user_metrics", experiment_id="a", evaluation_date=DATE)
     # The relevant items are at ranks 2 and 4.
     assert {row["user_id"]: row["ap_at_5"] for row in users} == {f"user {n}": (1 / 2 + 2 / 4) / 2 for n in range(8)}
-    assert rows_of(found / "quarantine", experiment_id="a", evaluation_date=DATE) == []
-    assert rows_of(found / "quarantine", experiment_id="a", evaluation_date=OTHER_DATE)
+    assert rows_of(result / "quarantine", experiment_id="a", evaluation_date=DATE) == []
+    assert rows_of(result / "quarantine", experiment_id="a", evaluation_date=OTHER_DATE)
 
 
 def partitions(bucket: Bucket) -> dict[tuple[str, str, str], dict[str, str]]:
     """(table, experiment, date) -> key and version of each object."""
-    found: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
+    result: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
     for key, (version, _) in bucket.objects("out/").items():
         place = re.fullmatch(r"out/(\w+)/experiment_id=(\w+)/evaluation_date=([\d-]+)/.+", key)
         if place:
-            found[place[1], place[2], place[3]][key] = version
-    return dict(found)
+            result[place[1], place[2], place[3]][key] = version
+    return dict(result)
 
 
 def test_a_missing_path_fails_with_one_sentence(session: SparkSession, bucket: Bucket) -> None:

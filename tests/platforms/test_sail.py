@@ -208,10 +208,10 @@ def test_every_table_has_the_bits_of_spark(seed: int, files: int, tmp_path: Path
     of_spark = spark_environment(PYTHONPATH=str(ROOT))
     spark = ran([sys.executable, "program.py", *paths, "spark"], tmp_path, of_spark, seconds=900)
     assert (sail.returncode, spark.returncode) == (0, 0), (sail.stderr[-3000:], spark.stderr[-3000:])
-    ours, wanted = json.loads(sail.stdout), json.loads(spark.stdout)
-    assert ours.keys() == wanted.keys()
-    assert {name for name in wanted if ours[name] != wanted[name]} == set()
-    assert len(wanted["default"][0]) > 100 and len(wanted["default"][3]) > 20 and len(wanted["default"][2]) > 20
+    ours, expected = json.loads(sail.stdout), json.loads(spark.stdout)
+    assert ours.keys() == expected.keys()
+    assert {name for name in expected if ours[name] != expected[name]} == set()
+    assert len(expected["default"][0]) > 100 and len(expected["default"][3]) > 20 and len(expected["default"][2]) > 20
 
 
 def tables_of(out: Path) -> dict[str, Any]:
@@ -226,8 +226,8 @@ def tables_of(out: Path) -> dict[str, Any]:
     )
     done = program(out.parent, code, out)
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def test_the_demo_gives_the_same_tables_on_both_engines(tmp_path: Path) -> None:
@@ -371,14 +371,16 @@ except Exception as error:
 def test_a_session_says_in_a_sentence_what_ended_it(tmp_path: Path) -> None:
     done = program(tmp_path, SESSION, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
-    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    assert said["other limits"].startswith("a laptop engine with 1 threads and 67,108,864 bytes is running, and others")
-    assert said["zone"] == "UTC"
-    assert said["memory"] == "finished" or said["memory"].startswith(
+    message = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert message["other limits"].startswith(
+        "a laptop engine with 1 threads and 67,108,864 bytes is running, and others"
+    )
+    assert message["zone"] == "UTC"
+    assert message["memory"] == "finished" or message["memory"].startswith(
         "the laptop engine ran out of its 0.1 GiB of memory"
     )
-    assert said["crash"].startswith("the laptop engine was killed, as systems do when memory runs out; ")
-    assert said["again"] == "3" and "stopped" in said
+    assert message["crash"].startswith("the laptop engine was killed, as systems do when memory runs out; ")
+    assert message["again"] == "3" and "stopped" in message
     assert not list(tmp_path.glob("rankmetrics-laptop-*"))
 
 

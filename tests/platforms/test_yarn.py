@@ -104,8 +104,8 @@ def said_on_the_node(node: Hadoop, text: str) -> str:
 def assert_same_bits(node: Hadoop, results: str, folder: Path) -> None:
     node.run("fs.FsShell", "-get", results, folder)
     for table in ("user_metrics", "experiment_metrics", "comparisons", "quarantine"):
-        found = exact_rows(folder / Path(results).name / table)
-        assert found and found == exact_rows(folder / "local" / table), table
+        result = exact_rows(folder / Path(results).name / table)
+        assert result and result == exact_rows(folder / "local" / table), table
 
 
 def test_the_jars_match_the_hadoop_version_of_this_spark() -> None:
@@ -115,9 +115,9 @@ def test_the_jars_match_the_hadoop_version_of_this_spark() -> None:
 def test_cluster_mode_gives_the_same_bits_as_local_mode(node: Hadoop, folder: Path, shown: list[str]) -> None:
     code, text = submit(node, folder, {})
     assert code == 0, text[-3000:]
-    said = said_on_the_node(node, text)
-    assert "b against a on MAP@5: " in said
-    assert [line for line in shown if line not in said.splitlines()] == []
+    message = said_on_the_node(node, text)
+    assert "b against a on MAP@5: " in message
+    assert [line for line in shown if line not in message.splitlines()] == []
     # The Python of the archive has run in the folders of two containers, the driver's and an executor's.
     places = set((folder / "used").read_text().split())
     assert {re.sub(".*/application_\\d+_\\d+/container_.*_", "", place) for place in places} == {"000001", "000002"}
@@ -144,9 +144,9 @@ def test_a_mistake_is_one_sentence_in_the_log_of_one_attempt(
 ) -> None:
     code, text = submit(node, folder, {}, "--set", mistake)
     assert code == 1, text[-3000:]
-    said = said_on_the_node(node, text)
+    message = said_on_the_node(node, text)
     # Each attempt would say it once.
-    assert said.count(sentence) == 1 and "Traceback" not in said
+    assert message.count(sentence) == 1 and "Traceback" not in message
 
 
 def test_client_mode_ends_with_the_exit_code_of_the_command(node: Hadoop, folder: Path) -> None:

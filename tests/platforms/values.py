@@ -85,8 +85,8 @@ def results(spark: SparkSession) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield from tables(f"intents, {name}", result.user_metrics, result.experiment_metrics)
 
 
-def tables(name: str, *found: DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    for kind, table in zip(("users", "experiments", "quarantine"), found, strict=False):
+def tables(name: str, *result: DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for kind, table in zip(("users", "experiments", "quarantine"), result, strict=False):
         yield f"{name}: {kind}", [row.asDict() for row in table.collect()]
 
 

@@ -30,9 +30,9 @@ def config(tmp_path: Path) -> Path:
 def test_it_says_what_each_part_means_and_writes_nothing(call: Call, config: Path) -> None:
     code, out, err = call("check", config, "--format", "json")
     assert code == 0, err
-    found = json.loads(out)
+    result = json.loads(out)
     size = (config.parent / "log" / "part-0.parquet").stat().st_size
-    assert found == {
+    assert result == {
         "impressions": f"parquet, {config.parent / 'log'}, 1 file of {size / 1e6:,.1f} MB, where item_id <> 'x'",
         "columns": "experiment = experiment_id, user = user_id, item = item_id, position = position, "
         "relevance = position",
@@ -52,16 +52,16 @@ def test_it_names_the_columns_of_intents_only_where_a_metric_reads_them(call: Ca
     mapped = ("--set", "source.columns.intents=item_id", "--set", f"judgements.path={log}")
     mapped += ("--set", "judgements.columns.intents=experiment_id")
     for metrics, expected in (("ap@5", (False, False)), ("distinct@5", (True, False)), ("err_ia@5", (True, True))):
-        found = json.loads(call("check", config, "--format", "json", *mapped, "--set", f"metrics={metrics}")[1])
-        own = ", intents = item_id" in found["columns"]
-        assert (own, ", intents = experiment_id" in found["their columns"]) == expected, metrics
+        result = json.loads(call("check", config, "--format", "json", *mapped, "--set", f"metrics={metrics}")[1])
+        own = ", intents = item_id" in result["columns"]
+        assert (own, ", intents = experiment_id" in result["their columns"]) == expected, metrics
 
 
 def test_the_metric_of_a_gate_decides(call: Call, config: Path) -> None:
     more = ("--set", "gates=[{metric: ndcg@10, max_drop: 0.1}]", "--set", "source.segments=item_id")
-    found = json.loads(call("check", config, "--format", "json", *more)[1])
-    assert (found["decides"], found["segments"]) == ("ndcg@10", "item_id")
-    assert found["gates"] == "ndcg@10 of every candidate"
+    result = json.loads(call("check", config, "--format", "json", *more)[1])
+    assert (result["decides"], result["segments"]) == ("ndcg@10", "item_id")
+    assert result["gates"] == "ndcg@10 of every candidate"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_metric_of_a_gate_decides(call: Call, config: Path) -> None:
     ],
 )
 def test_what_a_run_would_refuse_is_refused(call: Call, config: Path, change: str, code: int, message: str) -> None:
-    found, out, err = call("check", config, "--set", change)
-    assert (found, out) == (code, "")
+    result, out, err = call("check", config, "--set", change)
+    assert (result, out) == (code, "")
     assert message in err.replace("\n", " ")
     assert not (config.parent / "out").exists()

@@ -85,11 +85,11 @@ def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession
 def test_the_sample_ratio_is_judged_where_the_shares_are_known(spark: SparkSession, tmp_path: Path) -> None:
     """95 users of a and 5 of b, where half of them should be in each: p is far below 0.001."""
     rows = [shown for u in range(100) for shown in a_list([1, 0], f"u{u}", "a" if u < 95 else "b")]
-    asked = {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}
-    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", comparison=asked))
-    found = by_name(row.asDict() for row in done.checks.collect())
+    request = {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}
+    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", comparison=request))
+    result = by_name(row.asDict() for row in done.checks.collect())
     for name in "ab":
-        row = found[name, "sample_ratio"]
+        row = result[name, "sample_ratio"]
         assert (row["status"], row["limit"]) == ("warn", 0.001) and row["observed"] < 1e-9
         assert row["sentence"] == (
             "The split of users is off: 95.0 / 5.0 % instead of 50 / 50 % (p < 0.001). Find the cause before you read "
@@ -142,9 +142,9 @@ def test_a_failed_gate_shows_its_numbers_and_publishes_nothing(call: Call, tmp_p
     assert {row["experiment_id"]: row["mean"] for row in record["means"]} == {"a": 0.5, "b": 1.0}
     assert [(row["baseline"], row["difference"]) for row in record["comparisons"]] == [("a", 0.5)]
     assert record["verdict"]
-    found = by_name(record["checks"])
-    assert (found["a", "min"]["status"], found["a", "min"]["margin"]) == ("fail", -0.25)
-    assert found["b", "books_rows"]["status"] == "ok"
+    result = by_name(record["checks"])
+    assert (result["a", "min"]["status"], result["a", "min"]["margin"]) == ("fail", -0.25)
+    assert result["b", "books_rows"]["status"] == "ok"
     if has_page_libraries():
         (page,) = (path for path in new if path.suffix == ".html")
         assert page.stem == file.stem and f"open the page, which is not published: {page}" in lines
@@ -168,10 +168,10 @@ def test_the_record_is_there_before_the_page_is_written(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rankmetrics_spark.job.results.page", killed)
-    asked = config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 1},
+    request = config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 1},
                    gates=[{"metric": "ap@5", "min": 0.75}])  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        run(spark, asked)
+        run(spark, request)
     record, folders = seen
     # The claim of the run is still there.
     assert folders <= {"runs", "_staging"}
@@ -184,8 +184,8 @@ def test_the_error_of_a_failed_gate_has_the_record(spark: SparkSession, tmp_path
         run(spark, config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 1}, gates=gates))
     error = caught.value
     assert {row["experiment_id"] for row in error.record["means"]} == {"a", "b"}
-    found = by_name(error.record["checks"])
-    assert (found["a", "min"]["status"], found["a", "min"]["observed"]) == ("fail", None)
+    result = by_name(error.record["checks"])
+    assert (result["a", "min"]["status"], result["a", "min"]["observed"]) == ("fail", None)
     assert (error.page is not None) == has_page_libraries()
 
 
@@ -198,18 +198,18 @@ def test_a_failed_rate_is_in_the_record_and_on_stderr(call: Call, tmp_path: Path
     assert cells == [["short_rate", name, "all", "-", "1", "0.25", "-0.75", "fail"] for name in "ab"]
     assert only_records(tmp_path / "out")
     (file,) = (tmp_path / "out" / "runs").iterdir()
-    found = by_name(json.loads(file.read_text())["checks"])
-    assert (found["a", "short_rate"]["status"], found["a", "gap_rate"]["status"]) == ("fail", "ok")
+    result = by_name(json.loads(file.read_text())["checks"])
+    assert (result["a", "short_rate"]["status"], result["a", "gap_rate"]["status"]) == ("fail", "ok")
 
 
 def test_too_many_faulty_rows_are_in_the_record(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(QualityError):
         run(spark, config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 0.125}))
     (file,) = (tmp_path / "out" / "runs").iterdir()
-    found = by_name(json.loads(file.read_text())["checks"])
-    row = found["b", "faulty_rate"]
+    result = by_name(json.loads(file.read_text())["checks"])
+    row = result["b", "faulty_rate"]
     assert (row["status"], row["observed"], row["limit"]) == ("fail", 1 / 5, 0.125)
-    assert found["a", "faulty_rate"]["status"] == "ok"
+    assert result["a", "faulty_rate"]["status"] == "ok"
 
 
 def test_a_rerun_replaces_the_rows_of_its_experiments(spark: SparkSession, tmp_path: Path) -> None:

@@ -49,22 +49,22 @@ def influence(impressions: pd.DataFrame, name: str, over: str = "user") -> Any:
 def test_errors_are_those_of_households(spark: SparkSession, over: str) -> None:
     impressions = log(lists=3)
     shape: dict[str, Any] = {"cluster": "household", "mean_over": f"{over}s"}
-    found = evaluate(
+    result = evaluate(
         spark.createDataFrame(impressions), ["p@3"], columns=COLUMNS, list="request", baseline="a", **shape
     )
-    (row,) = found.comparisons.collect()
+    (row,) = result.comparisons.collect()
     parts = [influence(impressions, name, over) for name in "ab"]
-    wanted = stats.ttest_ind(parts[1], parts[0], equal_var=False)
+    expected = stats.ttest_ind(parts[1], parts[0], equal_var=False)
     assert (row["n_users"], row["n_members_baseline"], row["n_members_candidate"]) == (40, 60, 60)
     assert (row["cluster"], row["n_lists_baseline"]) == ("household", 180 if over == "list" else None)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
-    for mean in found.experiment_metrics.collect():
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
+    for mean in result.experiment_metrics.collect():
         values = parts["ab".index(mean["experiment_id"])]
         half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
         assert mean["mean"] == pytest.approx(values.mean(), rel=1e-12)
         assert (mean["ci_low"], mean["ci_high"]) == pytest.approx((mean["mean"] - half, mean["mean"] + half), rel=1e-9)
-    again = compare(found.user_metrics.orderBy(F.rand(3)), "a", **shape).collect()
+    again = compare(result.user_metrics.orderBy(F.rand(3)), "a", **shape).collect()
     assert [each.asDict() for each in again] == [row.asDict()]
 
 
@@ -72,25 +72,25 @@ def test_a_user_whose_lists_are_in_several_households_is_one_alone(spark: SparkS
     impressions = log(lists=2)
     moved = impressions["user"].isin(["a1.0", "a3.0"]) & (impressions["request"] == "r1")
     impressions.loc[moved, "household"] = "a 2"
-    found = evaluate(spark.createDataFrame(impressions), ["p@3"], columns=COLUMNS, list="request", baseline="a",
+    result = evaluate(spark.createDataFrame(impressions), ["p@3"], columns=COLUMNS, list="request", baseline="a",
                      cluster="household")  # fmt: skip
-    (row,) = found.comparisons.collect()
+    (row,) = result.comparisons.collect()
     assert row["note"] == "2 users of a without one value of household count as clusters of their own"
     assert row["n_users_baseline"] == 22
 
 
 def test_a_segment_may_be_the_cluster_and_a_column_that_is_not_there_is_named(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log())
-    found = evaluate(impressions, ["p@3"], columns=COLUMNS, segments=["household"], baseline="a", cluster="household")
-    everyone = found.comparisons.where("segment = 'all'").collect()
+    result = evaluate(impressions, ["p@3"], columns=COLUMNS, segments=["household"], baseline="a", cluster="household")
+    everyone = result.comparisons.where("segment = 'all'").collect()
     plain = evaluate(impressions, ["p@3"], columns=COLUMNS, baseline="a", cluster="household").comparisons.collect()
     assert everyone[0]["p_value"] == plain[0]["p_value"]
     with pytest.raises(InputError, match="home"):
         evaluate(impressions, ["p@3"], columns=COLUMNS, baseline="a", cluster="home").user_metrics.collect()
     with pytest.raises(InputError, match="user_metrics has no column home, which cluster needs"):
-        compare(found.user_metrics, "a", cluster="home").collect()
+        compare(result.user_metrics, "a", cluster="home").collect()
     with pytest.raises(ConfigError, match=r"comparison.cluster is household, and comparison.bootstrap works with one"):
-        compare(found.user_metrics, "a", cluster="household", bootstrap=True)
+        compare(result.user_metrics, "a", cluster="household", bootstrap=True)
 
 
 def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
         })  # fmt: skip
         outcome = run(spark, config)
     both = pd.concat([part.assign(request=day) for day, part in days.items()])
-    wanted = stats.ttest_ind(influence(both, "b"), influence(both, "a"), equal_var=False)
+    expected = stats.ttest_ind(influence(both, "b"), influence(both, "a"), equal_var=False)
     assert outcome.comparisons is not None
     (row,) = outcome.comparisons.collect()
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
     assert (
         "Errors are by household: 20 clusters of 60 users in a, 20 clusters of 60 users in b"
         in outcome.record["verdict"]

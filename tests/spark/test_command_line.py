@@ -42,16 +42,16 @@ def error_line(err: str) -> str:
 def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
     code, out, err = call("evaluate", "--config", write(tmp_path, document), "--format", "json", "--date", DATE)
     assert code == 0
-    found = json.loads(out)
-    assert {(row["experiment_id"], row["metric"]): row["mean"] for row in found["means"]} == {
+    result = json.loads(out)
+    assert {(row["experiment_id"], row["metric"]): row["mean"] for row in result["means"]} == {
         ("a", "ap@5"): 1 / 2,
         ("b", "ap@5"): 1,
     }
-    assert (found["evaluation_date"], found["comparisons"], found["verdict"]) == (DATE, [], [])
-    assert found["counts"]["rows"] == {"in": 4, "evaluated": 4, "quarantined": 0}
-    assert {name: count["lists"] for name, count in found["counts"]["experiments"].items()} == {"a": 1, "b": 1}
-    assert json.loads(Path(found["paths"]["record"]).read_text())["run_id"] == found["run_id"]
-    assert found["paths"]["tables"] == {
+    assert (result["evaluation_date"], result["comparisons"], result["verdict"]) == (DATE, [], [])
+    assert result["counts"]["rows"] == {"in": 4, "evaluated": 4, "quarantined": 0}
+    assert {name: count["lists"] for name, count in result["counts"]["experiments"].items()} == {"a": 1, "b": 1}
+    assert json.loads(Path(result["paths"]["record"]).read_text())["run_id"] == result["run_id"]
+    assert result["paths"]["tables"] == {
         name: f"{tmp_path}/out/{name}" for name in ("user_metrics", "experiment_metrics", "checks")
     }
     assert "rows: 4 read = 4 evaluated + 0 left out" in err
@@ -90,8 +90,8 @@ def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_it
     assert "left out: duplicate_item 1, null_item 1" in err
     assert "experiment_metrics, user_metrics, quarantine, checks; run record: " in err
     (record,) = (tmp_path / "out" / "runs").iterdir()
-    for said in (out, err, record.read_text(encoding="utf-8")):
-        assert "4711" not in said and "0815" not in said
+    for message in (out, err, record.read_text(encoding="utf-8")):
+        assert "4711" not in message and "0815" not in message
 
 
 def test_set_and_output_replace_config_values_and_csv_is_printed(
@@ -137,8 +137,8 @@ def test_verdict_and_warnings_reach_a_stream_in_every_format(
     document["source"]["path"] = str(parquet(tmp_path / "long log", rows))
     code, out, err = call("evaluate", "--config", write(tmp_path, document | gates), "--format", style)
     assert code == 0, err
-    said = (out + err).replace("\\@", "@")
-    assert "b beats a on " in said and "warning: " in said and "short_rate" in said
+    message = (out + err).replace("\\@", "@")
+    assert "b beats a on " in message and "warning: " in message and "short_rate" in message
     if style in ("json", "csv"):  # stdout is for programs
         assert "b beats a on " in err and "warning: " in err
 
@@ -149,11 +149,11 @@ def test_a_compared_run_prints_one_object_or_one_table_of_csv(
     """Experiment a has the relevant item at rank 2, b at rank 1."""
     file = write(tmp_path, document | {"comparison": {"baseline": "a"}})
     code, out, err = call("evaluate", "--config", file, "--format", "json", "--date", DATE)
-    found = json.loads(out)
-    (row,) = found["comparisons"]
+    result = json.loads(out)
+    (row,) = result["comparisons"]
     assert (code, row["mean_baseline"], row["mean_candidate"]) == (0, 1 / 2, 1), err
-    assert found["verdict"] and all(line in err for line in found["verdict"])
-    assert [*found["paths"]["tables"]] == ["user_metrics", "experiment_metrics", "comparisons", "checks"]
+    assert result["verdict"] and all(line in err for line in result["verdict"])
+    assert [*result["paths"]["tables"]] == ["user_metrics", "experiment_metrics", "comparisons", "checks"]
     # One user has no interval: null, and no NaN, which is not JSON.
     assert (row["ci_low"], "NaN" in out) == (None, False)
     tables = {}

@@ -31,17 +31,17 @@ from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, only_re
 
 def per_query(spark: SparkSession, folder: Path, columns: dict[str, str]) -> DataFrame:
     """The reference's values of every query as ``user_metrics``; a query without an answer counts 0."""
-    found = pd.read_csv(folder / "ref.perquery.csv.gz", float_precision="round_trip", dtype={"query": str})
-    every = pd.MultiIndex.from_product([found["run"].unique(), found["query"].unique()], names=["run", "query"])
-    table = found.set_index(["run", "query"])[[*columns]].reindex(every).fillna(0.0).reset_index()
+    result = pd.read_csv(folder / "ref.perquery.csv.gz", float_precision="round_trip", dtype={"query": str})
+    every = pd.MultiIndex.from_product([result["run"].unique(), result["query"].unique()], names=["run", "query"])
+    table = result.set_index(["run", "query"])[[*columns]].reindex(every).fillna(0.0).reset_index()
     names = {"run": "experiment_id", "query": "user_id", **columns}
     return spark.createDataFrame(table.rename(columns=names).assign(n_relevant=1))
 
 
-def by_pair(rows: list[Any], wanted: pd.DataFrame, columns: dict[str, str]) -> Iterator[tuple[dict[str, Any], Any]]:
+def by_pair(rows: list[Any], expected: pd.DataFrame, columns: dict[str, str]) -> Iterator[tuple[dict[str, Any], Any]]:
     """Each row beside the line of the reference that it is about."""
     names = {column.replace("_at_", "@"): measure for measure, column in columns.items()}
-    lines = {(line.measure, line.run_a, line.run_b): line for line in wanted.itertuples()}
+    lines = {(line.measure, line.run_a, line.run_b): line for line in expected.itertuples()}
     for row in rows:
         line = lines.pop((names[row["metric"]], row["baseline"], row["experiment_id"]), None)
         if line is not None:
@@ -60,7 +60,7 @@ def test_all_pairs_have_the_numbers_of_the_reference(
     spark: SparkSession, shared_data: Path, name: str, columns: dict[str, str], pairs: int
 ) -> None:
     users = per_query(spark, shared_data / name, columns)
-    wanted = pd.read_csv(shared_data / name / "ref.significance.csv")
+    expected = pd.read_csv(shared_data / name / "ref.significance.csv")
     for seed in (1, 2):
         rows = compare(
             users,
@@ -72,7 +72,7 @@ def test_all_pairs_have_the_numbers_of_the_reference(
         ).collect()
         assert len(rows) == pairs * len(columns)
         chances, errors = [], []
-        for row, line in by_pair(rows, wanted, columns):
+        for row, line in by_pair(rows, expected, columns):
             assert row["design"] == "paired" and row["n_users"] == line.n
             assert row["difference"] == pytest.approx(line.diff, abs=1e-12)
             assert row["p_value"] == pytest.approx(line.p_t, abs=1e-10)
@@ -132,7 +132,7 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
     before = users.where("experiment_id < 'e02'").withColumn("ap_at_10", users.ap_at_10 / 3)
     drawn = {"replicates": 99, "seed": 3}
 
-    def found(n: int, table: DataFrame, **more: Any) -> Any:
+    def compared(n: int, table: DataFrame, **more: Any) -> Any:
         partitions(n)
         rows = compare(
             table.repartition(n),
@@ -166,12 +166,12 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
         )
         return exact(rows), exact(rows, [name for name in types_of(STATISTICS.values()) if name.startswith(left_out)])
 
-    alone = found(1, users, wilcoxon=True, before=before)
+    alone = compared(1, users, wilcoxon=True, before=before)
     assert len(alone[0]) == 3 * 3 * 2
     shuffled = users.orderBy("user_id", "experiment_id")
-    assert found(7, shuffled, wilcoxon=True, before=before.repartition(7)) == alone
+    assert compared(7, shuffled, wilcoxon=True, before=before.repartition(7)) == alone
     # Hundreds of tasks take long; signed ranks and earlier values would triple them.
-    assert found(200, users.orderBy("ap_at_10"))[1] == alone[1]
+    assert compared(200, users.orderBy("ap_at_10"))[1] == alone[1]
 
 
 @pytest.mark.classic
@@ -284,10 +284,10 @@ def last_line(err: str) -> str:
 
 
 def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkSession, tmp_path: Path) -> None:
-    asked = {"baseline": "a", "wilcoxon": True, "bootstrap": {"replicates": 99}}
+    request = {"baseline": "a", "wilcoxon": True, "bootstrap": {"replicates": 99}}
     gates = [{"metric": "ap@5", "max_drop": 0.0}, {"metric": "ap@5", "min": 0.25}]
     code, out, err = call(
-        "evaluate", "--config", document(tmp_path, comparison=asked, gates=gates), "--date", DATE, "--format", "table"
+        "evaluate", "--config", document(tmp_path, comparison=request, gates=gates), "--date", DATE, "--format", "table"
     )
     assert code == 0, err
     verdict = [line for line in out.splitlines() if " on MAP@5: " in line]
@@ -310,22 +310,22 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
     options = ("--baseline", "a", "--set", "wilcoxon=true", "--set", "bootstrap.replicates=99", "--format", "json")
     code, out, err = call("compare", "--input", tmp_path / "out", *options, "--losses", 2)
     assert code == 0, err
-    found = json.loads(out)
-    assert found["losses"] == [] and found["evaluation_date"] == DATE
-    assert [said.partition(" on ")[0] for said in found["verdict"][:2]] == ["b beats a", "c against a"]
+    result = json.loads(out)
+    assert result["losses"] == [] and result["evaluation_date"] == DATE
+    assert [text.partition(" on ")[0] for text in result["verdict"][:2]] == ["b beats a", "c against a"]
     assert f"users of {DATE}\n" in err
-    for row in found["comparisons"]:
+    for row in result["comparisons"]:
         written = rows[row["experiment_id"]].asDict()
         assert row == {name: written[name] for name in row}
     code, out, _ = call("compare", "--input", tmp_path / "out", "--baseline", "b", "--candidate", "c", "--losses", 2,
                         "--decompose", "n_shown", "--format", "json")  # fmt: skip
-    found = json.loads(out)
+    result = json.loads(out)
     # Users 2, 5, 8 and 11 have 1/4 instead of 1.
-    assert [(row["user_id"], row["loss"]) for row in found["losses"]] == [("u11", 0.75), ("u2", 0.75)]
-    parts = sum(row["mix"] + row["within"] for row in found["decomposition"])
+    assert [(row["user_id"], row["loss"]) for row in result["losses"]] == [("u11", 0.75), ("u2", 0.75)]
+    parts = sum(row["mix"] + row["within"] for row in result["decomposition"])
     assert parts == pytest.approx(np.mean(before) - 1, rel=1e-12)
-    assert parts == pytest.approx(found["comparisons"][0]["difference"], rel=1e-12)
-    assert [row["segment"] for row in found["decomposition"]] == ["n_shown=2", "n_shown=3", "n_shown=4"]
+    assert parts == pytest.approx(result["comparisons"][0]["difference"], rel=1e-12)
+    assert [row["segment"] for row in result["decomposition"]] == ["n_shown=2", "n_shown=3", "n_shown=4"]
 
     # CSV is one table: the one that was asked for beside the comparisons, where there is one.
     in_csv = ("compare", "--input", tmp_path / "out", "--baseline", "b", "--format", "csv")
@@ -375,15 +375,15 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
 
 
 def test_cuped_takes_the_values_of_an_earlier_date(call: Call, spark: SparkSession, tmp_path: Path) -> None:
-    asked = {"baseline": "a", "design": "independent", "cuped": {"date": "2026-11-19"}}
-    code, _, err = call("evaluate", "--config", document(tmp_path, comparison=asked), "--date", DATE)
+    request = {"baseline": "a", "design": "independent", "cuped": {"date": "2026-11-19"}}
+    code, _, err = call("evaluate", "--config", document(tmp_path, comparison=request), "--date", DATE)
     assert code == 3
     assert "comparison.cuped.date is 2026-11-19, but" in last_line(err)
     assert not (tmp_path / "out" / "user_metrics").exists()
     assert call("evaluate", "--config", document(tmp_path), "--date", "2026-11-19")[0] == 0
     # Welch's interval of c, which is a, reaches far below -0.01; less what was there before, nothing is left of it.
     gates = [{"metric": "ap@5", "max_drop": 0.01, "on": "bound", "experiment": "c"}]
-    code, out, err = call("evaluate", "--config", document(tmp_path, comparison=asked, gates=gates), "--date", DATE)
+    code, out, err = call("evaluate", "--config", document(tmp_path, comparison=request, gates=gates), "--date", DATE)
     assert code == 0, err
     assert " with CUPED, p = 1.000" in out
     rows = {row["experiment_id"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
@@ -399,10 +399,10 @@ def test_cuped_takes_the_values_of_an_earlier_date(call: Call, spark: SparkSessi
     assert rows["b"]["cuped_difference"] == pytest.approx(fitted[1], rel=1e-9)
 
     # Of several dates, the newest is taken, and said.
-    for date, said in ((None, DATE), ("2026-11-19", "2026-11-19")):
+    for date, message in ((None, DATE), ("2026-11-19", "2026-11-19")):
         asked_date = () if date is None else ("--date", date)
         code, _, err = call("compare", "--input", tmp_path / "out", "--baseline", "a", *asked_date)
-        assert code == 0 and f"users of {said}, one of 2 evaluation dates\n" in err
+        assert code == 0 and f"users of {message}, one of 2 evaluation dates\n" in err
 
 
 def test_cuped_takes_a_column_of_the_log(call: Call, spark: SparkSession, tmp_path: Path) -> None:
@@ -418,8 +418,12 @@ def test_cuped_takes_a_column_of_the_log(call: Call, spark: SparkSession, tmp_pa
             earlier = before[experiment, u] if (experiment, u) not in unknown else rank if experiment == "b" else ""
             lines.append(f"{experiment},{experiment}{u},i{rank},{rank},{hit},{earlier}")
     (tmp_path / "log.csv").write_text("\n".join(lines))
-    asked = {"baseline": "a", "cuped": {"column": "earlier"}}
-    config = {"source": {"format": "csv", "path": str(tmp_path / "log.csv")}, "metrics": ["ap@5"], "comparison": asked}
+    request = {"baseline": "a", "cuped": {"column": "earlier"}}
+    config = {
+        "source": {"format": "csv", "path": str(tmp_path / "log.csv")},
+        "metrics": ["ap@5"],
+        "comparison": request,
+    }
     code, _, err = call("evaluate", "--config", document(tmp_path, **config), "--date", DATE)
     assert code == 0, err
     (row,) = read(spark, str(tmp_path / "out" / "comparisons")).collect()
@@ -464,15 +468,15 @@ def test_a_list_is_compared_within_its_own_segment(call: Call, spark: SparkSessi
     log.withColumn("device_list", F.col("device")).write.parquet(str(tmp_path / "log"))
     code, _, err = call("evaluate", "--config", document(tmp_path, **config), "--date", DATE)
     assert code == 0, err
-    found = {row["segment"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
-    assert sorted(found) == ["all", "device=app", "device=web"]
+    result = {row["segment"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
+    assert sorted(result) == ["all", "device=app", "device=web"]
     values = {key: 1 / np.array(first) for key, first in ranks.items()}
     everyone = {name: (values[name, "web"] + values[name, "app"]) / 2 for name in "ab"}
     for segment, a, b in (
         ("all", everyone["a"], everyone["b"]),
         *((f"device={name}", values["a", name], values["b", name]) for name in ("app", "web")),
     ):
-        row = found[segment]
+        row = result[segment]
         assert (row["design"], row["n_users"]) == ("paired", 4)
         assert row["difference"] == pytest.approx(np.mean(b - a), rel=1e-12)
         assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a).pvalue, rel=1e-10)
@@ -518,18 +522,20 @@ def test_too_many_replicates_end_with_2_before_anything_is_resampled(call: Call,
     source = {"path": str(parquet(tmp_path / "many", rows))}
     assert call("evaluate", "--config", document(tmp_path, source=source), "--date", DATE)[0] == 0
     drawn = {"replicates": 100_000}
-    asked = {"pairs": "all", "bootstrap": drawn, "randomization": drawn}
+    request = {"pairs": "all", "bootstrap": drawn, "randomization": drawn}
     settings = ("--set", "bootstrap.replicates=100000", "--set", "randomization.replicates=100000")
     before = sorted(tmp_path.rglob("*.parquet"))
     for arguments in (
-        ("evaluate", "--config", document(tmp_path, source=source, comparison=asked), "--date", DATE),
+        ("evaluate", "--config", document(tmp_path, source=source, comparison=request), "--date", DATE),
         ("compare", "--input", tmp_path / "out", "--pairs", "all", *settings),
     ):
         code, out, err = call(*arguments)
         assert (code, out) == (2, ""), err
         # 3 limbs x (100,000 x (2 x 12 + 3 x 66) + 100,001 x 2 x 66)
-        said = "100,000 replicates of 66 pairs and 1 metrics are 106,200,396 numbers; allowed: 100,000,000, so at most"
-        assert f"comparison: {said} 94,161 replicates, or fewer pairs or metrics" in last_line(err)
+        message = (
+            "100,000 replicates of 66 pairs and 1 metrics are 106,200,396 numbers; allowed: 100,000,000, so at most"
+        )
+        assert f"comparison: {message} 94,161 replicates, or fewer pairs or metrics" in last_line(err)
     assert sorted(tmp_path.rglob("*.parquet")) == before
 
 

@@ -43,9 +43,9 @@ def test_the_names_below_are_all_configs() -> None:
 
 def test_the_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", [*a_list([0, 1, 0, 1], "u", "a"), *a_list([1], "u", "b")])
-    found = means(spark, loaded("example.yaml", tmp_path, source__path=log))
-    assert found["a", "ap@5"] == found["a", "ap@10"] == (1 / 2 + 2 / 4) / 2
-    assert {name: mean for name, mean in found.items() if name[0] == "b"} == {
+    result = means(spark, loaded("example.yaml", tmp_path, source__path=log))
+    assert result["a", "ap@5"] == result["a", "ap@10"] == (1 / 2 + 2 / 4) / 2
+    assert {name: mean for name, mean in result.items() if name[0] == "b"} == {
         ("b", metric): 1 for metric in ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
     }
 
@@ -65,10 +65,10 @@ def test_the_ab_test_runs(spark: SparkSession, tmp_path: Path) -> None:
     grades = [(f"user {n}", item, grade) for n in range(3) for item, grade in (("a", 3), ("b", 1), ("c", 2))]
     truth = table(tmp_path / "truth", "user_id item_id grade", grades)
     log = tmp_path / "logs" / "event_date={date}"
-    found = means(spark, loaded("ab_test.yaml", tmp_path, source__path=log, judgements__path=truth))
+    result = means(spark, loaded("ab_test.yaml", tmp_path, source__path=log, judgements__path=truth))
     # Grades from 2 are relevant: the items a and c.
-    assert (found["control", "ap@10"], found["control", "rr@10"]) == ((1 / 2 + 2 / 3) / 2, 1 / 2)
-    assert (found["candidate", "ap@10"], found["candidate", "rr@10"]) == (1, 1)
+    assert (result["control", "ap@10"], result["control", "rr@10"]) == ((1 / 2 + 2 / 3) / 2, 1 / 2)
+    assert (result["candidate", "ap@10"], result["candidate", "rr@10"]) == (1, 1)
     (record,) = (tmp_path / "out" / "comparisons").glob("experiment_id=candidate/*")
     assert record.name == f"evaluation_date={DATE}"
 
@@ -77,6 +77,6 @@ def test_the_trec_run_runs(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("".join(f"q1 Q0 d{n} {n} {1 - n / 10} my-run\n" for n in (1, 2, 3)))
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq1 0 d2 0\nq1 0 d3 1\nq1 0 d4 1\n")
     places = {"source__path": tmp_path / "run.txt", "judgements__path": tmp_path / "qrels.txt"}
-    found = means(spark, loaded("trec.yaml", tmp_path, **places))
-    assert found["my-run", "ap"] == (1 / 1 + 2 / 3) / 3
-    assert (found["my-run", "p@5"], found["my-run", "rr"]) == (2 / 5, 1)
+    result = means(spark, loaded("trec.yaml", tmp_path, **places))
+    assert result["my-run", "ap"] == (1 / 1 + 2 / 3) / 3
+    assert (result["my-run", "p@5"], result["my-run", "rr"]) == (2 / 5, 1)

@@ -73,10 +73,10 @@ def test_side_by_side_gives_the_values_of_evaluate(spark: SparkSession, rank_by:
 
 def test_side_by_side_means_equal_those_of_evaluate_to_the_last_bit(spark: SparkSession) -> None:
     data, metrics = impressions(spark, random_log(seed=1)), ["ap", "ap@10", "ndcg"]
-    found = compare_conventions(data, None, Options(metrics=metrics))
-    wanted = averages(evaluate(data, metrics).experiment_metrics)
-    standard = {row["experiment_id"]: row for row in found if row["convention"] == "standard"}
-    assert {(name, "all", metric): standard[name][metric] for name in standard for metric in metrics} == wanted
+    result = compare_conventions(data, None, Options(metrics=metrics))
+    expected = averages(evaluate(data, metrics).experiment_metrics)
+    standard = {row["experiment_id"]: row for row in result if row["convention"] == "standard"}
+    assert {(name, "all", metric): standard[name][metric] for name in standard for metric in metrics} == expected
 
 
 def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSession) -> None:
@@ -106,9 +106,9 @@ def test_side_by_side_takes_the_keywords_of_evaluate(spark: SparkSession) -> Non
     keywords = {"metrics": "ap@10", "columns": {"relevance": None}, "convention": {"population": "judged"}}
     rows = compare_conventions(log(spark), judged(spark), keywords)
     result = evaluate(log(spark), judgements=judged(spark), **keywords)  # type: ignore[arg-type]
-    wanted = {row["experiment_id"]: row["mean"] for row in result.experiment_metrics.collect()}
+    expected = {row["experiment_id"]: row["mean"] for row in result.experiment_metrics.collect()}
     own = {row["experiment_id"]: row["ap@10"] for row in rows if row["convention"] == "standard(population=judged)"}
-    assert own == wanted
+    assert own == expected
 
 
 @pytest.mark.outcome("a convention that cannot have an effect on the input", "exit 2: the knob and what it needs")
@@ -145,20 +145,20 @@ def test_the_populations_of_the_systems_hold_in_spark(spark: SparkSession, zero:
     users = COVERAGE if zero else COVERAGE[:-1]
     shown = log(spark, [("all", user, "a", 1, 1.0, None) for user, _ in users if user != "unseen"])
     truth = [(user, "a", grade) for user, grade in users if grade is not None]
-    wanted = {
+    expected = {
         (resolve(settings.get(column, settings["map"])), metric): float(row[f"{column}{'_with_grade0_user' * zero}"])  # type: ignore[arg-type]
         for row in populations()
         for column, metric in (("map", "ap@1"), ("ndcg", "ndcg@1"))
         if not (zero and row["system"] in ZERO_DEFECTS)
         for settings in [POPULATIONS[row["system"]]]
     }
-    rules = {rule.name: rule for rule, _ in wanted}
-    asked = {"metrics": ["ap@1", "ndcg@1"], "columns": {"relevance": None}, "rank_by": "score"}
+    rules = {rule.name: rule for rule, _ in expected}
+    request = {"metrics": ["ap@1", "ndcg@1"], "columns": {"relevance": None}, "rank_by": "score"}
     judgements = spark.createDataFrame(truth, "user_id string, item_id string, relevance double")
-    rows = compare_conventions(shown, judgements, asked, list(rules.values()))
-    found = {row["convention"]: row for row in rows}
-    assert {(rule.name, metric): found[rule.name][metric] for rule, metric in wanted} == {
-        (rule.name, metric): pytest.approx(mean, abs=5e-4) for (rule, metric), mean in wanted.items()
+    rows = compare_conventions(shown, judgements, request, list(rules.values()))
+    result = {row["convention"]: row for row in rows}
+    assert {(rule.name, metric): result[rule.name][metric] for rule, metric in expected} == {
+        (rule.name, metric): pytest.approx(mean, abs=5e-4) for (rule, metric), mean in expected.items()
     }
     assert {row["system"] for row in populations()} - ZERO_DEFECTS.keys() == {
         "ir_measures",
@@ -196,8 +196,8 @@ def test_a_run_says_once_what_counts_as_relevant(spark: SparkSession, tmp_path: 
     assert [outcome.record["notes"] for outcome in (plain, unset, chosen)] == [[], [NOTE], []]
     assert [line for line in accounting(unset.record) if "relevant_from" in line] == [f"note: {NOTE}"]
     # In Python the counts say it too, without a warning: nothing is wrong.
-    found = evaluate(log(spark, stars), METRICS, convention="standard").check()
-    assert (found.notes, found.warnings) == ((NOTE,), ())
+    result = evaluate(log(spark, stars), METRICS, convention="standard").check()
+    assert (result.notes, result.warnings) == ((NOTE,), ())
 
 
 def test_a_run_says_how_many_unjudged_items_it_removed_and_from_which_experiment_most(
@@ -225,11 +225,15 @@ def test_condensed_lists_move_up_by_the_items_without_a_judgement(spark: SparkSe
     shown = [("a", "u", f"i{rank}", rank, -float(rank), 0) for rank in (1, 2, 4, 5, 6)]
     truth = [("u", "i2", 0.0), ("u", "i5", 2.0), ("u", "i6", 1.0), ("u", "i9", 1.0)]
     judgements = spark.createDataFrame(truth, "user_id string, item_id string, relevance double")
-    asked: dict[str, Any] = {"columns": {"relevance": None}, "rank_by": rank_by, "convention": {"unjudged": "removed"}}
-    (row,) = evaluate(log(spark, shown), ["rr", "average_rank", "p@2"], judgements, **asked).user_metrics.collect()
+    request: dict[str, Any] = {
+        "columns": {"relevance": None},
+        "rank_by": rank_by,
+        "convention": {"unjudged": "removed"},
+    }
+    (row,) = evaluate(log(spark, shown), ["rr", "average_rank", "p@2"], judgements, **request).user_metrics.collect()
     first = 2 if rank_by == "score" else 3
-    wanted = [1 / first, first + 1 / 2, (rank_by == "score") / 2]
-    assert [row[name] for name in ("rr", "average_rank", "p_at_2")] == wanted
+    expected = [1 / first, first + 1 / 2, (rank_by == "score") / 2]
+    assert [row[name] for name in ("rr", "average_rank", "p_at_2")] == expected
     assert row["n_shown"] == 5
 
 
@@ -264,10 +268,10 @@ def test_the_record_and_the_terminal_say_how_many_scores_are_tied(spark: SparkSe
 
 def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: SparkSession) -> None:
     rows = compare_conventions(log(spark), None, BY_SCORE)
-    found = {row["convention"]: row["rr"] for row in rows if row["experiment_id"] == "a"}
+    result = {row["convention"]: row["rr"] for row in rows if row["experiment_id"] == "a"}
     # The relevant item of u1 is at rank 1 or at rank 2, depending on the tie; u2 has no relevant item.
-    assert found["standard(ties=best)"] == (1 + 0) / 2
-    assert found["standard(ties=worst)"] == (1 / 2 + 0) / 2
+    assert result["standard(ties=best)"] == (1 + 0) / 2
+    assert result["standard(ties=worst)"] == (1 / 2 + 0) / 2
     # In descending order of item ids, 'a' has (1/2 + 0) / 2 = 1/4 and 'b' has 1/2. Ties move 'a' by 1/4 at most, which
     # equals the difference from 'b', so there is no warning.
     assert tie_warnings(rows, METRICS, ["standard", "standard(ties=best)", "standard(ties=worst)"]) == []

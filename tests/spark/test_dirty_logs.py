@@ -164,36 +164,36 @@ def test_every_value_and_every_row_left_out_is_that_of_the_brute_force_evaluatio
 ) -> None:
     some = logs[given.small]
     case = replace(_with_metrics(given), hashes=some.hashes)
-    result, wanted = result_of(some, case), evaluated(some.rows, some.judged, case)
-    found = by_user(result.user_metrics)
+    result, expected = result_of(some, case), evaluated(some.rows, some.judged, case)
+    actual = by_user(result.user_metrics)
     if case.repeated_items != "all":
         # Repeats that change no value may stay.
-        for row in wanted.users.values():
+        for row in expected.users.values():
             del row["n_shown"]
     assert_close(
-        {key: row for key, row in found.items() if key not in wanted.contradicts},
-        {key: row for key, row in wanted.users.items() if key not in wanted.contradicts},
+        {key: row for key, row in actual.items() if key not in expected.contradicts},
+        {key: row for key, row in expected.users.items() if key not in expected.contradicts},
     )
-    assert found.keys() == wanted.users.keys()
-    _check_ranges(found, case)
-    _check_twins(found)
+    assert actual.keys() == expected.users.keys()
+    _check_ranges(actual, case)
+    _check_twins(actual)
     if case.repeated_items == "all":
         left_out = result.quarantine.groupBy("experiment_id", "user_id", "reason").count().collect()
-        assert {tuple(row)[:3]: row["count"] for row in left_out} == dict(wanted.left_out)
+        assert {tuple(row)[:3]: row["count"] for row in left_out} == dict(expected.left_out)
 
 
-def _check_ranges(found: dict[tuple[str, str], dict[str, Any]], case: Case) -> None:
-    for key, row in found.items():
+def _check_ranges(result: dict[tuple[str, str], dict[str, Any]], case: Case) -> None:
+    for key, row in result.items():
         for name in case.metrics:
             low, high = parse(name).definition.range
             value = row[parse(name).column]
             assert value is None or low <= value <= high, f"{key} {name}: {value} is outside of [{low}, {high}]"
 
 
-def _check_twins(found: dict[tuple[str, str], dict[str, Any]]) -> None:
+def _check_twins(result: dict[tuple[str, str], dict[str, Any]]) -> None:
     """The second copy of a log has its rows in another order; not one bit may differ."""
-    for (experiment, user), row in found.items():
-        twin = found[experiment.removesuffix(AGAIN), user]
+    for (experiment, user), row in result.items():
+        twin = result[experiment.removesuffix(AGAIN), user]
         # Which of equal repeats stays may depend on nothing but the rows.
         different = [name for name, value in row.items() if bits(value) != bits(twin[name])]
         assert not different, f"{experiment}, {user}: {different} depend on the order of the rows"
@@ -235,8 +235,8 @@ def test_the_logs_hold_every_fault(logs: dict[bool, Logs]) -> None:
         *("empty_experiment", "nan_position", "nan_score", "nan_relevance", "infinite_relevance"),
         *("fractional_position", "position_below_1", "position_too_large", None),
     }
-    wanted = evaluated(rows, [], replace(by_rank, repeated_items="all"))
-    assert {reason for _, _, reason in wanted.left_out} >= {"duplicate_item", "repeated_position"}
+    expected = evaluated(rows, [], replace(by_rank, repeated_items="all"))
+    assert {reason for _, _, reason in expected.left_out} >= {"duplicate_item", "repeated_position"}
     assert any(math.isinf(row.score) for row in rows if row.score is not None)
 
 

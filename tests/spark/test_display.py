@@ -243,8 +243,8 @@ def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themsel
 def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: str, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     source = Source(path=log, columns=COLUMNS, segments=["device"])
-    asked = Config(source=source, metrics="ap@10,dcg@10", sink=Sink(path=out), evaluation_date="2026-11-20")
-    run(spark, replace(asked, comparison=replace(asked.comparison, baseline="control")))
+    request = Config(source=source, metrics="ap@10,dcg@10", sink=Sink(path=out), evaluation_date="2026-11-20")
+    run(spark, replace(request, comparison=replace(request.comparison, baseline="control")))
     tables = local_tables(out)
     if tables is None:
         pytest.fail(f"{out} is not on this machine")
@@ -271,8 +271,8 @@ def test_the_changes_of_paired_users_are_those_of_the_stored_users_on_both_reade
     # Each user has one relevant item: reciprocal ranks 1, 1/2, 1/3, 1/4 in a; one rank worse, the same or better in b.
     ranks = {f"u{i}": (1 + i % 4, 1 + (i + i // 4) % 4) for i in range(12)}
     lists = [
-        a_list([int(rank == found[side]) for rank in range(1, 5)], user, name)
-        for user, found in ranks.items()
+        a_list([int(rank == result[side]) for rank in range(1, 5)], user, name)
+        for user, result in ranks.items()
         for side, name in enumerate("ab")
     ]
     out = tmp_path / "out"

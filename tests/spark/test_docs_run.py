@@ -44,8 +44,8 @@ def test_the_commands_and_the_code_of_a_period_run(
     out = tmp_path / "out" / "first"
     rows = [row._replace(experiment_id="control" if row.experiment_id == "a" else "b") for row in LOG]
     for day in ("2026-11-08", "2026-11-21"):
-        asked = config(parquet(tmp_path / "log", rows), out, metrics=["ap@10"], comparison={"baseline": "control"})
-        run(spark, replace(asked, evaluation_date=day))
+        request = config(parquet(tmp_path / "log", rows), out, metrics=["ap@10"], comparison={"baseline": "control"})
+        run(spark, replace(request, evaluation_date=day))
     text = section("One answer over many days", COMPARING)
     for program in commands("rankmetrics", text):
         code, _, err = call(*words_of(program, out))

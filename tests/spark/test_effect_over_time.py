@@ -43,25 +43,25 @@ def test_an_engine_has_the_bits_of_the_loop_without_one(spark: SparkSession) -> 
     for start in (None, DATES[4]):
         dates = (start, DATES[-1]) if start else None
         for parts in (1, 3):
-            found = effect_over_time(table.repartition(parts), "a", dates=dates).collect()
-            assert texts(by_label([row.asDict() for row in found]).values()) == texts(
+            result = effect_over_time(table.repartition(parts), "a", dates=dates).collect()
+            assert texts(by_label([row.asDict() for row in result]).values()) == texts(
                 by_label([{**row, "metric": "ap@10"} for row in developed(rows, start).values()]).values()
             )
 
 
 def test_the_last_day_up_to_which_users_count_is_the_end_of_the_period(spark: SparkSession) -> None:
     rows = log(users=25)
-    found = by_label(
+    result = by_label(
         [row.asDict() for row in effect_over_time(stored(spark, rows), "a", dates=(DATES[2], DATES[9])).collect()]
     )
-    assert {label for _, kind, label in found if kind in ("day", "cumulative")} == {*DATES[2:10]}
+    assert {label for _, kind, label in result if kind in ("day", "cumulative")} == {*DATES[2:10]}
     of_period = rows[rows.date.between(DATES[2], DATES[9]) & rows[METRIC].notna()]
     means = (
         of_period.assign(v=of_period[METRIC] * of_period.lists).groupby(["experiment", "user"])[["v", "lists"]].sum()
     )
     table = (means.v / means.lists).rename("ap_at_10").reset_index().rename(columns=NAMES).assign(n_relevant=1)
     for row in compare(spark.createDataFrame(table), "a").collect():
-        mine = found[row["experiment_id"], "cumulative", DATES[9]]
+        mine = result[row["experiment_id"], "cumulative", DATES[9]]
         for name in ("n_users", "difference", "ci_low", "relative_ci_high", "p_value", "mean_candidate"):
             assert mine[name] == pytest.approx(row[name], rel=1e-9)
 
@@ -74,13 +74,13 @@ def test_cuped_takes_away_what_earlier_values_explain_up_to_the_last_day_as_in_t
     later = rows.groupby("user")[METRIC].mean()
     earlier = [(user, float(later[user] + rng.normal(0, 0.05))) for user in users[::2] + users[1::4]]
     before = spark.createDataFrame(pd.DataFrame(earlier, columns=["user_id", "ap_at_10"]))
-    found = by_label([row.asDict() for row in effect_over_time(table, "a", before=before).collect()])
+    result = by_label([row.asDict() for row in effect_over_time(table, "a", before=before).collect()])
     plain = by_label([row.asDict() for row in effect_over_time(table, "a").collect()])
     period = rows[(rows.date >= DATES[4]) & rows[METRIC].notna()]
     means = period.assign(v=period[METRIC] * period.lists).groupby(["experiment", "user"])[["v", "lists"]].sum()
     whole = (means.v / means.lists).rename("ap_at_10").reset_index().rename(columns=NAMES).assign(n_relevant=1)
     for row in compare(spark.createDataFrame(whole), "a", before=before).collect():
-        mine = found[row["experiment_id"], "cumulative", DATES[-1]]
+        mine = result[row["experiment_id"], "cumulative", DATES[-1]]
         assert (mine["test"], row["test"]) == ("cuped", "cuped")
         for name in ("difference", "ci_low", "ci_high", "p_value", "relative_difference", "relative_ci_low"):
             assert mine[name] == pytest.approx(row[f"cuped_{name}"], rel=1e-9), name
@@ -144,19 +144,19 @@ def test_the_command_says_whether_the_effect_fades(call: Call, spark: SparkSessi
     folder = tmp_path / "out" / "user_metrics"
     table = stored(spark, rows).selectExpr("*", "'f679' AS convention_hash")
     table.write.partitionBy("experiment_id", "evaluation_date").parquet(str(folder))
-    asked = ("compare", "--input", tmp_path / "out", "--baseline", "a", "--over-time")
-    code, out, err = call(*asked, "--format", "json")
-    found = json.loads(out)
+    request = ("compare", "--input", tmp_path / "out", "--baseline", "a", "--over-time")
+    code, out, err = call(*request, "--format", "json")
+    result = json.loads(out)
     assert code == 0 and f"users of {DATES[0]} to {DATES[-1]} (14 days)" in err
-    assert [line.partition(":")[0] for line in found["sentences"]] == [
+    assert [line.partition(":")[0] for line in result["sentences"]] == [
         "The effect of b against a on MAP@10 fades with a user's days",
         "No sign that the difference between c and a on MAP@10 changes with a user's days",
     ]
     whole = by_label([row.asDict() for row in effect_over_time(table, "a").collect()])
-    assert texts(by_label(found["over_time"]).values()) == texts(whole.values())
-    code, out, _ = call(*asked, "--candidate", "b")
+    assert texts(by_label(result["over_time"]).values()) == texts(whole.values())
+    code, out, _ = call(*request, "--candidate", "b")
     assert code == 0 and out.startswith("The effect of b against a on MAP@10 fades") and "change per day" in out
     assert f"\nUsers of {DATES[0]} to {DATES[-1]} (14 days).\n" in out
     for option, value in (("--date", DATES[0]), ("--segment", "country"), ("--losses", "3")):
-        code, _, err = call(*asked, option, value)
+        code, _, err = call(*request, option, value)
         assert code == 2 and f"--over-time is given with {option}; allowed: all users of several dates" in err

@@ -42,26 +42,26 @@ def examples(spark: SparkSession, tmp_path: Path, **changes: Any) -> Examples:
         "evaluation_date": DATE,
     }
     config = from_mapping(document | changes)
-    found = figures_of_run(spark, config, run(spark, config).record).examples
-    assert found is not None
-    return found
+    result = figures_of_run(spark, config, run(spark, config).record).examples
+    assert result is not None
+    return result
 
 
-def items(found: Examples, experiment: str, user: str) -> list[tuple[Any, ...]]:
-    chosen = [row for row in found.lists if (row["experiment_id"], row["user_id"]) == (experiment, user)]
+def items(result: Examples, experiment: str, user: str) -> list[tuple[Any, ...]]:
+    chosen = [row for row in result.lists if (row["experiment_id"], row["user_id"]) == (experiment, user)]
     return [(row["rank"], row["item"], row["grade"], row["relevant"]) for row in chosen]
 
 
 def test_the_users_who_lost_and_gained_most_come_with_their_lists(spark: SparkSession, tmp_path: Path) -> None:
-    found = examples(spark, tmp_path)
-    changes = [(row["kind"], row["user_id"], row["value_baseline"], row["size"]) for row in found.changes]
+    result = examples(spark, tmp_path)
+    changes = [(row["kind"], row["user_id"], row["value_baseline"], row["size"]) for row in result.changes]
     assert changes == [("loss", "u1", 1.0, pytest.approx(2 / 3)), ("loss", "u4", 1.0, 0.5), ("gain", "u2", 0.5, 0.5)]
-    assert items(found, "b", "u1") == [(1, "i1", 0.0, False), (2, "i2", 0.0, False), (3, "i3", 1.0, True)]
+    assert items(result, "b", "u1") == [(1, "i1", 0.0, False), (2, "i2", 0.0, False), (3, "i3", 1.0, True)]
     # The faulty row is in no list.
-    assert [row[1] for row in items(found, "a", "u1")] == ["i1", "i2", "i3"]
-    assert {row["user_id"] for row in found.lists} == {"u1", "u2", "u4"}, "only theirs are read"
-    assert {(row["user_id"], row["difference"]) for row in found.topics} >= {("u2", 0.5), ("u3", 0.0), ("u4", -0.5)}
-    assert len(found.topics) == 4
+    assert [row[1] for row in items(result, "a", "u1")] == ["i1", "i2", "i3"]
+    assert {row["user_id"] for row in result.lists} == {"u1", "u2", "u4"}, "only theirs are read"
+    assert {(row["user_id"], row["difference"]) for row in result.topics} >= {("u2", 0.5), ("u3", 0.0), ("u4", -0.5)}
+    assert len(result.topics) == 4
 
 
 def test_a_list_by_score_is_in_the_order_of_the_convention_and_judgements_say_what_is_relevant(
@@ -73,15 +73,15 @@ def test_a_list_by_score_is_in_the_order_of_the_convention_and_judgements_say_wh
     (runs / "a").write_text("q1 Q0 d1 1 2.0 a\nq1 Q0 d2 2 2.0 a\nq1 Q0 d3 3 1.0 a\n")
     (runs / "b").write_text("q1 Q0 d3 1 9.0 b\nq1 Q0 d9 2 8.0 b\n")
     qrels.write_text("q1 0 d1 1\nq1 0 d3 0\nq1 0 d7 2\nq1 0 d8 1\n")
-    found = examples(
+    result = examples(
         spark, tmp_path,
         source={"format": "trec_run", "path": str(runs)}, judgements={"format": "trec_qrels", "path": str(qrels)},
         convention="trec_eval", metrics=["ap"], report=str(tmp_path / "r.html"), comparison={"baseline": "a"},
     )  # fmt: skip
-    assert found.of_queries, "a query is nobody, so its lists are there unless refused"
-    assert items(found, "a", "q1") == [(1, "d2", None, False), (2, "d1", 1.0, True), (3, "d3", 0.0, False)]
-    assert items(found, "b", "q1") == [(1, "d3", 0.0, False), (2, "d9", None, False)]
-    assert [(row["item"], row["grade"], row["n"]) for row in found.missed] == [("d7", 2.0, 2), ("d8", 1.0, 2)]
+    assert result.of_queries, "a query is nobody, so its lists are there unless refused"
+    assert items(result, "a", "q1") == [(1, "d2", None, False), (2, "d1", 1.0, True), (3, "d3", 0.0, False)]
+    assert items(result, "b", "q1") == [(1, "d3", 0.0, False), (2, "d9", None, False)]
+    assert [(row["item"], row["grade"], row["n"]) for row in result.missed] == [("d7", 2.0, 2), ("d8", 1.0, 2)]
 
 
 def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the_next_ones(
@@ -96,25 +96,25 @@ def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the
     ]
     rows += [Shown("b", "u4", "i1", 1, 0), Shown("c", "u4", "i9", 1, 1), Shown("a", "u4", "i9", 1, 0)]
     source = {"path": str(parquet(tmp_path / "three", rows))}
-    found = examples(spark, tmp_path, source=source, comparison={"pairs": "all", "design": "paired"})
+    result = examples(spark, tmp_path, source=source, comparison={"pairs": "all", "design": "paired"})
     # b beats a: of five users, four gain 2/3 and one nothing, so t = 4, and p = 0.016 is below 0.05 / 3.
-    assert (found.baseline, found.others, found.is_ahead) == ("b", (2, 2), True)
-    pairs = [(row["experiment_id"], row["kind"], row["user_id"], row["size"]) for row in found.changes]
+    assert (result.baseline, result.others, result.is_ahead) == ("b", (2, 2), True)
+    pairs = [(row["experiment_id"], row["kind"], row["user_id"], row["size"]) for row in result.changes]
     third = pytest.approx(2 / 3)
     assert pairs == [
         ("c", "loss", "u0", 0.5), ("c", "loss", "u1", 0.5), ("c", "gain", "u4", 1.0),
         ("a", "loss", "u0", third), ("a", "loss", "u1", third),
     ]  # fmt: skip
-    assert {row["experiment_id"] for row in found.lists} == {"a", "b", "c"}
-    assert len([row for row in found.topics if row["experiment_id"] == "c"]) == 5
+    assert {row["experiment_id"] for row in result.lists} == {"a", "b", "c"}
+    assert len([row for row in result.topics if row["experiment_id"] == "c"]) == 5
 
 
 def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark: SparkSession, tmp_path: Path) -> None:
     rows = [row for user in range(6) for row in a_list([user % 2, 1], f"u{user}", "ab"[user // 3])]
-    found = examples(
+    result = examples(
         spark, tmp_path, source={"path": str(parquet(tmp_path / "apart", rows))}, comparison={"baseline": "a"}
     )
-    assert (found.note, [*found.changes], [*found.lists]) == (
+    assert (result.note, [*result.changes], [*result.lists]) == (
         "Each user has seen one experiment, so none has lost or gained.", [], [],
     )  # fmt: skip
 
@@ -170,9 +170,9 @@ def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSe
     values = [("a", "u", 1, 1.0), ("b", "u", 1, 3.0), ("a", "v", 1, 1.0), ("b", "v", 1, 0.5)]
     schema = "experiment_id string, user_id string, n_relevant bigint, softmax_loss_t_1 double"
     users = spark.createDataFrame(values, schema)
-    table, asked = UserTable.of(users), Comparison(baseline="a")
+    table, request = UserTable.of(users), Comparison(baseline="a")
     sizes = {
-        kind: [(row["user_id"], row[kind]) for row in largest_changes(table, asked, 5, kind).collect()]
+        kind: [(row["user_id"], row[kind]) for row in largest_changes(table, request, 5, kind).collect()]
         for kind in ("loss", "gain")
     }
     assert sizes == {"loss": [("u", 2.0)], "gain": [("v", 0.5)]}
@@ -190,9 +190,9 @@ def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path:
     compare = ("compare", "--input", tmp_path / "out", "--baseline", "a")
     code, out, err = call(*compare, "--gains", 3, "--losses", 1, "--format", "json", "--per-user", tmp_path / "u.csv")
     assert code == 0, err
-    found = json.loads(out)
+    result = json.loads(out)
     for name, size, user, value in (("gains", "gain", "u2", 0.5), ("losses", "loss", "u1", pytest.approx(2 / 3))):
-        assert [(row["metric"], row["user_id"], row[size]) for row in found[name]] == [
+        assert [(row["metric"], row["user_id"], row[size]) for row in result[name]] == [
             ("ap@3", user, value),
             ("rr", user, value),
         ]

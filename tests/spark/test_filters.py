@@ -35,8 +35,8 @@ def test_every_expression_has_the_values_that_spark_prints(spark: SparkSession, 
     if not sail and spark.version != json.loads(VALUES.read_text(encoding="utf-8"))["spark"]:
         pytest.skip("another version of Spark printed the values")
     sql = {name: on_sail("source.where", name, TYPES) if sail else name for name in known}
-    found = digests(spark.read.parquet(log), sql)
-    assert {name: sql[name] for name in known if found[name] != known[name]} == {}
+    result = digests(spark.read.parquet(log), sql)
+    assert {name: sql[name] for name in known if result[name] != known[name]} == {}
 
 
 def texts(condition: str) -> list[int]:

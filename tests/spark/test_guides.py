@@ -42,14 +42,14 @@ def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
 ) -> None:
     FILES[guide](folder)
     (folder / "out").mkdir()
-    walk, given, said = walk_of(guide), {file for file in folder.rglob("*") if file.is_file()}, ""
+    walk, given, message = walk_of(guide), {file for file in folder.rglob("*") if file.is_file()}, ""
     assert 2 <= len(walk) <= MOST_COMMANDS
     for words in walk:
         code, out, err = call(*placed(words[1:], folder, spark))
         assert code == 0, err
-        said += out
-    answers = [found[0] for found in re.finditer(ANSWERS[guide] + r".*$", said, re.MULTILINE)]
-    assert answers, said
+        message += out
+    answers = [result[0] for result in re.finditer(ANSWERS[guide] + r".*$", message, re.MULTILINE)]
+    assert answers, message
     # The page shows the means that are printed.
     (shown,) = blocks("text", section(WALK, page_of(guide)))
     assert shown.partition(", ")[0] == answers[-1].partition(", ")[0]

@@ -57,8 +57,8 @@ NUMBERS = [
 def test_ids_of_folders_are_the_texts_of_the_folders(spark: SparkSession, tmp_path: Path, write: str) -> None:
     source = in_folders(tmp_path / "log", NUMBERS, write) | {"segments": ["device"]}
     config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source})
-    found = by_user(Tables.of(*inputs(spark, config), config.options).user_metrics)
-    assert {key: (row["rr"], row["device"]) for key, row in found.items()} == {
+    result = by_user(Tables.of(*inputs(spark, config), config.options).user_metrics)
+    assert {key: (row["rr"], row["device"]) for key, row in result.items()} == {
         ("1.1", "007"): (1, "1"),
         ("1.10", "007"): (0, "1"),
         ("1.10", "7"): (1, "01"),
@@ -97,8 +97,8 @@ def test_a_filter_compares_folders_by_what_they_hold(spark: SparkSession, tmp_pa
             rows = sources.read(spark, from_mapping({"source": source | {"where": where}, "metrics": ["rr"]}).source)
             assert rows.count() == 0, where
         else:
-            found = values(spark, source | {"where": where})
-            assert found == {("1.10", user): 1 for user in kept}, where
+            result = values(spark, source | {"where": where})
+            assert result == {("1.10", user): 1 for user in kept}, where
 
 
 @pytest.mark.outcome(
@@ -112,8 +112,8 @@ def test_the_folder_of_null_is_null(spark: SparkSession, tmp_path: Path, write: 
     record = run_record(spark, source, tmp_path / "out")
     assert record["quarantine_reasons"] == {"null_user": 1}
     config = from_mapping({"metrics": ["rr"], "source": source})
-    found = Tables.of(*inputs(spark, config), config.options).user_metrics
-    assert {row["user_id"]: row["device"] for row in found.toLocalIterator()} == {"u": "1", "v": None}
+    result = Tables.of(*inputs(spark, config), config.options).user_metrics
+    assert {row["user_id"]: row["device"] for row in result.toLocalIterator()} == {"u": "1", "v": None}
 
 
 # ---- text in another encoding, and what is no number
@@ -212,9 +212,9 @@ TEXTS = {
 def test_texts_are_the_same_numbers_on_every_engine(spark: SparkSession) -> None:
     rows = [("a", text, "x", text, 1) for text in TEXTS]
     log = impressions(spark, rows, "experiment_id string, user_id string, item_id string, score string, relevance int")
-    found = evaluate(log, "rr", rank_by="score", text_numbers=True)
-    assert {row["user_id"] for row in found.user_metrics.collect()} == {t for t, x in TEXTS.items() if x is not None}
-    quarantine = {row["user_id"]: row["reason"] for row in found.quarantine.collect()}
+    result = evaluate(log, "rr", rank_by="score", text_numbers=True)
+    assert {row["user_id"] for row in result.user_metrics.collect()} == {t for t, x in TEXTS.items() if x is not None}
+    quarantine = {row["user_id"]: row["reason"] for row in result.quarantine.collect()}
     assert quarantine == dict.fromkeys((text for text, x in TEXTS.items() if x is None), "unreadable_score")
     read = log.selectExpr("score", f"{as_number('score')} AS number").collect()
     assert {row["score"]: row["number"] for row in read} == TEXTS
@@ -339,13 +339,13 @@ def test_a_filter_that_fails_on_a_text_is_named(spark: SparkSession, tmp_path: P
 def test_an_unknown_column_of_a_filter_is_named_with_the_known_ones(spark: SparkSession, tmp_path: Path) -> None:
     source = as_parquet(impressions(spark, LOG), tmp_path / "log")
     for name, nearest in {"itemid": "; did you mean 'item_id'?", "`v w`.x": ";"}.items():
-        wanted = (
+        expected = (
             f"source.where '{name} = 1': unknown column '{name.replace('`', '')}'{nearest} "
             "known: experiment_id, user_id, item_id, position, relevance"
         )
         with pytest.raises(InputError) as caught:
             values(spark, source | {"where": f"{name} = 1"})
-        assert str(caught.value) == wanted
+        assert str(caught.value) == expected
 
 
 @pytest.mark.outcome(
@@ -354,10 +354,10 @@ def test_an_unknown_column_of_a_filter_is_named_with_the_known_ones(spark: Spark
 def test_braces_stand_for_each_of_their_choices(spark: SparkSession, tmp_path: Path) -> None:
     for folder in ("one/a", "one/b", "two/a", "two/c"):
         parquet(tmp_path / folder, [Shown(folder, "u", "x", 1, 1)])
-    for path, wanted in {
+    for path, expected in {
         "one/{a,b}": {"one/a", "one/b"},
         "{one,two}/a": {"one/a", "two/a"},
         "{one,two}/{a,c}": {"one/a", "two/a", "two/c"},
         "*/{b,c}": {"one/b", "two/c"},
     }.items():
-        assert {name for name, _ in values(spark, {"path": f"{tmp_path}/{path}"})} == wanted, path
+        assert {name for name, _ in values(spark, {"path": f"{tmp_path}/{path}"})} == expected, path

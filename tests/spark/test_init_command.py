@@ -38,17 +38,17 @@ def test_the_written_config_runs_and_its_first_rows_are_evaluated(call: Call, lo
     # On the newest day each list has its one relevant item at rank 2.
     assert {means[arm, "ap@10"] for arm in "ab"} == {(2, 1 / 2)}
     assert list(dict.fromkeys(metric for _, metric in means)) == ["ndcg@10", "ap@10", "p@10", "rr"]
-    said = " ".join(err.split())
-    assert f"wrote {config}, whose comments say what was guessed: " in said
-    assert "user = uid (sure), item = doc (sure)" in said
-    assert f"means of all rows; next: rankmetrics evaluate --config {config} --date {NEWEST}" in said
+    message = " ".join(err.split())
+    assert f"wrote {config}, whose comments say what was guessed: " in message
+    assert "user = uid (sure), item = doc (sure)" in message
+    assert f"means of all rows; next: rankmetrics evaluate --config {config} --date {NEWEST}" in message
     # The command that it names gives the same numbers, and compares what the config names.
     more = ("--date", NEWEST, "--output", tmp_path / "out", "--format", "json")
     code, out, err = call("evaluate", "--config", config, *more)
     assert code == 0, err
-    found = json.loads(out)
-    assert {row["mean"] for row in found["means"] if row["metric"] == "ap@10"} == {1 / 2}
-    assert {(row["baseline"], row["experiment_id"]) for row in found["comparisons"]} == {("a", "b")}
+    result = json.loads(out)
+    assert {row["mean"] for row in result["means"] if row["metric"] == "ap@10"} == {1 / 2}
+    assert {(row["baseline"], row["experiment_id"]) for row in result["comparisons"]} == {("a", "b")}
 
 
 def test_a_config_that_exists_stays(call: Call, log: Path, tmp_path: Path) -> None:
@@ -72,9 +72,11 @@ def test_force_replaces_a_config_and_the_schema_lies_beside_it(call: Call, log: 
 def test_what_is_not_asked_is_said_with_the_option_that_answers_it(call: Call, log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text().replace(";a;", ";x;").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
     code, _, err = call("init", log, "-o", tmp_path / "first.yaml")
-    said = " ".join(err.split())
-    assert code == 0 and "not asked without a terminal: which experiment is the baseline (nothing is compared; " in said
-    assert "--baseline b, or another of b, x) not asked without a terminal: which grades are relevant (all " in said
+    message = " ".join(err.split())
+    assert (
+        code == 0 and "not asked without a terminal: which experiment is the baseline (nothing is compared; " in message
+    )
+    assert "--baseline b, or another of b, x) not asked without a terminal: which grades are relevant (all " in message
     more = ("--baseline", "x", "--relevant-from", "3")
     code, _, err = call("init", log, "-o", tmp_path / "second.yaml", *more)
     assert (code, "not asked" in err) == (0, False)
@@ -96,8 +98,8 @@ def test_what_is_not_asked_is_said_with_the_option_that_answers_it(call: Call, l
 def test_a_wrong_answer_is_refused(
     call: Call, log: Path, tmp_path: Path, changes: tuple[str, str], code: int, message: str
 ) -> None:
-    found, _, err = call("init", log, "-o", tmp_path / "first.yaml", *changes)
-    assert found == code
+    result, _, err = call("init", log, "-o", tmp_path / "first.yaml", *changes)
+    assert result == code
     assert message in " ".join(err.split())
     assert not (tmp_path / "first.yaml").exists()
 
@@ -105,8 +107,8 @@ def test_a_wrong_answer_is_refused(
 def test_what_nobody_can_guess_is_named_with_the_columns(call: Call, log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text().replace("uid", "x"))
     code, _, err = call("init", log, "-o", tmp_path / "first.yaml")
-    wanted = f"no column of '{log}' looks like the user; it has x, variant, doc, rank, click, day; allowed: --column"
-    assert (code, wanted in " ".join(err.split())) == (2, True), err
+    expected = f"no column of '{log}' looks like the user; it has x, variant, doc, rank, click, day; allowed: --column"
+    assert (code, expected in " ".join(err.split())) == (2, True), err
     assert "instead of users" not in err
     log.write_text(log.read_text().replace("day", "request_id"))
     assert "also user=request_id for requests instead of users" in " ".join(call("init", log)[2].split())
@@ -121,28 +123,28 @@ def test_a_log_that_is_not_there_has_the_code_of_inputs(call: Call, tmp_path: Pa
 
 def test_on_a_terminal_the_user_is_asked(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log.write_text(log.read_text().replace("uid", "x").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
-    asked = answered(monkeypatch, "x", "b", False)
+    request = answered(monkeypatch, "x", "b", False)
     config = first.first_config(first.InitRequest(str(log)), sample(str(log)))
-    assert asked == ["Which column is the user?", "Which experiment is the baseline?", "Is a grade of 1 relevant?"]
+    assert request == ["Which column is the user?", "Which experiment is the baseline?", "Is a grade of 1 relevant?"]
     assert (config.columns["user"].column, config.baseline, config.relevant_from) == ("x", "b", 3)
     # What the options say is not asked.
-    said = first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3)
-    named = first.first_config(said, sample(str(log)))
+    message = first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3)
+    named = first.first_config(message, sample(str(log)))
     assert (named.columns["user"].column, named.baseline, named.relevant_from) == ("x", "b", 3)
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, *answers: object) -> list[str]:
     """Answer what is asked, in this order, as on a terminal; return the questions."""
-    given, asked = iter(answers), []
+    given, request = iter(answers), []
 
     def answer(question: str, *_more: object, **_keywords: object) -> object:
-        asked.append(question)
+        request.append(question)
         return next(given)
 
     monkeypatch.setattr(first, "asks", lambda: True)
     monkeypatch.setattr("click.prompt", answer)
     monkeypatch.setattr("click.confirm", answer)
-    return asked
+    return request
 
 
 def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +152,9 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, monkeypatch:
     run.write_text("q1 Q0 d1 1 2.5 bm25\n")
     recs.write_text("user,doc,rank\nu,d,1\n")
     truth.write_text("user,what,stars\nu,d,1\nu,e,4\nu,f,5\n")
-    asked = answered(monkeypatch, True, str(truth), "what", "stars", False, True)
+    request = answered(monkeypatch, True, str(truth), "what", "stars", False, True)
     config = first.first_config(first.InitRequest(str(recs)), sample(str(recs)))
-    assert asked == [
+    assert request == [
         "Are there judgements, in a file of their own?",
         "Which file?",
         "Which column of the judgements is the item?",
@@ -163,9 +165,9 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, monkeypatch:
     assert (config.judged_columns["item"].column, config.relevant_from) == ("what", 4)
     qrels = tmp_path / "qrels.test"
     qrels.write_text("q1 0 d1 1\n")
-    asked = answered(monkeypatch, str(qrels))
+    request = answered(monkeypatch, str(qrels))
     config = first.first_config(first.InitRequest(str(run)), sample(str(run)))
-    assert (asked, config.judgements) == (["Which file holds the judgements (qrels)?"], str(qrels))
+    assert (request, config.judgements) == (["Which file holds the judgements (qrels)?"], str(qrels))
 
 
 def test_a_run_of_trec_without_judgements_writes_nothing(call: Call, tmp_path: Path) -> None:

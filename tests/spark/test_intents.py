@@ -91,13 +91,13 @@ def test_a_second_item_of_an_intent_gains_half(spark: SparkSession) -> None:
     rows = a_list(("a", 1, ["x"]), ("b", 1, ["x"]), ("c", 0, ["z"]), ("d", 1, ["y", "x"]))
     names = ["alpha_ndcg@2", "alpha_ndcg@4", "err_ia@4", "distinct@3", "distinct@4"]
     result = evaluate(log_of(spark, rows), names, columns=COLUMNS)
-    (found,) = values(result.user_metrics, *names).values()
+    (actual,) = values(result.user_metrics, *names).values()
     # The ideal list has d first, which covers both intents; then b and a, of equal gain.
     at_2 = (1 + 1 / 2 / log2(3)) / (2 + 1 / 2 / log2(3))
     at_4 = (1 + 1 / 2 / log2(3) + (1 + 1 / 4) / log2(5)) / (2 + 1 / 2 / log2(3) + 1 / 4 / log2(4))
     # Two intents; for each of them, four items would give 1 + 1/4 + 1/12 + 1/32.
     err = (1 + 1 / 2 / 2 + (1 + 1 / 4) / 4) / 2 / (1 + 1 / 4 + 1 / 12 + 1 / 32)
-    assert found == [pytest.approx(at_2), pytest.approx(at_4), pytest.approx(err), 2, 3]
+    assert actual == [pytest.approx(at_2), pytest.approx(at_4), pytest.approx(err), 2, 3]
     assert result.quarantine.count() == 0
 
 
@@ -107,13 +107,13 @@ def test_null_and_empty_intents_are_none(spark: SparkSession) -> None:
     rows += a_list(("a", 1, None), user="without")
     names = ["alpha_ndcg@9", "err_ia@9", "distinct@9", "n_shown"]
     result = evaluate(log_of(spark, rows), names[:3], columns=COLUMNS)
-    found = by_user(result.user_metrics)
+    actual = by_user(result.user_metrics)
     most = sum(0.5 ** (i - 1) / i for i in range(1, 10))
     assert values(result.user_metrics, *names[:3]) == {
         "u": [pytest.approx(1 / log2(5)), pytest.approx(1 / 4 / most), 1.0],
         "without": [0.0, 0.0, 0.0],
     }
-    assert found["a", "u"]["n_shown"] == 4
+    assert actual["a", "u"]["n_shown"] == 4
     skipped = evaluate(log_of(spark, rows), ["alpha_ndcg@9"], columns=COLUMNS, convention={"zero_relevant": "skip"})
     assert values(skipped.user_metrics, "alpha_ndcg@9")["without"] == [None]
 
@@ -144,12 +144,12 @@ def test_of_items_with_equal_gain_the_highest_id_is_first_in_the_ideal_list(spar
         )
     ]
     judged = [Judged(row.user_id, row.item_id, 1, row.category) for row in rows]
-    wanted = {"greedy": [1.0], "best": [pytest.approx((2 + 3 / 2 / log2(3)) / (2 + 2 / log2(3)))]}
+    expected = {"greedy": [1.0], "best": [pytest.approx((2 + 3 / 2 / log2(3)) / (2 + 2 / log2(3)))]}
     shown = evaluate(log_of(spark, rows), ["alpha_ndcg@2"], columns=COLUMNS)
-    assert values(shown.user_metrics, "alpha_ndcg@2") == wanted
+    assert values(shown.user_metrics, "alpha_ndcg@2") == expected
     options: Any = {"columns": COLUMNS, "judgement_columns": {"intents": "subtopic"}}
     result = evaluate(log_of(spark, rows), ["alpha_ndcg@2"], truth_of(spark, judged, "array<string>"), **options)
-    assert values(result.user_metrics, "alpha_ndcg@2") == wanted
+    assert values(result.user_metrics, "alpha_ndcg@2") == expected
 
 
 # ---- judgements
@@ -171,8 +171,8 @@ def test_judgements_have_a_row_for_each_intent_of_an_item_as_diversity_qrels(spa
     )
     # never is first in the ideal list, by its id; then b has 1/2 + 1.
     ideal = 2 + (1 / 2 + 1) / log2(3)
-    wanted = [(1 + (1 / 2 + 1) / log2(3)) / ideal, (1 + (1 / 2 + 1) / 2) / 3 / (1 + 1 / 4), 2 / 3]
-    assert values(result.user_metrics, "alpha_ndcg@2", "err_ia@2", "ap") == {"u": [pytest.approx(w) for w in wanted]}
+    expected = [(1 + (1 / 2 + 1) / log2(3)) / ideal, (1 + (1 / 2 + 1) / 2) / 3 / (1 + 1 / 4), 2 / 3]
+    assert values(result.user_metrics, "alpha_ndcg@2", "err_ia@2", "ap") == {"u": [pytest.approx(w) for w in expected]}
 
 
 def test_own_intents_of_the_impressions_count_before_those_of_the_judgements(spark: SparkSession) -> None:
@@ -185,8 +185,8 @@ def test_own_intents_of_the_impressions_count_before_those_of_the_judgements(spa
         columns=COLUMNS,
         judgement_columns={"intents": "subtopic"},
     )
-    wanted = (1 + 1 / 2 / 2) / 2 / (1 + 1 / 4)
-    assert values(result.user_metrics, "err_ia@2", "distinct@2") == {"u": [pytest.approx(wanted), 1]}
+    expected = (1 + 1 / 2 / 2) / 2 / (1 + 1 / 4)
+    assert values(result.user_metrics, "err_ia@2", "distinct@2") == {"u": [pytest.approx(expected), 1]}
 
 
 def test_clicks_of_the_impressions_decide_whether_an_item_covers_the_intents_of_its_judgements(
@@ -225,8 +225,8 @@ def test_rows_of_an_item_for_other_intents_are_no_repeats(spark: SparkSession, t
         )
         counts[metric] = done.record["judgements"]["repeated"]
     assert counts == {"ap": 2, "err_ia@2": 1}
-    wanted = ((1 + 1) + 1 / 2 / 2) / 2 / (1 + 1 / 4)
-    assert averages(done.experiment_metrics)["mine", "all", "err_ia@2"] == pytest.approx(wanted)
+    expected = ((1 + 1) + 1 / 2 / 2) / 2 / (1 + 1 / 4)
+    assert averages(done.experiment_metrics)["mine", "all", "err_ia@2"] == pytest.approx(expected)
 
 
 # ---- random logs
@@ -265,7 +265,7 @@ def obvious(
     for each in judged:
         known = truth[each.user_id][each.item_id]
         known[each.subtopic] = max(each.relevance, known.get(each.subtopic, -math.inf))
-    found = {}
+    result = {}
     for key, shown in lists.items():
         shown = sorted(shown, key=lambda row: row.position)
         pool = truth[shown[0].user_id] if judged else {row.item_id: {None: row.relevance} for row in shown}
@@ -282,8 +282,8 @@ def obvious(
             judged=of_pool if judged else own_pool,
         )
         value = by_definition(parse(metric).name, one, c, **parse(metric).arguments)
-        found[key] = 0.0 if math.isnan(value) else value
-    return found
+        result[key] = 0.0 if math.isnan(value) else value
+    return result
 
 
 def _pairs(row: Row, grade: float, pool: Mapping[str, Mapping[Any, float]], own: bool) -> Graded:
@@ -315,11 +315,11 @@ def test_the_values_are_those_of_the_definitions(spark: SparkSession, convention
     if grades == "looked up":
         log, options["columns"] = log.drop("category"), {}
     result = evaluate(log, names, truth, convention=convention, **options)  # type: ignore[arg-type]
-    found = by_user(result.user_metrics)
+    actual = by_user(result.user_metrics)
     for name in names:
         rule = resolve(convention)
-        wanted = obvious(rows, name, rule, judged if truth is not None else (), own=grades != "looked up")
-        assert {key: row[parse(name).column] for key, row in found.items()} == pytest.approx(wanted, abs=1e-12), name
+        expected = obvious(rows, name, rule, judged if truth is not None else (), own=grades != "looked up")
+        assert {key: row[parse(name).column] for key, row in actual.items()} == pytest.approx(expected, abs=1e-12), name
 
 
 def test_lists_by_score_and_with_removed_items_have_the_values_of_the_definitions(spark: SparkSession) -> None:
@@ -335,10 +335,10 @@ def test_lists_by_score_and_with_removed_items_have_the_values_of_the_definition
         convention=rule,
         judgement_columns={"intents": "subtopic"},
     )
-    found = by_user(result.user_metrics)
+    actual = by_user(result.user_metrics)
     for name in ("alpha_ndcg@5", "err_ia@5"):
-        wanted = obvious(rows, name, resolve(rule), judged, own=False)
-        assert {key: row[parse(name).column] for key, row in found.items()} == pytest.approx(wanted, abs=1e-12)
+        expected = obvious(rows, name, resolve(rule), judged, own=False)
+        assert {key: row[parse(name).column] for key, row in actual.items()} == pytest.approx(expected, abs=1e-12)
 
 
 def test_row_order_partitions_and_the_order_of_intents_never_change_a_bit(spark: SparkSession) -> None:
@@ -365,8 +365,8 @@ def test_a_log_without_items_has_intents_too(spark: SparkSession) -> None:
     rows = a_list(("", 1, ["x"]), ("", 1, ["x"]), ("", 1, ["y"]))
     result = evaluate(log_of(spark, rows), ["alpha_ndcg@3", "distinct@3"], columns=COLUMNS | {"item": None})
     # In the ideal list, the rank decides: ranks 1, 3, 2.
-    wanted = (1 + 1 / 2 / log2(3) + 1 / 2) / (1 + 1 / log2(3) + 1 / 4)
-    assert values(result.user_metrics, "alpha_ndcg@3", "distinct@3") == {"u": [pytest.approx(wanted), 2]}
+    expected = (1 + 1 / 2 / log2(3) + 1 / 2) / (1 + 1 / log2(3) + 1 / 4)
+    assert values(result.user_metrics, "alpha_ndcg@3", "distinct@3") == {"u": [pytest.approx(expected), 2]}
 
 
 def test_users_who_were_shown_nothing_count_zero(spark: SparkSession) -> None:
@@ -441,10 +441,10 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
     code, out, err = call("evaluate", "--config", tmp_path / "config.yaml", "--format", "json")
     assert code == 0, err
-    found = {row["metric"]: row for row in json.loads(out)["comparisons"]}
-    assert [found["distinct@2"][name] for name in ("mean_baseline", "mean_candidate", "wins")] == [1, 2, 3]
+    result = {row["metric"]: row for row in json.loads(out)["comparisons"]}
+    assert [result["distinct@2"][name] for name in ("mean_baseline", "mean_candidate", "wins")] == [1, 2, 3]
     gain = 1 - (1 + 1 / 2 / log2(3)) / (1 + 1 / log2(3))
-    assert found["alpha_ndcg(alpha=0.5)@2"]["difference"] == pytest.approx(gain)
+    assert result["alpha_ndcg(alpha=0.5)@2"]["difference"] == pytest.approx(gain)
     if has_page_libraries():
         assert "distinct intents@2 of varied rose by 1.0000" in (tmp_path / "report.html").read_text()
 

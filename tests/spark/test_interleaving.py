@@ -53,9 +53,9 @@ def team_log(seed: int, rates: dict[str, float], users: int, lists: int = 3, rou
 
 def pairs(table: DataFrame) -> dict[tuple[Any, Any], dict[str, Any]]:
     rows = [row.asDict() for row in table.collect()]
-    found = {(row["ranker_a"], row["ranker_b"]): row for row in rows}
-    assert len(found) == len(rows) and all([*row] == [*COLUMNS] for row in rows)
-    return found
+    result = {(row["ranker_a"], row["ranker_b"]): row for row in rows}
+    assert len(result) == len(rows) and all([*row] == [*COLUMNS] for row in rows)
+    return result
 
 
 def a_table(spark: SparkSession, rows: Sequence[Any]) -> DataFrame:
@@ -78,7 +78,7 @@ def by_loops(rows: Sequence[Shown]) -> tuple[dict[str, int], dict[tuple[str, str
     for row in filter(is_sound, rows):
         lists[row.user, row.request][row.position or 0].append(row)
     counts = Counter(n_rows=len(rows), n_faulty_rows=sum(not is_sound(row) for row in rows), n_lists_of_log=len(lists))
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    result: dict[tuple[str, str], dict[str, Any]] = {}
     for (user, _), ranks in lists.items():
         credit: Counter[str] = Counter()
         slots: dict[str, list[int]] = defaultdict(list)
@@ -99,9 +99,9 @@ def by_loops(rows: Sequence[Shown]) -> tuple[dict[str, int], dict[tuple[str, str
             for b in slots:
                 if a < b:
                     new = {"counts": Counter(), "users": defaultdict(list), "ranks": [Counter(), Counter()]}
-                    of = found.setdefault((a, b), new)
+                    of = result.setdefault((a, b), new)
                     add_list(of, str(user), (credit[a], credit[b]), (slots[a], slots[b]))
-    return dict(counts), found
+    return dict(counts), result
 
 
 def add_list(of: dict[str, Any], user: str, credit: tuple[int, int], slots: tuple[list[int], list[int]]) -> None:
@@ -183,9 +183,9 @@ DIRTY = [
 def test_two_rankers_and_a_dirty_log_are_as_in_the_loops(spark: SparkSession) -> None:
     rows = [*team_log(1, {"control": 0.2, "new": 0.3}, 60), *DIRTY]
     counts, expected = by_loops(rows)
-    found = pairs(interleaving(a_table(spark, rows), **OPTIONS))
-    assert found.keys() == expected.keys() == {("control", "new")}
-    row = found["control", "new"]
+    result = pairs(interleaving(a_table(spark, rows), **OPTIONS))
+    assert result.keys() == expected.keys() == {("control", "new")}
+    row = result["control", "new"]
     assert {name: row[name] for name in counts} == counts
     assert (counts["n_faulty_rows"], counts["n_repeated"]) == (9, 2 + 2 + 2)
     assert (counts["n_rows_without_team"], counts["n_clicks_without_team"]) == (2, 1)
@@ -201,13 +201,13 @@ def test_each_pair_of_many_rankers_is_as_in_the_loops(spark: SparkSession) -> No
             if (row.position or 0) <= 4]  # fmt: skip
     rng.shuffle(rows)
     counts, expected = by_loops(rows)
-    found = pairs(interleaving(a_table(spark, rows), **OPTIONS))
-    assert [*found] == sorted(expected) and len(found) == 15
-    for key, row in found.items():
+    result = pairs(interleaving(a_table(spark, rows), **OPTIONS))
+    assert [*result] == sorted(expected) and len(result) == 15
+    for key, row in result.items():
         assert {name: row[name] for name in counts} == counts
         check(row, expected[key])
-    p = [row["p_value"] for row in found.values()]
-    assert [row["p_adjusted"] for row in found.values()] == pytest.approx(multipletests(p, method="holm")[1].tolist())
+    p = [row["p_value"] for row in result.values()]
+    assert [row["p_adjusted"] for row in result.values()] == pytest.approx(multipletests(p, method="holm")[1].tolist())
 
 
 def test_the_baseline_is_the_first_of_its_pairs(spark: SparkSession) -> None:
@@ -365,10 +365,10 @@ def test_two_hundred_rankers_are_all_compared_and_an_item_is_no_ranker(spark: Sp
     rankers = [f"r{at:03}" for at in range(200)]
     rows = [(f"u{user}", "q", float(rank), float(rank == user), ranker)
             for user in (1, 2) for rank, ranker in enumerate(rankers, start=1)]  # fmt: skip
-    found = pairs(interleaving(a_table(spark, rows), **OPTIONS))
-    assert len(found) == 200 * 199 / 2
-    assert [found["r000", "r001"][name] for name in ("lists_a", "lists_b", "n_users")] == [1, 1, 2]
-    assert [found["r001", "r199"][name] for name in ("lists_a", "lists_b", "n_users")] == [1, 0, 1]
+    result = pairs(interleaving(a_table(spark, rows), **OPTIONS))
+    assert len(result) == 200 * 199 / 2
+    assert [result["r000", "r001"][name] for name in ("lists_a", "lists_b", "n_users")] == [1, 1, 2]
+    assert [result["r001", "r199"][name] for name in ("lists_a", "lists_b", "n_users")] == [1, 0, 1]
     table = spark.range(1001).selectExpr(
         "string(id) user_id", "'q' request", "1 position", "1 relevance", "string(id) drafted_by"
     )
@@ -460,8 +460,8 @@ def test_the_command_prints_each_pair_and_its_sentence(call: Call, a_config: Pat
 def test_a_mistake_ends_the_command_with_its_code(
     call: Call, a_config: Path, override: str, code: int, message: str
 ) -> None:
-    found, out, err = call("interleaving", "--config", a_config, "--set", override)
-    assert (found, out) == (code, "") and message in err
+    result, out, err = call("interleaving", "--config", a_config, "--set", override)
+    assert (result, out) == (code, "") and message in err
 
 
 def test_more_rows_left_out_than_allowed_end_the_command_with_4(call: Call, a_config: Path) -> None:
@@ -532,15 +532,15 @@ def test_where_nothing_differs_one_in_twenty_drafts_says_otherwise_and_better_ra
             for test in range(n_tests)
             for row in team_log(test, {"a": rates[0], "b": rates[1]}, 60, 2, 2)
         ]
-        found = interleaving(a_table(spark, rows), correction="none", **OPTIONS).collect()
-        assert len(found) == n_tests
+        result = interleaving(a_table(spark, rows), correction="none", **OPTIONS).collect()
+        assert len(result) == n_tests
         # At 0.05, more than 20 of 200 have a probability below 0.002.
-        assert low <= sum(row["p_value"] < 0.05 for row in found) <= high
-        assert low <= sum(row["p_sign"] < 0.05 for row in found) <= high
-        assert sum(row["p_sequential"] < 0.05 for row in found) <= sum(row["p_value"] < 0.05 for row in found)
-        assert sum(row["p_draft"] < 0.001 for row in found) <= 3
+        assert low <= sum(row["p_value"] < 0.05 for row in result) <= high
+        assert low <= sum(row["p_sign"] < 0.05 for row in result) <= high
+        assert sum(row["p_sequential"] < 0.05 for row in result) <= sum(row["p_value"] < 0.05 for row in result)
+        assert sum(row["p_draft"] < 0.001 for row in result) <= 3
         if low:
-            assert all(row["preference"] > 0 for row in found if row["p_value"] < 0.05)
+            assert all(row["preference"] > 0 for row in result if row["p_value"] < 0.05)
 
 
 def test_the_example_of_the_docs_runs(spark: SparkSession, call: Call, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def shown(spark: SparkSession, *lists: tuple[str, str, str]) -> DataFrame:
 
 
 def values(table: DataFrame, *names: str) -> dict[tuple[str, str], Any]:
-    found = {key: tuple(row[name] for name in names) for key, row in by_user(table).items()}
-    return {key: row[0] if len(row) == 1 else row for key, row in found.items()}
+    result = {key: tuple(row[name] for name in names) for key, row in by_user(table).items()}
+    return {key: row[0] if len(row) == 1 else row for key, row in result.items()}
 
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -140,7 +140,7 @@ def test_the_judged_population_counts_a_user_without_a_list_as_zero_in_each_expe
 
 
 @pytest.mark.parametrize(
-    ("population", "wanted"),
+    ("population", "expected"),
     [
         ("shown", {"both", "shown only"}),
         ("judged", {"both", "judged only"}),
@@ -148,11 +148,11 @@ def test_the_judged_population_counts_a_user_without_a_list_as_zero_in_each_expe
         ("either", {"both", "shown only", "judged only"}),
     ],
 )
-def test_each_population_contains_exactly_its_users(spark: SparkSession, population: str, wanted: set[str]) -> None:
+def test_each_population_contains_exactly_its_users(spark: SparkSession, population: str, expected: set[str]) -> None:
     log = shown(spark, ("a", "both", "x"), ("a", "shown only", "x"))
     truth = judgements(spark, [("both", "x", 1), ("judged only", "x", 1)])
-    found = by_user(evaluate(log, ["ap"], truth, convention={"population": population}).user_metrics)
-    assert {user for _, user in found} == wanted
+    result = by_user(evaluate(log, ["ap"], truth, convention={"population": population}).user_metrics)
+    assert {user for _, user in result} == expected
 
 
 def test_skip_leaves_out_judged_users_without_a_list_and_without_a_relevant_item(spark: SparkSession) -> None:
@@ -213,6 +213,6 @@ def test_rows_of_users_without_judgements_are_counted_in_every_population(spark:
 def test_a_judged_item_counts_as_often_as_it_was_shown_in_every_layout(spark: SparkSession, layout: str) -> None:
     truth = judgements(spark, [("u", "x", 1), ("u", "y", 1)])
     log = impressions(spark, [Shown("a", "u", "x", 1, None), Shown("a", "u", "x", 2, None), Shown("a", "u", "y", 3, 1)])
-    found = by_user(evaluate(log, ["ap@10"], truth, convention={"duplicates": "count"}, layout=layout).user_metrics)
-    assert found["a", "u"]["n_relevant"] == 2 + 1
-    assert found["a", "u"]["ap_at_10"] == pytest.approx((1 / 3) / 3, rel=1e-15)
+    result = by_user(evaluate(log, ["ap@10"], truth, convention={"duplicates": "count"}, layout=layout).user_metrics)
+    assert result["a", "u"]["n_relevant"] == 2 + 1
+    assert result["a", "u"]["ap_at_10"] == pytest.approx((1 / 3) / 3, rel=1e-15)

@@ -49,16 +49,16 @@ def tables(spark: SparkSession, users: list[User]) -> tuple[DataFrame, DataFrame
 def test_each_user_has_the_bounds_of_their_lists_bit_for_bit(spark: SparkSession) -> None:
     users = users_at_random(random.Random(5), 40, 2)
     metrics = [*METRICS, *RATIOS]
-    found = unjudged(*tables(spark, users), metrics, max_grade=2).users.collect()
+    result = unjudged(*tables(spark, users), metrics, max_grade=2).users.collect()
     arms = arms_of(users)
-    wanted = set()
+    expected = set()
     for metric in metrics:
         each = bounds(arms.shown, parse(metric), Labels(Convention(), 2))
         n = np.bincount(arms.shown.list[each.at][each.unjudged], minlength=len(each.value))
         for at, (user, arm) in enumerate(zip(arms.shown.user, arms.experiment, strict=True)):
             numbers = (int(n[at]), *(float(values[at]) for values in (each.value, each.low, each.high)))
-            wanted.add((arms.names[arm], f"u{user:02}", str(parse(metric)), *numbers))
-    assert {tuple(row) for row in found} == wanted and len(found) == len(wanted)
+            expected.add((arms.names[arm], f"u{user:02}", str(parse(metric)), *numbers))
+    assert {tuple(row) for row in result} == expected and len(result) == len(expected)
 
 
 def test_value_is_that_of_evaluate_and_the_bounds_are_reached_by_judging(spark: SparkSession) -> None:
@@ -130,10 +130,10 @@ def test_the_item_that_can_move_a_difference_most_is_judged_first(spark: SparkSe
         ("u02", "v", ["c"], [2], pytest.approx(weight[1]), None, "c", None, 2),
     ]
     against_a = unjudged(*tables(spark, users), "dcg@4", max_grade=2, baseline="a").to_judge.collect()
-    found = {(row["user_id"], row["item_id"]): tuple(row)[4:] for row in against_a}
-    assert found["u00", "w"] == (pytest.approx(weight[0] - weight[3]), "a", "b", 4, 1)
-    assert found["u00", "z"] == (pytest.approx(weight[2]), "a", "c", 3, None)
-    assert found["u02", "t"] == (2.0, None, "c", None, 1)
+    result = {(row["user_id"], row["item_id"]): tuple(row)[4:] for row in against_a}
+    assert result["u00", "w"] == (pytest.approx(weight[0] - weight[3]), "a", "b", 4, 1)
+    assert result["u00", "z"] == (pytest.approx(weight[2]), "a", "c", 3, None)
+    assert result["u02", "t"] == (2.0, None, "c", None, 1)
     assert [row["weight"] for row in against_a] == sorted((row["weight"] for row in against_a), reverse=True)
 
 
@@ -141,8 +141,8 @@ def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> N
     users = users_at_random(random.Random(12), 30, 1)
     for metric in ("ndcg@3", "ap@3", "rr"):
         rows = unjudged(*tables(spark, users), metric).to_judge.collect()
-        found = {(row["user_id"], row["item_id"]): row["weight"] for row in rows}
-        wanted = {}
+        result = {(row["user_id"], row["item_id"]): row["weight"] for row in rows}
+        expected = {}
         for at, user in enumerate(users):
             for item in {*"".join(shown[: parse(metric).cut] for shown in user.lists.values())} - {*user.judged}:
                 change = {
@@ -154,8 +154,8 @@ def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> N
                 pairs = [(a, b) for a, b in itertools.combinations(user.lists, 2) if {a, b} & shows]
                 moves = [abs(change[a] - change[b]) for a, b in pairs] or [abs(each) for each in change.values()]
                 if max(moves) > 1e-12:
-                    wanted[f"u{at:02}", item] = pytest.approx(max(moves))
-        assert {key: weight for key, weight in found.items() if weight > 1e-12} == wanted
+                    expected[f"u{at:02}", item] = pytest.approx(max(moves))
+        assert {key: weight for key, weight in result.items() if weight > 1e-12} == expected
 
 
 def test_row_order_partitions_and_faulty_rows_change_no_bit(spark: SparkSession) -> None:
@@ -275,7 +275,7 @@ def clicked(rng: np.random.Generator, n: int, quality: dict[str, float], seen: l
     return rows
 
 
-def found(table: DataFrame) -> dict[tuple[str, str], Any]:
+def by_item(table: DataFrame) -> dict[tuple[str, str], Any]:
     return {(row["user_id"], row["item_id"]): row for row in table.collect()}
 
 
@@ -283,7 +283,7 @@ def test_grades_are_clicks_over_the_clicks_that_the_ranks_alone_bring(spark: Spa
     rows = clicked(np.random.default_rng(2), 60, {"a": 0.9, "b": 0.5, "c": 0.3, "d": 0.1}, [0.9, 0.6, 0.4, 0.2])
     table = coec_judgements(spark.createDataFrame(rows, CLICKS).repartition(3), k=3, columns=ROLES, confidence=0.9)
     assert table.columns == [*COEC_COLUMNS]
-    judgements = found(table)
+    judgements = by_item(table)
     shown, clicks = Counter(), Counter()
     for _, _, rank, click in rows:
         shown[rank] += 1
@@ -323,7 +323,7 @@ def test_the_order_of_the_log_changes_no_bit_and_faulty_rows_are_left_out(spark:
 def test_attractiveness_is_recovered_where_the_order_is_random(spark: SparkSession) -> None:
     quality = {"a": 0.8, "b": 0.4, "c": 0.2, "d": 0.1}
     rows = clicked(np.random.default_rng(7), 4_000, quality, [0.9, 0.6, 0.4, 0.2])
-    judgements = found(coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES))
+    judgements = by_item(coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES))
     # All ranks show all items equally often, so that the average item has the mean attractiveness.
     for (_, item), row in judgements.items():
         assert row["relevance"] == pytest.approx(quality[item] / 0.375, rel=4 / math.sqrt(row["n_clicks"]))
@@ -343,9 +343,9 @@ def test_with_propensities_a_good_item_keeps_its_grade_at_the_ranks_of_good_item
             for rank, item in enumerate(order, start=1)
         ]
     log = spark.createDataFrame(rows, CLICKS)
-    plain = found(coec_judgements(log, columns=ROLES))
-    weighted = found(coec_judgements(log, columns=ROLES, propensities=propensities(log, replicates=99)))
-    known = found(
+    plain = by_item(coec_judgements(log, columns=ROLES))
+    weighted = by_item(coec_judgements(log, columns=ROLES, propensities=propensities(log, replicates=99)))
+    known = by_item(
         coec_judgements(
             log, columns=ROLES, propensities=[{"rank": 1 + at, "propensity": p} for at, p in enumerate(seen)]
         )
@@ -356,14 +356,14 @@ def test_with_propensities_a_good_item_keeps_its_grade_at_the_ranks_of_good_item
         assert weighted["q", item]["relevance"] == pytest.approx(attractive, rel=0.1 + 4 * error)
     ratio = plain["q", "a"]["relevance"] / plain["q", "b"]["relevance"]
     assert abs(known["q", "a"]["relevance"] / known["q", "b"]["relevance"] - 2) < 0.15 < 2 - ratio
-    only_first = found(coec_judgements(log, columns=ROLES, propensities=[{"rank": 1, "propensity": 1.0}]))
+    only_first = by_item(coec_judgements(log, columns=ROLES, propensities=[{"rank": 1, "propensity": 1.0}]))
     assert {item: row["n_shown"] for (_, item), row in only_first.items()} == {"a": 1_800, "b": 600, "c": 600}
 
 
 def test_the_table_serves_as_judgements(spark: SparkSession) -> None:
     rows = clicked(np.random.default_rng(5), 200, {"a": 0.9, "b": 0.5, "c": 0.1}, [0.9, 0.6, 0.4])
     judgements = coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES)
-    grades = {key: row["relevance"] for key, row in found(judgements).items()}
+    grades = {key: row["relevance"] for key, row in by_item(judgements).items()}
     lists = [
         (name, query, item, rank, 0.0)
         for name, items in (("good", "abc"), ("bad", "cba"))
@@ -387,8 +387,8 @@ def test_the_table_serves_as_judgements(spark: SparkSession) -> None:
 def test_few_impressions_and_ranks_without_clicks_have_no_row_and_grades_are_refused(spark: SparkSession) -> None:
     rows = [("q", "a", 1, 1), ("q", "a", 1, 0), ("q", "b", 1, 1), ("q", "c", 2, 0), ("q", "c", 2, 0)]
     log = spark.createDataFrame(rows, CLICKS)
-    assert {*found(coec_judgements(log, columns=ROLES, min_impressions=2))} == {("q", "a")}
-    assert {*found(coec_judgements(log, columns=ROLES, min_impressions=1))} == {("q", "a"), ("q", "b")}
+    assert {*by_item(coec_judgements(log, columns=ROLES, min_impressions=2))} == {("q", "a")}
+    assert {*by_item(coec_judgements(log, columns=ROLES, min_impressions=1))} == {("q", "a"), ("q", "b")}
     assert coec_judgements(log, columns=ROLES).collect() == []
     assert coec_judgements(log.where("false"), columns=ROLES).collect() == []
     with pytest.raises(InputError, match="the relevance of 1 rows is neither 0 nor 1, such as 3; allowed: clicks"):

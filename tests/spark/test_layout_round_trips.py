@@ -59,16 +59,16 @@ def _plain(value: object) -> object:
 @pytest.mark.parametrize("layout", [*LAYOUTS.values()], ids=lambda layout: layout.name)
 def test_a_layout_unpacks_the_relevant_rows_that_it_packed(spark: SparkSession, layout: Layout) -> None:
     packed = ranking.packed(typed(spark, LISTS), COLUMNS, layout, repeats=True)
-    found = unpacked(packed, layout)
-    assert found == {
+    result = unpacked(packed, layout)
+    assert result == {
         user: (len(rows), {rank: float(grade) for _, rank, grade in rows if grade > 0}) for user, rows in LISTS.items()
     }
 
 
 def test_the_recheck_unpacks_the_rows_of_lists_in_which_a_rank_may_repeat(spark: SparkSession) -> None:
     rows = typed(spark, LISTS).withColumn(RANK_MAY_REPEAT, F.lit(True))
-    found = unpacked(ranking.packed(rows, COLUMNS, RECHECK, repeats=True), RECHECK)
-    assert found == unpacked(ranking.packed(typed(spark, LISTS), COLUMNS, LAYOUTS["rows"], True), LAYOUTS["rows"])
+    result = unpacked(ranking.packed(rows, COLUMNS, RECHECK, repeats=True), RECHECK)
+    assert result == unpacked(ranking.packed(typed(spark, LISTS), COLUMNS, LAYOUTS["rows"], True), LAYOUTS["rows"])
 
 
 # List -> its rows, and the layouts that flag it.

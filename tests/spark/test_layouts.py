@@ -76,17 +76,19 @@ def test_a_denominator_that_depends_on_the_list_length_has_the_same_value_in_eve
     rows = [("i", 1, 1), ("j", 2, 0), ("j", 3, 0)]
     data = impressions(spark, [Shown("a", "u", *row) for row in rows])
     rule = {"ap_denominator": "min(L,k)"}
-    found = {layout: by_user(evaluate(data, ["ap"], layout=layout, convention=rule).user_metrics) for layout in LAYOUTS}
-    assert {name: table["a", "u"]["ap"] for name, table in found.items()} == dict.fromkeys(LAYOUTS, (1 / 1) / 2)
+    result = {
+        layout: by_user(evaluate(data, ["ap"], layout=layout, convention=rule).user_metrics) for layout in LAYOUTS
+    }
+    assert {name: table["a", "u"]["ap"] for name, table in result.items()} == dict.fromkeys(LAYOUTS, (1 / 1) / 2)
 
 
 def test_row_order_partitions_and_batch_size_never_change_a_bit(spark: SparkSession) -> None:
     log = random_log(seed=2, users=12)
-    wanted = _all_tables(spark, log, 1, {})
+    expected = _all_tables(spark, log, 1, {})
     no_merging = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
-    assert _all_tables(spark, log[::-1], 3, {"spark.sql.shuffle.partitions": "1"}) == wanted
-    assert _all_tables(spark, log, 5, no_merging | {"spark.sql.shuffle.partitions": "7"}) == wanted
-    assert _all_tables(spark, log, 2, {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}) == wanted
+    assert _all_tables(spark, log[::-1], 3, {"spark.sql.shuffle.partitions": "1"}) == expected
+    assert _all_tables(spark, log, 5, no_merging | {"spark.sql.shuffle.partitions": "7"}) == expected
+    assert _all_tables(spark, log, 2, {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}) == expected
 
 
 def _all_tables(spark: SparkSession, log: list[Shown], n_partitions: int, settings: dict[str, str]) -> list[Any]:
@@ -106,5 +108,5 @@ def test_of_repeats_with_equal_scores_the_higher_grade_comes_first_in_any_row_or
     rows = [("a", "u", "x", 0.5, 1), ("a", "u", "x", 0.5, 0), ("a", "u", "y", 0.1, 1)]
     for log in (rows, rows[::-1]):
         table = impressions(spark, log, schema).coalesce(1)
-        found = evaluate(table, ["ap"], rank_by="score", repeated_items="ignore").user_metrics
-        assert by_user(found)["a", "u"]["ap"] == (1 / 1 + 2 / 3) / 2
+        result = evaluate(table, ["ap"], rank_by="score", repeated_items="ignore").user_metrics
+        assert by_user(result)["a", "u"]["ap"] == (1 / 1 + 2 / 3) / 2

@@ -34,11 +34,11 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    with lineage_endpoint() as found:
-        yield found
+    with lineage_endpoint() as result:
+        yield result
 
 
-def asked(tmp_path: Path, url: str | None, **more: Any) -> Config:
+def config_of(tmp_path: Path, url: str | None, **more: Any) -> Config:
     lineage = {"url": url, "namespace": "shop", "job": "ranking"} if url else {}
     log = parquet(tmp_path / "log", LOG)
     return config(log, tmp_path / "out", metrics=["ap@3"], lineage=lineage, **more)
@@ -47,7 +47,7 @@ def asked(tmp_path: Path, url: str | None, **more: Any) -> Config:
 @needs_client
 def test_a_run_that_publishes_sends_start_and_complete(spark: SparkSession, tmp_path: Path, endpoint: Endpoint) -> None:
     limits = {"gates": {"no_relevant_rate": {"warn": 0.4, "fail": 0.9}}}
-    outcome = run(spark, asked(tmp_path, endpoint.url, quality=limits, comparison={"baseline": "a"}))
+    outcome = run(spark, config_of(tmp_path, endpoint.url, quality=limits, comparison={"baseline": "a"}))
     assert endpoint.kinds == ["START", "COMPLETE"]
     start, complete = endpoint.events
     # Both are one run of one job, which the run record names.
@@ -74,9 +74,9 @@ def test_a_run_that_publishes_sends_start_and_complete(spark: SparkSession, tmp_
         )
         for table in complete["outputs"]
     }
-    wanted = {"user_metrics": 3, "experiment_metrics": 2, "comparisons": 1}
-    found = {name: rows[str(tmp_path / "out" / name)] for name in wanted}
-    assert found == {name: (count, outcome.run_id) for name, count in wanted.items()}
+    expected = {"user_metrics": 3, "experiment_metrics": 2, "comparisons": 1}
+    result = {name: rows[str(tmp_path / "out" / name)] for name in expected}
+    assert result == {name: (count, outcome.run_id) for name, count in expected.items()}
     assert start["outputs"] == []
 
 
@@ -85,7 +85,7 @@ def test_a_run_that_fails_a_gate_sends_fail_with_its_sentence_and_the_gate(
     spark: SparkSession, tmp_path: Path, endpoint: Endpoint
 ) -> None:
     with pytest.raises(MetricGateError):
-        run(spark, asked(tmp_path, endpoint.url, gates=GATES))
+        run(spark, config_of(tmp_path, endpoint.url, gates=GATES))
     assert endpoint.kinds == ["START", "FAIL"]
     fail = endpoint.events[-1]
     record = json.loads(next((tmp_path / "out" / "runs").glob("*.json")).read_text())
@@ -122,7 +122,7 @@ def test_the_run_that_started_it_is_its_parent(
     else:
         monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/rankmetrics.evaluate/{parent}")
         monkeypatch.setenv("OPENLINEAGE_ROOT_PARENT_ID", f"airflow/rankmetrics/{root}")
-    run(spark, asked(tmp_path, endpoint.url, spark=settings))
+    run(spark, config_of(tmp_path, endpoint.url, spark=settings))
     for event in endpoint.events:
         facet = event["run"]["facets"]["parent"]
         assert (facet["run"]["runId"], facet["job"]["name"]) == (parent, "rankmetrics.evaluate")
@@ -134,17 +134,17 @@ def test_the_endpoint_may_be_that_of_the_environment(
     spark: SparkSession, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE_URL", endpoint.url)
-    run(spark, asked(tmp_path, None))
+    run(spark, config_of(tmp_path, None))
     assert [(event["job"]["namespace"], event["job"]["name"]) for event in endpoint.events] == [
         ("default", "rankmetrics")
     ] * 2
     monkeypatch.setenv("OPENLINEAGE_DISABLED", "true")
-    assert "lineage" not in run(spark, asked(tmp_path, endpoint.url)).record
+    assert "lineage" not in run(spark, config_of(tmp_path, endpoint.url)).record
     assert len(endpoint.events) == 2
 
 
 def test_without_an_endpoint_nothing_is_sent_and_nothing_is_said(spark: SparkSession, tmp_path: Path) -> None:
-    record = run(spark, asked(tmp_path, None)).record
+    record = run(spark, config_of(tmp_path, None)).record
     assert ("lineage" in record, record["warnings"]) == (False, [])
 
 
@@ -165,10 +165,10 @@ def test_an_endpoint_in_trouble_costs_a_run_one_warning(
         if not url:
             with lineage_endpoint() as gone:
                 url = gone.url
-        outcome = run(spark, asked(tmp_path, url))
+        outcome = run(spark, config_of(tmp_path, url))
         tries = endpoint.refused
         with caplog.at_level(logging.WARNING), pytest.raises(QualityError):
-            run(spark, asked(tmp_path, url, quality={"gates": {"no_relevant_rate": {"fail": 0.1}}}))
+            run(spark, config_of(tmp_path, url, quality={"gates": {"no_relevant_rate": {"fail": 0.1}}}))
     (warning,) = outcome.record["warnings"]
     assert warning.startswith("the run is not known to OpenLineage: ") and "\n" not in warning
     assert outcome.user_metrics.count() == 3
@@ -182,6 +182,6 @@ def test_an_endpoint_without_the_client_is_one_warning(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rankmetrics_spark.job.lineage.find_spec", lambda name: None)
-    (warning,) = run(spark, asked(tmp_path, "http://127.0.0.1:1")).record["warnings"]
-    said = "the run is not known to OpenLineage: the extra lineage of rankmetrics-spark is not installed"
-    assert warning == said
+    (warning,) = run(spark, config_of(tmp_path, "http://127.0.0.1:1")).record["warnings"]
+    message = "the run is not known to OpenLineage: the extra lineage of rankmetrics-spark is not installed"
+    assert warning == message

@@ -42,35 +42,37 @@ def test_lists_are_averaged_per_user_and_users_over_the_experiment(spark: SparkS
         ("a", "u2"): {"country": "FR", "n_lists": 1, "n_shown": 4, "n_relevant": 1, "n_repeated": 0, "rr": 1 / 4},
         ("a", "u3"): {"country": None, "n_lists": 1, "n_shown": 2, "n_relevant": 1, "n_repeated": 0, "rr": 1 / 2},
     }
-    found = averages(result.experiment_metrics)
-    assert found["a", "all", "rr"] == pytest.approx((one + 1 / 4 + 1 / 2) / 3, rel=1e-15)
-    assert (found["a", "country=DE", "rr"], found["a", "country=FR", "rr"]) == (one, 1 / 4)
-    assert found["a", "country=null", "rr"] == 1 / 2
+    actual = averages(result.experiment_metrics)
+    assert actual["a", "all", "rr"] == pytest.approx((one + 1 / 4 + 1 / 2) / 3, rel=1e-15)
+    assert (actual["a", "country=DE", "rr"], actual["a", "country=FR", "rr"]) == (one, 1 / 4)
+    assert actual["a", "country=null", "rr"] == 1 / 2
 
 
 def test_skip_leaves_lists_without_a_relevant_item_out_of_the_mean_of_a_user(
     spark: SparkSession,
 ) -> None:
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
-    found = by_user(evaluate(log, ["rr"], list=["request"], convention={"zero_relevant": "skip"}).user_metrics)
-    assert found["a", "u1"]["rr"] == (1 + 1 / 2) / 2
+    result = by_user(evaluate(log, ["rr"], list=["request"], convention={"zero_relevant": "skip"}).user_metrics)
+    assert result["a", "u1"]["rr"] == (1 + 1 / 2) / 2
 
 
 def test_judged_items_are_counted_once_per_user_and_not_once_per_list(spark: SparkSession) -> None:
     log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
     truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
-    found = by_user(evaluate(log, ["ap"], truth, list=["request"]).user_metrics)
-    assert found["a", "u1"] == {"n_lists": 3, "n_shown": 7, "n_relevant": 2, "n_repeated": 0, "ap": 1 / 2}
-    assert found["a", "u2"]["ap"] == 1 / 4
+    result = by_user(evaluate(log, ["ap"], truth, list=["request"]).user_metrics)
+    assert result["a", "u1"] == {"n_lists": 3, "n_shown": 7, "n_relevant": 2, "n_repeated": 0, "ap": 1 / 2}
+    assert result["a", "u2"]["ap"] == 1 / 4
 
 
 def test_shown_items_are_counted_per_list_where_only_they_are_known(spark: SparkSession) -> None:
     log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
     truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
-    found = by_user(evaluate(log, ["r@1"], truth, list=["request"], convention={"relevant_pool": "shown"}).user_metrics)
+    result = by_user(
+        evaluate(log, ["r@1"], truth, list=["request"], convention={"relevant_pool": "shown"}).user_metrics
+    )
     # The first item of each of three lists is relevant, and nothing else of what was shown.
-    assert (found["a", "u1"]["n_relevant"], found["a", "u1"]["r_at_1"]) == (3, 1)
-    assert (found["a", "u2"]["n_relevant"], found["a", "u2"]["r_at_1"]) == (1, 0)
+    assert (result["a", "u1"]["n_relevant"], result["a", "u1"]["r_at_1"]) == (3, 1)
+    assert (result["a", "u2"]["n_relevant"], result["a", "u2"]["r_at_1"]) == (1, 0)
 
 
 @pytest.mark.parametrize("layout", ["masks", pytest.param("rows", marks=pytest.mark.slow)])
@@ -105,8 +107,8 @@ def test_a_user_whose_lists_are_in_several_segments_is_in_each_with_the_lists_of
     ]
     log = impressions(spark, rows_of(lists), ROWS + ", relevance int")
     result = evaluate(log, ["rr"], list=["request"], segments=["country"])
-    found = by_user(result.user_metrics)
-    assert {user: row["country"] for (_, user), row in found.items()} == {
+    actual = by_user(result.user_metrics)
+    assert {user: row["country"] for (_, user), row in actual.items()} == {
         "u1": "DE",
         "u2": None,
         "u3": None,
@@ -144,27 +146,27 @@ def test_segments_can_be_combined_in_means_and_comparisons(spark: SparkSession) 
     log, metrics = impressions(spark, rows, schema + "relevance int"), ["rr"]
     split = {"segments": ["country", "device"], "segment_combinations": [("country", "device")]}
     result = evaluate(log, metrics, baseline="a", **split)  # type: ignore[arg-type]
-    found = averages(result.experiment_metrics)
+    actual = averages(result.experiment_metrics)
     expected = {
         "country=de & device=web": (1 + 1 / 2) / 2,
         "country=de & device=app": 1 / 2,
         "country=fr & device=web": 1,
         "country=null & device=web": 1 / 4,
     }
-    assert {segment: mean for (name, segment, _), mean in found.items() if name == "a" and "&" in segment} == expected
+    assert {segment: mean for (name, segment, _), mean in actual.items() if name == "a" and "&" in segment} == expected
     tables = Tables.of(log, None, Options.read({"metrics": metrics, **split}))
-    assert averages(averages_of(tables.user_metrics, tables.plan)) == found
+    assert averages(averages_of(tables.user_metrics, tables.plan)) == actual
     compared = {row["segment"]: row["difference"] for row in result.comparisons.toLocalIterator()}
     assert compared["country=de & device=web"] == (0 + 1 / 2) / 2
-    assert compared.keys() == {segment for _, segment, _ in found}
+    assert compared.keys() == {segment for _, segment, _ in actual}
 
 
 def test_integer_ids_that_a_double_cannot_tell_apart_stay_distinct(spark: SparkSession) -> None:
     big = 2**53
     schema = "experiment_id bigint, user_id bigint, item_id bigint, position int, relevance int"
     rows = [(1, big + user, big + item, item + 1, int(item == user)) for user in (0, 1) for item in (0, 1)]
-    found = by_user(evaluate(impressions(spark, rows, schema), ["rr"]).user_metrics)
-    assert {key: row["rr"] for key, row in found.items()} == {("1", str(big)): 1, ("1", str(big + 1)): 1 / 2}
+    result = by_user(evaluate(impressions(spark, rows, schema), ["rr"]).user_metrics)
+    assert {key: row["rr"] for key, row in result.items()} == {("1", str(big)): 1, ("1", str(big + 1)): 1 / 2}
 
 
 def test_a_list_column_may_have_a_dot_in_its_name(spark: SparkSession) -> None:
@@ -239,8 +241,8 @@ def test_any_name_can_be_a_list_column_or_a_segment_column(spark: SparkSession, 
 
     split = [("a", "u", rank, clicked, *(["s"] * len(segments))) for rank, clicked in ((1, 0), (2, 1))]
     log = spark.createDataFrame(split).toDF(*keys, *segments)
-    found = averages(evaluate(log, ["ap@2"], columns=columns, segments=segments).experiment_metrics)
-    assert found == {("a", segment, "ap@2"): 1 / 2 for segment in ("all", *(f"{name}=s" for name in segments))}
+    actual = averages(evaluate(log, ["ap@2"], columns=columns, segments=segments).experiment_metrics)
+    assert actual == {("a", segment, "ap@2"): 1 / 2 for segment in ("all", *(f"{name}=s" for name in segments))}
 
 
 def test_any_name_can_be_mapped_to_a_role(spark: SparkSession) -> None:

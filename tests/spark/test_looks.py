@@ -42,13 +42,13 @@ def rows_of(spark: SparkSession, **rules: Any) -> dict[str, Any]:
 
 
 def test_compare_takes_any_looks(spark: SparkSession) -> None:
-    found = rows_of(spark, looks="any", tuning_users=60)
+    result = rows_of(spark, looks="any", tuning_users=60)
     # rho = N / (log(1 - 2 log a) - 2 log a); as many users as they are tuned for.
     rho = 60 / (np.log(1 - 2 * np.log(0.05)) - 2 * np.log(0.05))
     factor = np.sqrt((60 + rho) / 60 * np.log((60 + rho) / (rho * 0.05**2)))
     here = compared(table(values()), Request("a"), sequential="any", tuning_users=60)
     for name in "bc":
-        row = found[name]
+        row = result[name]
         assert row["sequential_ci_high"] - row["difference"] == pytest.approx(factor * row["standard_error"], rel=1e-9)
         assert (row["looks"], row["tuning_users"]) == ("any", 60)
         assert [row[each] for each in SHOWN] == [here["a", name, "all", "ap@10"][each] for each in SHOWN]

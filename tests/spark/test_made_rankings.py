@@ -66,13 +66,13 @@ def test_a_run_and_its_judgements_have_the_values_of_trec_eval(spark: SparkSessi
         "sink": {"path": str(tmp_path / "out")},
     }
     done = run(spark, from_mapping(document))
-    found = by_user(read(spark, f"{done.path}/user_metrics"))
-    assert {key: row["ap"] for key, row in found.items()} == pytest.approx(AP, abs=1e-15)
+    result = by_user(read(spark, f"{done.path}/user_metrics"))
+    assert {key: row["ap"] for key, row in result.items()} == pytest.approx(AP, abs=1e-15)
     ideal = 2 / log2(2) + 1 / log2(3) + 1 / log2(4)
-    assert found["first", "1"]["ndcg"] == pytest.approx((1 / log2(3) + 2 / log2(4)) / ideal, abs=1e-15)
-    assert found["second", "1"]["ndcg"] == pytest.approx(1, abs=1e-15)
-    assert (found["first", "1"]["p_at_5"], found["first", "1"]["rr"]) == (2 / 5, 1 / 2)
-    assert found["first", "3"]["n_lists"] == 0
+    assert result["first", "1"]["ndcg"] == pytest.approx((1 / log2(3) + 2 / log2(4)) / ideal, abs=1e-15)
+    assert result["second", "1"]["ndcg"] == pytest.approx(1, abs=1e-15)
+    assert (result["first", "1"]["p_at_5"], result["first", "1"]["rr"]) == (2 / 5, 1 / 2)
+    assert result["first", "3"]["n_lists"] == 0
     means = averages(done.experiment_metrics)
     sides = [[value for (name, _), value in AP.items() if name == side] for side in ("first", "second")]
     assert [means[side, "all", "ap"] for side in ("first", "second")] == pytest.approx([sum(s) / 3 for s in sides])
@@ -116,8 +116,8 @@ def test_clicks_by_position_with_and_without_users_without_a_click(
     means, counts = averages(done.experiment_metrics), averages(done.experiment_metrics, "n_users")
     ap = 1 / 2 * (1 / 2 + 2 / 3), 1 / 3
     ndcg = (1 / log2(3)) / (1 + 1 / log2(3)), 0.0
-    wanted = {"ap": sum(ap) / users, "ap@2": 1 / 2 * (1 / 2) / users, "ndcg@2": sum(ndcg) / users}
-    for metric, value in wanted.items():
+    expected = {"ap": sum(ap) / users, "ap@2": 1 / 2 * (1 / 2) / users, "ndcg@2": sum(ndcg) / users}
+    for metric, value in expected.items():
         assert means["men/random", "all", metric] == pytest.approx(value, rel=1e-12)
         assert counts["men/random", "all", metric] == users
 

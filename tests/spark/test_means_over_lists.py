@@ -46,7 +46,7 @@ def influence(users: pd.DataFrame, name: str) -> Any:
 @pytest.mark.parametrize("zero_relevant", ["zero", "skip"])
 def test_means_and_comparisons_are_those_of_the_lists(spark: SparkSession, zero_relevant: str) -> None:
     impressions = log()
-    found = evaluate(
+    result = evaluate(
         spark.createDataFrame(impressions),
         ["p@3"],
         columns=COLUMNS,
@@ -56,7 +56,7 @@ def test_means_and_comparisons_are_those_of_the_lists(spark: SparkSession, zero_
         mean_over="lists",
     )
     users = of_users(impressions, zero_relevant == "skip")
-    means = {row["experiment_id"]: row for row in found.experiment_metrics.collect()}
+    means = {row["experiment_id"]: row for row in result.experiment_metrics.collect()}
     for name in ("a", "b"):
         own = users[users["experiment"] == name]
         row, values = means[name], influence(users, name)
@@ -64,13 +64,13 @@ def test_means_and_comparisons_are_those_of_the_lists(spark: SparkSession, zero_
         assert row["mean"] == pytest.approx(own["sum"].sum() / own["count"].sum(), rel=1e-12)
         half = stats.t.ppf(0.975, len(own) - 1) * stats.sem(values)
         assert (row["ci_low"], row["ci_high"]) == pytest.approx((row["mean"] - half, row["mean"] + half), rel=1e-9)
-    (compared,) = found.comparisons.collect()
-    wanted = stats.ttest_ind(influence(users, "b"), influence(users, "a"), equal_var=False)
+    (compared,) = result.comparisons.collect()
+    expected = stats.ttest_ind(influence(users, "b"), influence(users, "a"), equal_var=False)
     assert (compared["mean_over"], compared["n_lists_baseline"]) == ("lists", means["a"]["n_lists"])
     assert compared["n_lists_candidate"] == means["b"]["n_lists"]
     assert (compared["mean_baseline"], compared["mean_candidate"]) == (means["a"]["mean"], means["b"]["mean"])
-    assert compared["p_value"] == pytest.approx(wanted.pvalue, rel=1e-8)
-    again = compare(found.user_metrics, "a", mean_over="lists").collect()
+    assert compared["p_value"] == pytest.approx(expected.pvalue, rel=1e-8)
+    again = compare(result.user_metrics, "a", mean_over="lists").collect()
     assert [row.asDict() for row in again] == [compared.asDict()]
 
 
@@ -100,10 +100,10 @@ def test_a_period_is_the_mean_over_the_lists_of_its_days(spark: SparkSession, tm
         }))  # fmt: skip
     both = pd.concat([part.assign(request=part["request"] + day) for day, part in days.items()])
     users = of_users(both)
-    wanted = {name: influence(users, name).mean() for name in ("a", "b")}
+    expected = {name: influence(users, name).mean() for name in ("a", "b")}
     assert outcome.comparisons is not None
     (row,) = outcome.comparisons.collect()
-    assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx((wanted["a"], wanted["b"]), rel=1e-12)
+    assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx((expected["a"], expected["b"]), rel=1e-12)
     assert row["n_lists_baseline"] == users[users["experiment"] == "a"]["count"].sum()
     assert any(line.startswith("Means are over lists, and errors by user: ") for line in outcome.record["verdict"])
     stored = read(spark, str(tmp_path / "out" / "user_metrics"))

@@ -41,8 +41,8 @@ def test_a_registered_statistic_is_a_column_where_what_it_needs_is_asked_for(
 ) -> None:
     lists = {"a": ([0, 1], [0, 0, 0, 1], [1]), "b": ([1], [0, 1], [1])}
     rows = [row for name, users in lists.items() for i, each in enumerate(users) for row in a_list(each, f"u{i}", name)]
-    asked = {"baseline": "a", "wilcoxon": wilcoxon}
-    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", metrics="ap@4", comparison=asked))
+    request = {"baseline": "a", "wilcoxon": wilcoxon}
+    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", metrics="ap@4", comparison=request))
     (row,) = read(spark, f"{done.path}/comparisons").collect()
     assert row["ratio_of_means"] == (1 + 1 / 2 + 1) / (1 / 2 + 1 / 4 + 1)
     assert row["most_users"] == n

@@ -63,6 +63,6 @@ def test_the_example_of_help_gives_what_it_shows(spark: SparkSession, function: 
     names = {"math": math, **{name: getattr(rankmetrics_spark, name) for name in rankmetrics_spark.__all__}}
     test = doctest.DocTest(examples, names, function.__name__, None, None, function.__doc__)
     runner = doctest.DocTestRunner(verbose=False)
-    said: list[str] = []
-    runner.run(test, out=said.append)
-    assert not runner.failures, "".join(said)
+    message: list[str] = []
+    runner.run(test, out=message.append)
+    assert not runner.failures, "".join(message)

@@ -26,9 +26,9 @@ SCHEMA = (
 
 def by_key(table: DataFrame) -> dict[tuple[Any, str, str], dict[str, Any]]:
     rows = [row.asDict() for row in table.collect()]
-    found = {(row["experiment_id"], row["metric"], row["estimator"]): row for row in rows}
-    assert len(found) == len(rows)
-    return found
+    result = {(row["experiment_id"], row["metric"], row["estimator"]): row for row in rows}
+    assert len(result) == len(rows)
+    return result
 
 
 # ---- the Open Bandit logs: one policy's log gives the value of the other
@@ -57,11 +57,11 @@ def test_one_policys_log_gives_the_value_of_the_other(spark: SparkSession, share
         tmp_path / "log.parquet"
     )
     rows = spark.read.parquet(str(tmp_path / "log.parquet"))
-    found = by_key(off_policy(rows, "p@1", propensity="propensity_score", target="target", columns=ROLES))
+    result = by_key(off_policy(rows, "p@1", propensity="propensity_score", target="target", columns=ROLES))
     clicks = log.groupby("experiment_id")["click"].agg(["mean", "sem"])
     other = {"random": "bts", "bts": "random"}
     estimated = 0
-    for (experiment, _, estimator), row in found.items():
+    for (experiment, _, estimator), row in result.items():
         campaign, policy = experiment.split("/")
         truth = clicks.loc[f"{campaign}/{other[policy]}"]
         if row["value"] is not None:
@@ -72,35 +72,35 @@ def test_one_policys_log_gives_the_value_of_the_other(spark: SparkSession, share
         assert (row["n_users"], row["n_rows"], row["n_faulty_rows"], row["n_repeated"]) == (10_000, 10_000, 0, 0)
     assert estimated == 10
     # Thompson sampling (men) has 50 % more clicks than the random policy; the log of the random policy says so too.
-    assert found["men/random", "p@1", "ips"]["value"] > clicks.loc["men/random", "mean"]
+    assert result["men/random", "p@1", "ips"]["value"] > clicks.loc["men/random", "mean"]
     # Some items were hardly ever shown to women by Thompson sampling: one row would weigh as much as thousands.
     for estimator in ("ips", "self_normalised"):
-        row = found["women/bts", "p@1", estimator]
+        row = result["women/bts", "p@1", estimator]
         assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
         assert row["note"] == "the weights leave 2.1 effective rows of 10,000 rows; an estimate needs at least 30"
     # A visible one: weights and clicks of the random policy's log, by pandas.
     mine = log[log["experiment_id"] == "women/random"]
     weights = mine["target"] / mine["propensity_score"]
-    row = found["women/random", "p@1", "ips"]
+    row = result["women/random", "p@1", "ips"]
     assert row["value"] == pytest.approx((weights * mine["click"]).mean(), rel=1e-12)
     assert row["effective_sample_size"] == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-12)
-    ratio = found["women/random", "p@1", "self_normalised"]["value"]
+    ratio = result["women/random", "p@1", "self_normalised"]["value"]
     assert ratio == pytest.approx((weights * mine["click"]).sum() / weights.sum(), rel=1e-12)
     assert row["mean_weight"] == pytest.approx(1, abs=0.02)
     page = (ROOT / "docs" / "position-bias.md").read_text(encoding="utf-8")
-    assert [line for line in real_log_lines(found, clicks["mean"]) if line not in page] == []
+    assert [line for line in real_log_lines(result, clicks["mean"]) if line not in page] == []
 
 
-def real_log_lines(found: dict[Any, dict[str, Any]], clicks: Any) -> list[str]:
+def real_log_lines(result: dict[Any, dict[str, Any]], clicks: Any) -> list[str]:
     """The lines of the table in docs/position-bias.md."""
     lines = []
-    for experiment, wanted, name in [
+    for experiment, expected, name in [
         ("men/random", "men/bts", "Thompson, men"),
         ("men/bts", "men/random", "random, men"),
         ("women/random", "women/bts", "Thompson, women"),
         ("women/bts", "women/random", "random, women"),
     ]:
-        rows = [found[experiment, "p@1", estimator] for estimator in ("ips", "clipped", "self_normalised")]
+        rows = [result[experiment, "p@1", estimator] for estimator in ("ips", "clipped", "self_normalised")]
         cells = [
             "refused"
             if row["value"] is None
@@ -108,7 +108,7 @@ def real_log_lines(found: dict[Any, dict[str, Any]], clicks: Any) -> list[str]:
             for row in rows
         ]
         effective = f"{rows[0]['effective_sample_size']:,.0f}"
-        lines.append(f"| {' | '.join([name, f'{100 * clicks[wanted]:.2f}', *cells, effective])} |")
+        lines.append(f"| {' | '.join([name, f'{100 * clicks[expected]:.2f}', *cells, effective])} |")
     return lines
 
 
@@ -135,21 +135,21 @@ METRICS = ("p@3", "dcg", "ap@3", "ndcg@3")
 
 def test_with_propensities_of_one_the_values_are_those_of_evaluate(spark: SparkSession) -> None:
     log = spark.createDataFrame(click_log(1), SCHEMA).withColumn("propensity", F.lit(1))
-    found = by_key(off_policy(log, METRICS, list="request"))
+    result = by_key(off_policy(log, METRICS, list="request"))
     plain = {
         (row["experiment_id"], row["metric"]): row
         for row in evaluate(log, METRICS, list="request").experiment_metrics.collect()
     }
-    for (experiment, metric, estimator), row in found.items():
-        wanted = plain[experiment, metric]
+    for (experiment, metric, estimator), row in result.items():
+        expected = plain[experiment, metric]
         if estimator == "self_normalised":
             assert row["value"] is None
             assert row["note"].startswith("there is no self-normalised estimate without a target")
         else:
-            assert row["value"] == pytest.approx(wanted["mean"], rel=1e-13)
-            assert row["ci_low"] == pytest.approx(wanted["ci_low"], rel=1e-11)
+            assert row["value"] == pytest.approx(expected["mean"], rel=1e-13)
+            assert row["ci_low"] == pytest.approx(expected["ci_low"], rel=1e-11)
         assert row["effective_sample_size"] == row["n_rows"]
-        assert row["effective_users"] == row["n_users"] == wanted["n_users"]
+        assert row["effective_users"] == row["n_users"] == expected["n_users"]
         assert (row["n_repeated"], row["n_faulty_rows"]) == ((1, 0) if experiment == "a" else (0, 1))
 
 
@@ -161,8 +161,8 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession) -> 
     )
     assert one.schema.names == [*COLUMNS, "partitions"]
     rows = one.unionByName(other).collect()
-    found = {n: exact([row for row in rows if row["partitions"] == n], leave_out=["partitions"]) for n in (1, 7)}
-    assert found[1] == found[7]
+    result = {n: exact([row for row in rows if row["partitions"] == n], leave_out=["partitions"]) for n in (1, 7)}
+    assert result[1] == result[7]
     assert sum(row["value"] is not None for row in rows) == 2 * 2 * len(METRICS) * 3
 
 
@@ -177,14 +177,14 @@ def test_only_the_clipped_estimate_reads_clipped_weights(spark: SparkSession) ->
         "if(id < 50, 0.05D, 0.95D) AS propensity",
         "if(id < 50, 1D, 0D) AS target",
     )
-    found = by_key(off_policy(rows, "p@1", target="target", clip=10))
-    values = {estimator: found["a", "p@1", estimator]["value"] for estimator in ("ips", "clipped", "self_normalised")}
+    result = by_key(off_policy(rows, "p@1", target="target", clip=10))
+    values = {estimator: result["a", "p@1", estimator]["value"] for estimator in ("ips", "clipped", "self_normalised")}
     assert values == {
         "ips": pytest.approx(20 * 20 / 1000),
         "clipped": pytest.approx(20 * 10 / 1000),
         "self_normalised": pytest.approx((20 * 20 / 1000) / (50 * 20 / 1000)),
     }
-    notes = [found["a", "p@1", estimator]["note"] for estimator in ("ips", "clipped", "self_normalised")]
+    notes = [result["a", "p@1", estimator]["note"] for estimator in ("ips", "clipped", "self_normalised")]
     assert notes == [
         None,
         "50 of 1,000 rows have a weight above 10 and count with 10: the value is biased, and the interval is that of "
@@ -210,14 +210,14 @@ def test_propensities_that_do_not_fit_the_clicks_give_no_value(spark: SparkSessi
         "int(id % 8 < 2 OR int(id / 8) < 20) AS relevance",
         "if(id % 8 < 3, 1D, 0.03D) AS propensity",
     )
-    found = by_key(off_policy(rows, ["ap@3", "ndcg@3", "p@3"], estimators="ips"))
+    result = by_key(off_policy(rows, ["ap@3", "ndcg@3", "p@3"], estimators="ips"))
     # Products of five weights of 33 below the cut-off, in 20 of 200 lists.
     for metric in ("ap@3", "ndcg@3"):
-        row = found["a", metric, "ips"]
+        row = result["a", metric, "ips"]
         assert row["value"] is None and row["n_rows"] == 1600
         assert row["note"] == "the weights leave 20.0 effective users of 200 users; an estimate needs at least 30"
     # Precision reads three rows of the weight 1.
-    assert found["a", "p@3", "ips"]["value"] == pytest.approx((180 * 2 / 3 + 20) / 200)
+    assert result["a", "p@3", "ips"]["value"] == pytest.approx((180 * 2 / 3 + 20) / 200)
     certain = rows.withColumn("propensity", F.lit(0.4))
     row = by_key(off_policy(certain, "p@2", estimators="ips"))["a", "p@2", "ips"]
     assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
@@ -234,10 +234,10 @@ def test_rows_that_no_weight_can_be_given_are_never_lost_silently(spark: SparkSe
     rows += [(name, "bad", "r", "i", 1, 1.0, *chances) for name, chances in bad.items()]
     rows += [("g", *row[1:3], None, *row[4:]) for row in good] + [("h", *row[1:5], 2.0, *row[6:]) for row in good]
     rows += [("i", *row[1:]) for row in good[:5]]
-    found = by_key(off_policy(spark.createDataFrame(rows, SCHEMA), ["p@1", "ndcg@1"], target="target"))
+    result = by_key(off_policy(spark.createDataFrame(rows, SCHEMA), ["p@1", "ndcg@1"], target="target"))
     # Weights of 1 / 2, and 20 of 40 clicks.
-    assert [found["a", "p@1", name]["value"] for name in ("ips", "clipped", "self_normalised")] == [0.25, 0.25, 0.5]
-    notes = {name: found[name, "ndcg@1", "ips"]["note"] for name in "abcdefghi"}
+    assert [result["a", "p@1", name]["value"] for name in ("ips", "clipped", "self_normalised")] == [0.25, 0.25, 0.5]
+    notes = {name: result[name, "ndcg@1", "ips"]["note"] for name in "abcdefghi"}
     unusable = (
         "rows with a propensity that is null, NaN or outside (0, 1] or a target that is null, NaN or outside [0, 1]: 1"
         "; allowed: none, so remove or repair them first"
@@ -250,8 +250,8 @@ def test_rows_that_no_weight_can_be_given_are_never_lost_silently(spark: SparkSe
         "up to 1.2e+18",
         "i": "the weights leave 5.0 effective rows of 5 rows; an estimate needs at least 30",
     }
-    assert {name for (name, *_), row in found.items() if row["value"] is not None} == {"a", "h"}
-    assert [found["b", "p@1", "ips"][name] for name in ("n_users", "n_faulty_rows")] == [40, 1]
+    assert {name for (name, *_), row in result.items() if row["value"] is not None} == {"a", "h"}
+    assert [result["b", "p@1", "ips"][name] for name in ("n_users", "n_faulty_rows")] == [40, 1]
 
 
 @pytest.mark.parametrize(

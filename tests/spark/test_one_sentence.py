@@ -28,8 +28,8 @@ LOG = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")]
 
 def files(folder: Path) -> list[Path]:
     """All files but run records; where Spark writes these, each is a folder."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in found if "runs" not in path.relative_to(folder).parts)
+    result = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in result if "runs" not in path.relative_to(folder).parts)
 
 
 def refused(call: Call, tmp_path: Path, source: dict[str, Any], sink: str = "out") -> tuple[int, str, list[str]]:
@@ -103,8 +103,8 @@ def test_a_filter_that_fails_on_a_row_is_named_by_the_view_of_all_conventions_to
 def test_the_filter_that_failed_is_told_from_the_other_one() -> None:
     inputs = [Source(path=("log",), where="a = 1"), Source(path=("truth",), where="1 / n > 0")]
     context = "== SQL (line 1, position 1) ==\n1 / n > 0\n^^^^^\n"
-    found = failed_filter(ValueError(f"[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n{context}"), inputs)
-    assert str(found).startswith("cannot filter by source.where '1 / n > 0': [DIVIDE_BY_ZERO]")
+    result = failed_filter(ValueError(f"[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n{context}"), inputs)
+    assert str(result).startswith("cannot filter by source.where '1 / n > 0': [DIVIDE_BY_ZERO]")
     assert failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero."), [Source(path=("log",))]) is None
     assert failed_filter(ValueError("Java heap space"), inputs) is None
 
@@ -119,11 +119,11 @@ def test_an_output_out_of_reach_is_refused_before_the_evaluation(
     log = parquet(tmp_path / "log", LOG)
     code, sentence, steps = refused(call, tmp_path, {"path": str(log)}, "foo://bucket/out")
     lacks = "this session has no file system for 'foo'; start it with the jar of one, or use another path"
-    wanted = f"cannot write to 'foo://bucket/out': {lacks}"
+    expected = f"cannot write to 'foo://bucket/out': {lacks}"
     if engine_of(spark) == "sail":
         allowed = "parquet in a folder of this machine, or use --engine spark"
-        wanted = f"the engine sail cannot write parquet to 'foo://bucket/out'; allowed: {allowed}"
-    assert (code, sentence, steps) == (1, wanted, [] if engine_of(spark) == "sail" else ["reading schemas ..."])
+        expected = f"the engine sail cannot write parquet to 'foo://bucket/out'; allowed: {allowed}"
+    assert (code, sentence, steps) == (1, expected, [] if engine_of(spark) == "sail" else ["reading schemas ..."])
     assert not Path("foo:").exists()
 
 
@@ -223,13 +223,13 @@ def test_claims_of_other_partitions_and_of_ended_runs_do_not_count(tmp_path: Pat
 def test_anything_but_a_table_is_refused(spark: SparkSession) -> None:
     log = impressions(spark, LOG)
     allowed = "allowed: a DataFrame of Spark, pandas or polars, a table of PyArrow, a list of dicts"
-    wanted = {
+    expected = {
         f"str; {allowed}, such as spark.read.parquet(path) or pandas.read_csv(path)": "logs",
         f"list without dicts; {allowed}": LOG,
         f"list without rows; {allowed}": [],
         f"NoneType; {allowed}": None,
     }
-    for message, value in wanted.items():
+    for message, value in expected.items():
         for call in (evaluate, compare_conventions):
             with pytest.raises(ConfigError) as caught:
                 call(value)  # type: ignore[arg-type]
@@ -266,9 +266,9 @@ def test_fields_of_structs_and_unusual_names_are_columns(spark: SparkSession) ->
     )
     columns = {"user": "u.id", "item": "u.seen.i.d", "position": "p.rank"}
     result = evaluate(log, "ap@10", columns=columns, list="it's", segments="at.once.rank")
-    found = by_user(result.user_metrics)
+    actual = by_user(result.user_metrics)
     # Two lists of u1: one with a relevant item, one without.
-    assert {key: (row["ap_at_10"], row["n_lists"], row["at.once.rank"]) for key, row in found.items()} == {
+    assert {key: (row["ap_at_10"], row["n_lists"], row["at.once.rank"]) for key, row in actual.items()} == {
         ("a", "u1"): (1 / 2, 2, "1"),
         ("b", "u2"): (1, 1, "1"),
     }

@@ -62,11 +62,11 @@ def hold(row: Any, impressions: pd.DataFrame, k: int) -> None:
     """Hold a row against SciPy over the users of a loop."""
     values, few = p_at_3(impressions), changed_users(impressions, k)
     some = values.loc[sorted(few)]
-    wanted = stats.ttest_rel(some["b"], some["a"])
+    expected = stats.ttest_rel(some["b"], some["a"])
     assert (row["n_users"], row["n_users_both"]) == (len(few), len(values))
     assert row["share_changed"] == pytest.approx(len(few) / len(values))
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
     z = (values["b"] - values["a"]).where(values.index.isin(few), 0.0)
     interval = stats.ttest_1samp(z, 0).confidence_interval()
     assert row["diluted_difference"] == pytest.approx(z.mean(), rel=1e-9)
@@ -84,19 +84,19 @@ def mixed(number: int) -> int:
 @pytest.mark.both_engines
 def test_only_users_whose_lists_differ_are_compared_and_the_hash_is_that_of_a_loop(spark: SparkSession) -> None:
     impressions = log()
-    found = evaluate(spark.createDataFrame(impressions), ["p@3", "ap@2"], columns=COLUMNS, baseline="a",
+    result = evaluate(spark.createDataFrame(impressions), ["p@3", "ap@2"], columns=COLUMNS, baseline="a",
                      only_changed=True)  # fmt: skip
-    rows = {row["metric"]: row for row in found.comparisons.collect()}
+    rows = {row["metric"]: row for row in result.comparisons.collect()}
     hold(rows["p@3"], impressions, k=3)
     hashes = {row["item"]: row["hash"] for row in spark.createDataFrame(impressions).select(
         "item", F.xxhash64("item").alias("hash")).distinct().collect()}  # fmt: skip
-    users = {(row["experiment_id"], row["user_id"]): row.asDict() for row in found.user_metrics.collect()}
+    users = {(row["experiment_id"], row["user_id"]): row.asDict() for row in result.user_metrics.collect()}
     for (name, user), own in impressions.groupby(["experiment", "user"]):
         top = own[own["position"] <= 3]
         at = dict(zip(top["item"], top["position"], strict=True))
         cells = (mixed(mixed(hashes[item] & _M64) + rank & _M64) for item, rank in at.items())
         assert users[name, user]["list_hash_at_3"] & _M64 == sum(cells) & _M64
-    again = compare(found.user_metrics.orderBy(F.rand(3)), "a", only_changed=True).collect()
+    again = compare(result.user_metrics.orderBy(F.rand(3)), "a", only_changed=True).collect()
     assert {row["metric"]: row.asDict() for row in again} == {name: row.asDict() for name, row in rows.items()}
     # The metrics are those of a run without the option, which has no hash.
     plain = evaluate(spark.createDataFrame(impressions), ["p@3", "ap@2"], columns=COLUMNS).user_metrics
@@ -108,8 +108,8 @@ def test_only_users_whose_lists_differ_are_compared_and_the_hash_is_that_of_a_lo
 def test_several_lists_count_in_any_order_and_a_segment_compares_its_own_lists(spark: SparkSession) -> None:
     impressions = log(lists=3)
     table = spark.createDataFrame(impressions.assign(side=np.where(impressions["request"] == "r0", "x", "y")))
-    found = evaluate(table, ["p@3"], columns=COLUMNS, list="request", segments="side", baseline="a", only_changed=True)
-    rows = {row["segment"]: row for row in found.comparisons.collect()}
+    result = evaluate(table, ["p@3"], columns=COLUMNS, list="request", segments="side", baseline="a", only_changed=True)
+    rows = {row["segment"]: row for row in result.comparisons.collect()}
     hold(rows["all"], impressions, k=3)
     first = impressions["request"] == "r0"
     assert rows["side=x"]["n_users"] == len(changed_users(impressions[first], 3))
@@ -121,8 +121,8 @@ def test_two_equal_lists_do_not_cancel_out(spark: SparkSession) -> None:
     rows = [(name, "u", f"r{at}", item, rank, 1) for name, tops in lists.items() for at, top in enumerate(tops)
             for rank, item in enumerate(top, 1)]  # fmt: skip
     impressions = pd.DataFrame(rows, columns=["experiment", "user", "request", "item", "position", "clicked"])
-    found = evaluate(spark.createDataFrame(impressions), ["p@2"], columns=COLUMNS, list="request", only_changed=True)
-    hashes = {row["experiment_id"]: row["list_hash_at_2"] for row in found.user_metrics.collect()}
+    result = evaluate(spark.createDataFrame(impressions), ["p@2"], columns=COLUMNS, list="request", only_changed=True)
+    hashes = {row["experiment_id"]: row["list_hash_at_2"] for row in result.user_metrics.collect()}
     assert hashes["a"] != hashes["b"]
 
 
@@ -158,11 +158,11 @@ def test_users_of_the_judgements_who_were_shown_nothing_have_the_same_empty_list
     truth = [(f"u{user}", "i1", 1) for user in range(9)]
     judgements = spark.createDataFrame(truth, "user_id string, item_id string, relevance int")
     convention = {"preset": "standard", "population": "either"}
-    found = evaluate(impressions, ["p@3"], judgements, columns=COLUMNS, convention=convention, baseline="a",
+    result = evaluate(impressions, ["p@3"], judgements, columns=COLUMNS, convention=convention, baseline="a",
                      only_changed=True)  # fmt: skip
-    hashes = {row["user_id"]: row["list_hash_at_3"] for row in found.user_metrics.collect()}
+    hashes = {row["user_id"]: row["list_hash_at_3"] for row in result.user_metrics.collect()}
     assert [hashes[f"u{user}"] for user in (6, 7, 8)] == [0, 0, 0]
-    (row,) = found.comparisons.collect()
+    (row,) = result.comparisons.collect()
     assert (row["n_users_both"], row["n_users"]) == (9, 2)
 
 
@@ -170,9 +170,9 @@ def test_users_of_the_judgements_who_were_shown_nothing_have_the_same_empty_list
 def test_rows_that_were_logged_twice_change_no_list(spark: SparkSession, repeated: str) -> None:
     impressions = log(12)
     twice = impressions[(impressions["experiment"] == "b") & (impressions["position"] == 2)]
-    found = evaluate(spark.createDataFrame(pd.concat([impressions, twice])), ["p@3"], columns=COLUMNS, baseline="a",
+    result = evaluate(spark.createDataFrame(pd.concat([impressions, twice])), ["p@3"], columns=COLUMNS, baseline="a",
                      repeated_items=repeated, only_changed=True)  # type: ignore[arg-type]  # fmt: skip
-    (row,) = found.comparisons.collect()
+    (row,) = result.comparisons.collect()
     assert row["n_users"] == len(changed_users(impressions, 3)) == 4
 
 
@@ -240,8 +240,8 @@ def test_a_run_its_tables_commands_and_page(spark: SparkSession, tmp_path: Path,
 
 
 def test_a_period_of_stored_days_is_refused(spark: SparkSession) -> None:
-    found = evaluate(spark.createDataFrame(log(6)), ["p@3"], columns=COLUMNS, only_changed=True).user_metrics
-    stored = found.withColumn("evaluation_date", F.lit("2026-11-21"))
+    result = evaluate(spark.createDataFrame(log(6)), ["p@3"], columns=COLUMNS, only_changed=True).user_metrics
+    stored = result.withColumn("evaluation_date", F.lit("2026-11-21"))
     with pytest.raises(ConfigError, match="only_changed is true, and the users are those of 2026-11-20 to 2026-11-21"):
         compare(stored, "a", only_changed=True, dates=("2026-11-20", "2026-11-21"))
     (row,) = compare(stored, "a", dates=("2026-11-20", "2026-11-21")).collect()

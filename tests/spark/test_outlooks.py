@@ -44,8 +44,8 @@ def log(paired: bool, users: int = 300, seed: int = 3) -> Rows:
 
 
 def rows_of(users: DataFrame, **options: Any) -> list[dict[str, Any]]:
-    found = compare(users, "a", metrics="ap", dates=(DAYS[0], DAYS[-1]), **options)
-    return sorted((row.asDict() for row in found.collect()), key=lambda row: str(row["experiment_id"]))
+    result = compare(users, "a", metrics="ap", dates=(DAYS[0], DAYS[-1]), **options)
+    return sorted((row.asDict() for row in result.collect()), key=lambda row: str(row["experiment_id"]))
 
 
 @pytest.mark.parametrize("paired", [False, True], ids=["independent", "paired"])
@@ -68,11 +68,16 @@ def test_the_rate_is_that_of_a_plan_from_the_same_users(spark: SparkSession, pai
     for place in (3, 9):
         middle = (ratio[place] + ratio[place - 1]) / 2
         gates = [Gate.read({"metric": "ap", "max_drop": open_rows[0]["adjusted_minimum_detectable_effect"] * middle})]
-        found = outlooks(open_rows[:1], users, PERIOD, SECTION, AP, gates)[0]
-        assert (found.candidate, found.baseline, found.limit, found.furthest) == ("b", "a", "the limit of a gate", 12)
-        assert found.days == place + 1
+        result = outlooks(open_rows[:1], users, PERIOD, SECTION, AP, gates)[0]
+        assert (result.candidate, result.baseline, result.limit, result.furthest) == (
+            "b",
+            "a",
+            "the limit of a gate",
+            12,
+        )
+        assert result.days == place + 1
         growth = days[6 + place]["users"] / today["users"]
-        assert found.users == pytest.approx(open_rows[0]["n_users"] * growth, rel=0.01)
+        assert result.users == pytest.approx(open_rows[0]["n_users"] * growth, rel=0.01)
     # Both pairs, in their order, each with a number of its own.
     assert [each.candidate for each in outlooks(open_rows, users, PERIOD, SECTION, AP)] == ["b", "c"]
 
@@ -94,11 +99,11 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
     (row,) = rows_of(users, candidates="b")
     today = row["adjusted_minimum_detectable_effect"]
 
-    def found(more: dict[str, Any], days: Days = PERIOD, metric: str = "ap", *gates: dict[str, Any]) -> list[Any]:
+    def outlooks_of(more: dict[str, Any], days: Days = PERIOD, metric: str = "ap", *gates: dict[str, Any]) -> list[Any]:
         limits = [Gate.read({"metric": "ap"} | gate) for gate in gates]
         return outlooks([row | more], users, days, SECTION, parse(metric), limits)
 
-    assert len(found({})) == 1
+    assert len(outlooks_of({})) == 1
     for more in (
         {"better": "candidate"},
         {"better": "baseline"},
@@ -107,11 +112,11 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
         {"segment": "country=de"},
         {"adjusted_minimum_detectable_effect": None},
     ):
-        assert found(more) == [], more
-    assert found({}, metric="rr") == [] and found({}, Days(DAYS[0], DAYS[-1], (DAYS[0],))) == []
+        assert outlooks_of(more) == [], more
+    assert outlooks_of({}, metric="rr") == [] and outlooks_of({}, Days(DAYS[0], DAYS[-1], (DAYS[0],))) == []
     # Without a gate: a round percentage of the baseline's mean, or a round number where that is not above 0.
     share = today / row["mean_baseline"]
-    (of_share,), (of_unit,) = found({}), found({"mean_baseline": 0.0})
+    (of_share,), (of_unit,) = outlooks_of({}), outlooks_of({"mean_baseline": 0.0})
     assert share / 3 < of_share.relative_effect <= share * 2 / 3
     assert f"{100 * of_share.relative_effect:.10g}" in {"8", "10", "15", "20", "25", "30"}
     assert (of_unit.relative_effect, of_unit.limit) == (None, "") and today / 3 < of_unit.effect <= today * 2 / 3
@@ -125,19 +130,19 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
         {"max_drop": 0.1 * today, "metric": "rr"},
         {"max_drop": 0.0},
     ]
-    (of_gate,) = found({}, PERIOD, "ap", *gates)
+    (of_gate,) = outlooks_of({}, PERIOD, "ap", *gates)
     assert (of_gate.effect, of_gate.limit) == (pytest.approx(0.4 * today), "the limit of a gate")
     assert of_gate.relative_effect == 0.4 * today / mean
-    assert found({}, PERIOD, "ap", {"max_drop": 1.1 * today}) == []
+    assert outlooks_of({}, PERIOD, "ap", {"max_drop": 1.1 * today}) == []
     # The margin of the metric, in its unit or as a share; nothing where the candidate is shown to be within it.
-    for margin, wanted in (
+    for margin, expected in (
         ({"margin": 0.3 * today}, None),
         ({"relative_margin": 0.3 * today / mean}, 0.3 * today / mean),
     ):
-        (of_margin,) = found(margin, PERIOD, "ap", *gates)
+        (of_margin,) = outlooks_of(margin, PERIOD, "ap", *gates)
         assert (of_margin.effect, of_margin.limit) == (pytest.approx(0.3 * today), "the margin")
-        assert of_margin.relative_effect == wanted
-        assert found(margin | {"within_margin": "no worse"}) == []
+        assert of_margin.relative_effect == expected
+        assert outlooks_of(margin | {"within_margin": "no worse"}) == []
 
 
 def config(folder: Path, out: Path, day: str, **more: Any) -> Path:
@@ -159,23 +164,23 @@ def test_run_compare_and_page_say_when_an_open_test_could_find_more(
     call: Call, spark: SparkSession, tmp_path: Path
 ) -> None:
     out, page = tmp_path / "out", tmp_path / "page.html"
-    said = {}
+    message = {}
     for day in DAYS[:3]:
         code, text, err = call("evaluate", "--config", config(tmp_path, out, day), "--date", day)
         assert code == 0, err
-        said[day] = [line for line in text.splitlines() if OUTLOOK.match(line)]
+        message[day] = [line for line in text.splitlines() if OUTLOOK.match(line)]
     # A single day does not say who comes back.
-    assert [len(said[day]) for day in DAYS[:3]] == [0, 1, 1]
-    asked = ("compare", "--input", out, "--baseline", "a", "--set", "design=independent", "--format", "json")
-    code, text, err = call(*asked, "--from", DAYS[0])
-    assert code == 0 and json.loads(text)["verdict"][-2] == said[DAYS[2]][0], err
-    assert not any(map(OUTLOOK.match, json.loads(call(*asked, "--date", DAYS[2])[1])["verdict"]))
+    assert [len(message[day]) for day in DAYS[:3]] == [0, 1, 1]
+    request = ("compare", "--input", out, "--baseline", "a", "--set", "design=independent", "--format", "json")
+    code, text, err = call(*request, "--from", DAYS[0])
+    assert code == 0 and json.loads(text)["verdict"][-2] == message[DAYS[2]][0], err
+    assert not any(map(OUTLOOK.match, json.loads(call(*request, "--date", DAYS[2])[1])["verdict"]))
     if has_page_libraries():
         code, _, err = call("report", "--input", out, "--html", page)
         assert code == 0, err
         html = page.read_text(encoding="utf-8")
         answer = html[html.index('<section id="answer"') : html.index('id="candidates"')]
-        assert f'<p class="sure">{said[DAYS[2]][0]}.</p>' in answer
+        assert f'<p class="sure">{message[DAYS[2]][0]}.</p>' in answer
 
 
 def test_the_limit_of_a_gate_is_the_effect_that_a_run_speaks_of(

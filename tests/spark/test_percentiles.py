@@ -45,13 +45,13 @@ def hold(row: Any, values: Any, confidence: float = 0.95) -> None:
     for percentile in PERCENTILES:
         name = f"percentile_{percentile}".replace(".", "_")
         bounds = stats.quantile_test(values, p=percentile / 100).confidence_interval(confidence)
-        found = [np.nan if row[name + part] is None else row[name + part] for part in ("", "_ci_low", "_ci_high")]
-        np.testing.assert_array_equal(found, [np.percentile(values, percentile), *bounds])
+        result = [np.nan if row[name + part] is None else row[name + part] for part in ("", "_ci_low", "_ci_high")]
+        np.testing.assert_array_equal(result, [np.percentile(values, percentile), *bounds])
 
 
-def held(found: Any, users: pd.DataFrame, segment: str = "country") -> int:
+def held(result: Any, users: pd.DataFrame, segment: str = "country") -> int:
     """Hold every row against the users; return how many there are."""
-    rows = found.experiment_metrics.collect()
+    rows = result.experiment_metrics.collect()
     for row in rows:
         own = users[users["experiment_id"] == row["experiment_id"]]
         if row["segment"] != "all":
@@ -63,27 +63,27 @@ def held(found: Any, users: pd.DataFrame, segment: str = "country") -> int:
 @pytest.mark.both_engines
 def test_percentiles_are_those_of_numpy_and_scipy(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log())
-    found = evaluate(impressions, [*METRICS], segments="country", percentiles=PERCENTILES)
-    users = found.to_pandas("user_metrics")
+    result = evaluate(impressions, [*METRICS], segments="country", percentiles=PERCENTILES)
+    users = result.to_pandas("user_metrics")
     assert users["average_rank"].isna().sum() > 20
-    assert held(found, users) == 2 * 3 * 3
+    assert held(result, users) == 2 * 3 * 3
     parts = evaluate(impressions.orderBy(F.rand(3)).repartition(4), [*METRICS], segments="country",
                      percentiles=PERCENTILES)  # fmt: skip
-    assert {*parts.experiment_metrics.collect()} == {*found.experiment_metrics.collect()}
+    assert {*parts.experiment_metrics.collect()} == {*result.experiment_metrics.collect()}
     plain = evaluate(impressions, [*METRICS], segments="country").experiment_metrics
-    assert {*plain.collect()} == {*found.experiment_metrics.select(*plain.columns).collect()}
+    assert {*plain.collect()} == {*result.experiment_metrics.select(*plain.columns).collect()}
 
 
 def test_several_lists_and_their_segments(spark: SparkSession) -> None:
     impressions = log(30, lists=3)
     shape: dict[str, Any] = {"list": "request", "percentiles": PERCENTILES}
-    found = evaluate(spark.createDataFrame(impressions), [*METRICS], segments="side", **shape)
+    result = evaluate(spark.createDataFrame(impressions), [*METRICS], segments="side", **shape)
     whole = evaluate(spark.createDataFrame(impressions), [*METRICS], list="request").to_pandas("user_metrics")
     sides = [
         evaluate(spark.createDataFrame(rows), [*METRICS], list="request").to_pandas("user_metrics").assign(side=side)
         for side, rows in impressions.groupby("side")
     ]
-    rows = found.experiment_metrics.collect()
+    rows = result.experiment_metrics.collect()
     assert len(rows) == 2 * 3 * 3
     for row in rows:
         users = whole if row["segment"] == "all" else pd.concat(sides)
@@ -108,9 +108,9 @@ def test_under_two_conventions_each_row_has_its_own(spark: SparkSession) -> None
 
 def test_of_one_user_every_percentile_is_their_value_without_an_interval(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log(2)).where("user = 'u1'")
-    found = evaluate(impressions, ["cg@2"], percentiles=[25, 50])
-    users = {row["experiment_id"]: row["cg_at_2"] for row in found.user_metrics.collect()}
-    for row in found.experiment_metrics.collect():
+    result = evaluate(impressions, ["cg@2"], percentiles=[25, 50])
+    users = {row["experiment_id"]: row["cg_at_2"] for row in result.user_metrics.collect()}
+    for row in result.experiment_metrics.collect():
         assert row["percentile_25"] == row["percentile_50"] == users[row["experiment_id"]]
         assert row["percentile_50_ci_low"] is None and row["percentile_50_ci_high"] is None
     nobody = evaluate(spark.createDataFrame(log(1)), ["average_rank"], percentiles=[50]).experiment_metrics.collect()
@@ -121,8 +121,8 @@ def test_of_one_user_every_percentile_is_their_value_without_an_interval(spark: 
 def test_rows_without_an_experiment_and_values_that_cannot_be_summed_have_percentiles(spark: SparkSession) -> None:
     rows = [(f"u{user}", "i", 1, value) for user, value in enumerate([1.0, 2.0, 1e300])]
     impressions = spark.createDataFrame(rows, "user string, item string, position int, relevance double")
-    found = evaluate(impressions, ["cg@1"], columns={"experiment": None}, percentiles=[50, 90])
-    (row,) = found.experiment_metrics.collect()
+    result = evaluate(impressions, ["cg@1"], columns={"experiment": None}, percentiles=[50, 90])
+    (row,) = result.experiment_metrics.collect()
     assert (row["mean"], row["percentile_50"]) == (None, 2.0)
     assert row["percentile_90"] == np.inf
 

@@ -70,9 +70,9 @@ def test_a_day_that_is_replaced_after_it_was_read_counts_as_it_was(spark: SparkS
     log = Log(spark, tmp_path / "gate", ROWS)
     first, second = log.run(DAYS[0]), log.run(DAYS[1])
     log.run(DAYS[2], PERIOD | {"wilcoxon": True}, progress=at("writing the tables", replace_first_day))
-    found = log.rows(DAYS[2])
-    assert any(row["p_wilcoxon"] for row in found.values())
-    assert numbers({key: row | {"p_wilcoxon": None} for key, row in found.items()}) == all_at_once(spark, ROWS)
+    result = log.rows(DAYS[2])
+    assert any(row["p_wilcoxon"] for row in result.values())
+    assert numbers({key: row | {"p_wilcoxon": None} for key, row in result.items()}) == all_at_once(spark, ROWS)
     assert log.compared(DAYS[2])["runs"] == {DAYS[0]: [first.run_id], DAYS[1]: [second.run_id]}
 
 

@@ -152,14 +152,14 @@ def test_where_users_have_several_lists_a_day_the_period_compares_all_users(
     source = {"list": ["country"], "segments": ["item_id"]}
     for day in DAYS[:2]:
         outcome = log.run(day, source=source, quality={"max_invalid_fraction": 1})
-    found = log.rows(DAYS[1])
-    assert {key[1] for key in found} == {"all"}
+    actual = log.rows(DAYS[1])
+    assert {key[1] for key in actual} == {"all"}
     result = evaluate(spark.createDataFrame(rows, SCHEMA), metrics=METRICS, list=["day", "country"], baseline="a")
-    wanted = by_key([row.asDict() for row in result.comparisons.collect()])
-    assert found.keys() == wanted.keys()
-    for key, row in wanted.items():
+    expected = by_key([row.asDict() for row in result.comparisons.collect()])
+    assert actual.keys() == expected.keys()
+    for key, row in expected.items():
         for name in ("mean_baseline", "difference", "ci_low", "p_value"):
-            assert found[key][name] == pytest.approx(row[name], rel=1e-12, abs=1e-12)
+            assert actual[key][name] == pytest.approx(row[name], rel=1e-12, abs=1e-12)
     assert any(note.startswith("the comparisons of a period are of all users") for note in outcome.record["notes"])
     with pytest.raises(ConfigError, match="allowed: a gate without a segment"):
         log.run(DAYS[1], source=source, gates=[{"metric": "ap@5", "max_drop": 1, "segment": "item_id=i1"}])
@@ -173,8 +173,8 @@ def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
     log = Log(spark, tmp_path, rows)
     first = log.run(DAYS[0])
     outcome = log.run(DAYS[1], metrics=["ap@5", "rr@5"])
-    found = log.rows(DAYS[1])
-    assert {key[::2] for key in found} == {("b", "ap@5"), ("b", "rr@5")}
+    actual = log.rows(DAYS[1])
+    assert {key[::2] for key in actual} == {("b", "ap@5"), ("b", "rr@5")}
     without_c = [row for row in rows if row[1] != "c"]
     both, second = (
         evaluate(spark.createDataFrame([row for row in without_c if row[0] in days], SCHEMA), metrics=["ap@5", "rr@5"],
@@ -182,9 +182,9 @@ def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
         for days in (DAYS[:2], DAYS[1:2])
     )  # fmt: skip
     for metric, result in (("ap@5", both), ("rr@5", second)):
-        wanted = by_key([row.asDict() for row in result.comparisons.collect()])["b", "all", metric]
+        expected = by_key([row.asDict() for row in result.comparisons.collect()])["b", "all", metric]
         for name in ("n_users", "mean_baseline", "mean_candidate", "difference", "p_value"):
-            assert found["b", "all", metric][name] == wanted[name], (metric, name)
+            assert actual["b", "all", metric][name] == expected[name], (metric, name)
     assert f"rr@5 was not stored on {DAYS[0]}; it is that of the other days" in outcome.record["notes"]
     runs = {DAYS[0]: [first.run_id]}
     assert log.compared(DAYS[1]) == {"experiments": ["a", "b"], "every_pair": False, "runs": runs}
@@ -200,8 +200,8 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
         log.run(day, {}, metrics=["ap@5", "rr@5"])
     lacking = f"rr@5 was not stored on {DAYS[0]}; it is that of the other days"
     period = ("--input", log.out, "--from", DAYS[0], "--to", DAYS[3])
-    asked = ("compare", *period, "--baseline", "a", "--metrics", "ap@5,rr@5", "--format", "json")
-    code, text, err = call(*asked, "--segment", "country")
+    request = ("compare", *period, "--baseline", "a", "--metrics", "ap@5,rr@5", "--format", "json")
+    code, text, err = call(*request, "--segment", "country")
     assert code == 0, err
     answer = json.loads(text)
     # Nothing is published on the last day of the period, so this is still the look at the day before.
@@ -210,7 +210,7 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
         f"country was not stored on {DAYS[1]}, {DAYS[2]}; it is that of the other days",
         lacking,
     ]
-    planned = call(*asked, "--set", "looks.planned=3")
+    planned = call(*request, "--set", "looks.planned=3")
     assert {row["looks"] for row in json.loads(planned[1])["comparisons"]} == {"3 of 3, obrien_fleming"}
     if not has_page_libraries():
         return
@@ -245,12 +245,12 @@ def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_th
     log.run(DAYS[1], PERIOD | {"bootstrap": bootstrap})
     alone = Log(spark, tmp_path / "alone", rows)
     alone.run(DAYS[1], {"bootstrap": bootstrap})
-    found, wanted = (
+    result, expected = (
         {(row["experiment_id"], row["metric"]): (row["mean"], row["bootstrap_ci_low"]) for row in
          read(spark, str(each.out / "experiment_metrics")).where(f"evaluation_date = '{DAYS[1]}'").collect()}
         for each in (log, alone)
     )  # fmt: skip
-    assert found == wanted and len(wanted) == 6
+    assert result == expected and len(expected) == 6
     once = Log(spark, tmp_path / "once", rows)
     once.run(DAYS[1], {"bootstrap": bootstrap}, source={"where": "true", "list": ["day"]})
     assert numbers(log.rows(DAYS[1])) == numbers(once.rows(DAYS[1]))
@@ -291,12 +291,12 @@ def test_a_backfill_publishes_each_day_on_its_own_and_prints_the_last(
     assert code == 0, err
     assert sorted(path.name for path in (log.out / "published").iterdir()) == [f"{day}.json" for day in DAYS[:3]]
     for n, day in enumerate(DAYS[:3], start=1):
-        found = log.rows(day)
-        assert {(row["look"], row["n_days"], row["period_to"]) for row in found.values()} == {(n, n, day)}
+        result = log.rows(day)
+        assert {(row["look"], row["n_days"], row["period_to"]) for row in result.values()} == {(n, n, day)}
         so_far = evaluate(
             spark.createDataFrame([row for row in rows if row[0] <= day], SCHEMA), "ap@5", list="day", baseline="a"
         )
-        assert numbers(found) == numbers(by_key([row.asDict() for row in so_far.comparisons.collect()]))
+        assert numbers(result) == numbers(by_key([row.asDict() for row in so_far.comparisons.collect()]))
     assert f"The comparisons are over {DAYS[0]} to {DAYS[2]} (3 days)" in out
     assert "(2 days)" not in out + err
 
@@ -329,7 +329,7 @@ def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--from", DAYS[0]), "--from and --to name the days to evaluate; allowed: both of them, without --date"),
         (
@@ -348,11 +348,11 @@ def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
     ],
 )
 def test_days_that_cannot_be_evaluated_are_refused_before_the_first(
-    tmp_path: Path, spark: SparkSession, call: Call, options: tuple[str, ...], said: str
+    tmp_path: Path, spark: SparkSession, call: Call, options: tuple[str, ...], message: str
 ) -> None:
     log = Log(spark, tmp_path, a_log(DAYS[:1], users=2))
     code, _, err = call("evaluate", "--config", write_config(log), *options)
-    assert (code, err.splitlines()[-1]) == (2, f"rankmetrics: {said}")
+    assert (code, err.splitlines()[-1]) == (2, f"rankmetrics: {message}")
     assert not log.out.exists()
 
 

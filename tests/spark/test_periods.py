@@ -79,15 +79,15 @@ def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark:
     described: Any = {"segments": "country", "convention": convention}
     whole = evaluate(spark.createDataFrame(rows, SCHEMA), METRICS, list="day", **described)
     period = over(days_of(spark, rows, **described)).persist()
-    found, wanted = by_user(period), by_user(whole.user_metrics)
-    assert found.keys() == wanted.keys() and len(wanted) == 41
-    for key, row in wanted.items():
-        shared = [name for name in row if name in found[key]]
+    result, expected = by_user(period), by_user(whole.user_metrics)
+    assert result.keys() == expected.keys() and len(expected) == 41
+    for key, row in expected.items():
+        shared = [name for name in row if name in result[key]]
         assert {*shared} >= {"ap_at_3", "judged_at_3", "country", "n_lists", "n_shown", "n_relevant", "n_repeated"}
-        assert {name: bits(found[key][name]) for name in shared} == {name: bits(row[name]) for name in shared}
+        assert {name: bits(result[key][name]) for name in shared} == {name: bits(row[name]) for name in shared}
         days = sorted({each[3] for each in rows if each[:2] == key})
-        assert (found[key]["n_days"], found[key]["first_date"]) == (len(days), days[0])
-    assert any(row["n_lists"] > 2 for row in wanted.values())
+        assert (result[key]["n_days"], result[key]["first_date"]) == (len(days), days[0])
+    assert any(row["n_lists"] > 2 for row in expected.values())
     assert compared(period) == compared(whole.user_metrics)
     plan = whole._tables.plan
     sums = sums_of_users(period, plan.scoring.metrics, {"country": "country"})
@@ -107,12 +107,15 @@ def test_a_period_of_several_lists_a_day_is_one_run_within_the_rounding_of_a_day
     assert {name for name in stored.columns if name.startswith("n_lists_")} - {"n_lists_judged_at_3"} == (
         left_out if rule else set()
     )
-    found, wanted = by_user(over(stored)), by_user(whole.user_metrics)
-    assert found.keys() == wanted.keys()
-    for key, row in wanted.items():
-        assert found[key]["n_lists"] == row["n_lists"]
+    result, expected = by_user(over(stored)), by_user(whole.user_metrics)
+    assert result.keys() == expected.keys()
+    for key, row in expected.items():
+        assert result[key]["n_lists"] == row["n_lists"]
         for name in ("ap_at_3", "ndcg_at_3", "rr", "judged_at_3"):
-            assert found[key][name] == (None if row[name] is None else pytest.approx(row[name], rel=1e-12)), (key, name)
+            assert result[key][name] == (None if row[name] is None else pytest.approx(row[name], rel=1e-12)), (
+                key,
+                name,
+            )
 
 
 @pytest.mark.slow
@@ -141,18 +144,18 @@ def test_a_weighted_mean_has_the_bits_of_the_exact_sums_of_python(spark: SparkSe
     # Small values alone: what is rounded here is lost in the sums above.
     small = np.array([0.75, 0.5, 1.5, -0.5]) * 2.0**-60
     rows = pd.concat([rows, pd.DataFrame({"g": groups + 1, "w": [1, 2, 1, 4], "v": small})])
-    found = group_means(spark.createDataFrame(rows), ["g"], {"v": "w"}, ["count(1) AS n"]).toPandas().set_index("g")
-    assert len(found) == groups + 2
+    result = group_means(spark.createDataFrame(rows), ["g"], {"v": "w"}, ["count(1) AS n"]).toPandas().set_index("g")
+    assert len(result) == groups + 2
     # 0.75 is rounded to 1, and halves to even numbers: 0.5 to 0, 1.5 to 2, -0.5 to 0.
-    assert found["v"][groups + 1] == (1 + 2) / 8 * 2.0**-60
+    assert result["v"][groups + 1] == (1 + 2) / 8 * 2.0**-60
     for group, part in rows.groupby("g"):
         part = part[part["v"].notna()]
         finite = np.where(np.isfinite(part["v"]), part["v"], 0.0)
         sums = [np.array([int((limb * part["w"]).sum())]) for limb in limbs_of(finite)]
         mean = exact_mean(sums, np.array([part["w"].sum()]))[0]
         mean = np.inf if (np.isinf(part["v"]) & (part["w"] > 0)).any() else mean
-        assert bits(float(found["v"][group])) == bits(float(mean))
-        assert found[weight_of("v")][group] == part["w"].sum()
+        assert bits(float(result["v"][group])) == bits(float(mean))
+        assert result[weight_of("v")][group] == part["w"].sum()
         if np.isfinite(mean) and (part["v"].abs() > 2.0**-8).all():
             assert mean == pytest.approx(float(np.average(part["v"], weights=part["w"])), rel=1e-9)
 
@@ -218,14 +221,14 @@ def test_what_no_period_can_be_made_of_is_refused_in_a_sentence(spark: SparkSess
 def test_compare_takes_the_dates_of_stored_days(spark: SparkSession) -> None:
     rows = log(1)
     users = days_of(spark, rows, DAYS[:2], segments="country")
-    found = compare(users, "a", metrics="ap@3", segments="country", dates=(DAYS[0], DAYS[2]), shared_users="drop")
+    result = compare(users, "a", metrics="ap@3", segments="country", dates=(DAYS[0], DAYS[2]), shared_users="drop")
     means: dict[str, dict[str, list[float]]] = {"a": {}, "b": {}}
     for row in users.collect():
         means[row["experiment_id"]].setdefault(row["user_id"], []).append(row["ap_at_3"])
     shared = means["a"].keys() & means["b"].keys()
     assert shared == {"u7"}
     a, b = ([np.mean(days) for user, days in means[name].items() if user not in shared] for name in "ab")
-    row = next(row.asDict() for row in found.collect() if row["segment"] == "all")
+    row = next(row.asDict() for row in result.collect() if row["segment"] == "all")
     assert row["p_value"] == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, rel=1e-9)
     assert (row["period_from"], row["period_to"], row["n_days"]) == (DAYS[0], DAYS[2], 2)
     assert row["design"] == "independent" and row["n_users"] == len(a) + len(b)
@@ -260,8 +263,8 @@ def test_the_command_compares_the_users_of_a_period(call: Call, spark: SparkSess
         shown += [row for u in range(4 * i, 12) for row in a_list([1] if i else [0, 1], f"v{u}", "b")]
         code, _, err = call("evaluate", "--config", document(parquet(tmp_path / day, shown), out), "--date", day)
         assert code == 0, err
-    asked = ("compare", "--input", out, "--baseline", "a", "--format", "json")
-    code, text, err = call(*asked, "--from", DAYS[0], "--to", DAYS[2])
+    request = ("compare", "--input", out, "--baseline", "a", "--format", "json")
+    code, text, err = call(*request, "--from", DAYS[0], "--to", DAYS[2])
     assert code == 0, err
     gap = f"1 of 3 days is not published: {DAYS[1]}"
     assert f"users of {DAYS[0]} to {DAYS[2]} (2 of 3 days); {gap}\n" in err
@@ -276,14 +279,14 @@ def test_the_command_compares_the_users_of_a_period(call: Call, spark: SparkSess
     assert answer["verdict"][-1] == f"The comparisons are over {DAYS[0]} to {DAYS[2]} (2 of 3 days); {gap}"
     assert not any(gap in line for line in answer["verdict"][:-1])
     # Without --to, the period ends on the last date there is.
-    assert json.loads(call(*asked, "--from", DAYS[0])[1]) == answer
+    assert json.loads(call(*request, "--from", DAYS[0])[1]) == answer
     for options, exit_code, sentence in (
         (("--date", DAYS[0], "--from", DAYS[0]), 2, "--date 2026-11-08 is given with --from; allowed: one date, or"),
         (("--to", DAYS[0]), 2, "--to 2026-11-08 is given without --from"),
         (("--from", "2026-12-01"), 3, "--from: nothing is published from 2026-12-01 to 2026-12-01; the dates that are"),
         (("--from", DAYS[0], "--set", "cuped.date=2026-11-10"), 2, "allowed: a date before the evaluation date"),
     ):
-        code, _, err = call(*asked, *options)
+        code, _, err = call(*request, *options)
         assert code == exit_code and sentence in err, (options, err)
 
 
@@ -294,8 +297,8 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
         shown = [row for u in range(120) for row in a_list([0] * (u % 3) + [1], f"u{u}", "a")]
         # b is worse on the last day alone, and better over all days.
         shown += [row for u in range(120) for row in a_list([0] * 4 + [1] if i == 2 else [1], f"v{u}", "b")]
-        asked = document(parquet(tmp_path / day, shown), out, comparison={"baseline": "a", "design": "independent"})
-        code, _, err = call("evaluate", "--config", asked, "--date", day)
+        request = document(parquet(tmp_path / day, shown), out, comparison={"baseline": "a", "design": "independent"})
+        code, _, err = call("evaluate", "--config", request, "--date", day)
         assert code == 0, err
     failing = document(tmp_path / "nowhere", out)
     assert call("evaluate", "--config", failing, "--date", "2026-11-12")[0] == 3
@@ -315,13 +318,13 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
     assert "The runs" in text and "runs3" in text.replace(" ", "")
     data = json.loads(html.split('id="data">')[1].split("</script>")[0])
     drawn = data["overTime"]
-    found = {key: (d, n) for *key, d, n in zip(drawn["kind"], drawn["label"], drawn["d"], drawn["n"], strict=True)
+    result = {key: (d, n) for *key, d, n in zip(drawn["kind"], drawn["label"], drawn["d"], drawn["n"], strict=True)
              for key in [tuple(key)]}  # fmt: skip
     # Each day b has 1, 1 and 1/5, and a has 11/18.
     for kind, differences in (("day", (1, 1, 1 / 5)), ("cumulative", (1, 1, after))):
         for day, of_b in zip((DAYS[0], DAYS[1], DAYS[3]), differences, strict=True):
-            assert found[kind, day] == (pytest.approx(of_b - before), 240), (kind, day)
-    assert {label for kind, label in found if kind == "days_since_first"} == {"0", "1", "3"}
+            assert result[kind, day] == (pytest.approx(of_b - before), 240), (kind, day)
+    assert {label for kind, label in result if kind == "days_since_first"} == {"0", "1", "3"}
     assert data["trend"]["date"] == [] and data["validOverTime"] == "each valid at a single look"
     assert {each["date"]: each["state"] for each in data["alerts"]} == {DAYS[2]: "missing", "2026-11-12": "failed"}
     # The run of the next day failed: that stands above the headline, and only where nothing newer is published.

@@ -104,11 +104,11 @@ def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSes
 def test_a_run_starts_a_known_number_of_jobs(spark: SparkSession, folder: str, tmp_path: Path, tables: str) -> None:
     changes: dict[str, Any] = {"comparison": {"baseline": "a"}} if tables == "comparisons" else {}
     # Twelve metrics, five experiments, four comparisons in three segments.
-    asked = config(folder, tmp_path, metrics=TWELVE_METRICS, source={"segments": ["country"]}, **changes)
-    found = jobs(spark, lambda: run(spark, asked))
-    assert found == JOBS_OF_A_RUN[tables] or not spark.version.startswith(PINNED)
+    request = config(folder, tmp_path, metrics=TWELVE_METRICS, source={"segments": ["country"]}, **changes)
+    result = jobs(spark, lambda: run(spark, request))
+    assert result == JOBS_OF_A_RUN[tables] or not spark.version.startswith(PINNED)
     fewer = config(folder, tmp_path / "fewer", metrics=["ap@10"], **changes)
-    assert found <= jobs(spark, lambda: run(spark, fewer))
+    assert result <= jobs(spark, lambda: run(spark, fewer))
 
 
 FIRST = date(2026, 8, 23)
@@ -150,8 +150,8 @@ def test_a_run_over_ninety_days_starts_few_more_jobs_than_its_day(
     spark: SparkSession, folder: str, stored: Path, tmp_path: Path
 ) -> None:
     def count(out: Path, **comparison: Any) -> int:
-        asked = config(folder, out, metrics=["ap@10"], evaluation_date="2026-11-21", comparison=comparison)
-        return jobs(spark, lambda: run(spark, asked))
+        request = config(folder, out, metrics=["ap@10"], evaluation_date="2026-11-21", comparison=comparison)
+        return jobs(spark, lambda: run(spark, request))
 
     alone = count(tmp_path / "alone", baseline="a")
     out = shutil.copytree(stored, tmp_path / "out")

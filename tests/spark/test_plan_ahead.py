@@ -47,14 +47,14 @@ def table(spark: SparkSession, rows: Rows) -> DataFrame:
 
 def states(rows: Rows, days: list[str]) -> dict[tuple[str, str], tuple[float, int]]:
     """(experiment, user) -> mean over the lists of these days, and the number of days with a value."""
-    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    result: dict[tuple[str, str], list[tuple[int, float]]] = {}
     experiment: dict[str, str] = {}
     for name, user, _, _, n, value, *_ in sorted(
         (row for row in rows if row[2] in days), key=lambda row: (row[2], row[0])
     ):
         if value is not None and experiment.setdefault(user, name) == name:
-            found.setdefault((name, user), []).append((n, value))
-    return {key: (sum(n * value for n, value in own) / sum(n for n, _ in own), len(own)) for key, own in found.items()}
+            result.setdefault((name, user), []).append((n, value))
+    return {key: (sum(n * value for n, value in own) / sum(n for n, _ in own), len(own)) for key, own in result.items()}
 
 
 def spread(of: dict[tuple[str, str], float]) -> float:
@@ -70,10 +70,10 @@ def spread(of: dict[tuple[str, str], float]) -> float:
 @pytest.mark.both_engines
 def test_the_stored_days_are_measured_as_a_loop_over_users_measures_them(spark: SparkSession) -> None:
     rows = log()
-    found = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), power=0.9)
-    assert [row["date"] for row in found.rows] == DAYS
-    assert {row["basis"] for row in found.rows} == {"measured"}
-    for day, row in enumerate(found.rows, 1):
+    result = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), power=0.9)
+    assert [row["date"] for row in result.rows] == DAYS
+    assert {row["basis"] for row in result.rows} == {"measured"}
+    for day, row in enumerate(result.rows, 1):
         means = {key: value for key, (value, _) in states(rows, DAYS[:day]).items()}
         assert row["users"] == len(means)
         assert row["standard_deviation"] == pytest.approx(math.sqrt(spread(means)), rel=1e-12)
@@ -82,24 +82,26 @@ def test_the_stored_days_are_measured_as_a_loop_over_users_measures_them(spark: 
         assert power == pytest.approx(0.9, abs=0.005)
         assert row["smallest_effect_any_look"] > row["smallest_effect"]
         for looks in ("", "_any_look"):
-            assert row[f"smallest_relative_effect{looks}"] == pytest.approx(row[f"smallest_effect{looks}"] / found.mean)
-    assert found.mean == pytest.approx(sum(means.values()) / len(means))
+            assert row[f"smallest_relative_effect{looks}"] == pytest.approx(
+                row[f"smallest_effect{looks}"] / result.mean
+            )
+    assert result.mean == pytest.approx(sum(means.values()) / len(means))
 
 
 def test_later_days_are_expected_by_the_users_who_came_once_and_twice(spark: SparkSession) -> None:
     rows = log()
-    found = plan(table(spark, rows), "ap", 8, dates=(DAYS[0], DAYS[-1]))
+    result = plan(table(spark, rows), "ap", 8, dates=(DAYS[0], DAYS[-1]))
     counts = [n for _, n in states(rows, DAYS).values()]
     once, twice = counts.count(1), counts.count(2)
     unseen = 4 / 5 * once**2 / (2 * twice)
     by_day = [len(counts) + unseen * (1 - (1 - once / (5 * unseen + once)) ** more) for more in (1, 2, 3)]
-    assert [row["users"] for row in found.rows[5:]] == [round(n) for n in by_day]
-    assert [(row["date"], row["basis"]) for row in found.rows[5:]] == [(None, "expected")] * 3
+    assert [row["users"] for row in result.rows[5:]] == [round(n) for n in by_day]
+    assert [(row["date"], row["basis"]) for row in result.rows[5:]] == [(None, "expected")] * 3
     half = [n for _, n in states(rows, DAYS[:2]).values()]
     unseen = 1 / 2 * half.count(1) ** 2 / (2 * half.count(2))
     by_half = len(half) + unseen * (1 - (1 - half.count(1) / (2 * unseen + half.count(1))) ** 3)
     error = 100 * (by_half / len(counts) - 1)
-    assert found.basis == (
+    assert result.basis == (
         "measured on 2026-11-08 to 2026-11-12 (5 days); days 6 to 8 are expected; from the first 2 days the same rule "
         f"expects {abs(error):.1f} % {'fewer' if error < 0 else 'more'} users by day 5 than came"
     )
@@ -107,7 +109,7 @@ def test_later_days_are_expected_by_the_users_who_came_once_and_twice(spark: Spa
 
 def test_earlier_days_take_away_what_they_explain(spark: SparkSession) -> None:
     rows = log(users=400)
-    found = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), before=(EARLIER[0], EARLIER[-1]))
+    result = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), before=(EARLIER[0], EARLIER[-1]))
     period = {key: value for key, (value, _) in states(rows, DAYS).items()}
     before: dict[str, list[float]] = {}
     for name in "abc":
@@ -123,7 +125,7 @@ def test_earlier_days_take_away_what_they_explain(spark: SparkSession) -> None:
         centred |= {key: (period[key] - my, x[key] - mx) for key in own}
     theta = sum(y * b for y, b in centred.values()) / sum(b * b for _, b in centred.values())
     residual = spread({key: period[key] - theta * x[key] for key in period})
-    assert found.rows[-1]["standard_deviation"] == pytest.approx(math.sqrt(residual), rel=1e-9)
+    assert result.rows[-1]["standard_deviation"] == pytest.approx(math.sqrt(residual), rel=1e-9)
     assert residual < 0.9 * spread(period)
 
 
@@ -150,35 +152,35 @@ def test_users_and_experiments_can_be_chosen(spark: SparkSession) -> None:
 
 def test_the_answer_names_days_and_users(spark: SparkSession) -> None:
     users = table(spark, log())
-    found = plan(users, "ap", 5, dates=(DAYS[0], DAYS[-1]))
-    third = found.rows[2]["smallest_effect"]
-    asked = plan(users, "ap", 5, third, dates=(DAYS[0], DAYS[-1]))
-    assert (asked.days_needed, asked.users_needed) == (3, found.rows[2]["users"])
-    assert f"takes 3 days ({found.rows[2]['users']:,} users), looked at once; with intervals that" in asked.answer
-    assert asked.answer.endswith(f"valid at every look, {asked.days_needed_any_look or 'more than 15'} days")
-    relative = plan(users, "ap", 1, f"{100 * third / found.mean}%", dates=(DAYS[0], DAYS[-1]))
+    result = plan(users, "ap", 5, dates=(DAYS[0], DAYS[-1]))
+    third = result.rows[2]["smallest_effect"]
+    request = plan(users, "ap", 5, third, dates=(DAYS[0], DAYS[-1]))
+    assert (request.days_needed, request.users_needed) == (3, result.rows[2]["users"])
+    assert f"takes 3 days ({result.rows[2]['users']:,} users), looked at once; with intervals that" in request.answer
+    assert request.answer.endswith(f"valid at every look, {request.days_needed_any_look or 'more than 15'} days")
+    relative = plan(users, "ap", 1, f"{100 * third / result.mean}%", dates=(DAYS[0], DAYS[-1]))
     assert relative.effect == pytest.approx(third)
     far = plan(users, "ap", 5, "0.1%", dates=(DAYS[0], DAYS[-1]))
     assert (far.days_needed, far.days_needed_any_look, far.furthest) == (None, None, 15)
     assert far.answer == (
-        f"a change of {0.001 * found.mean:.3g} (0.1 %) in ap is not found within 15 days, 3 times the stored ones: it "
+        f"a change of {0.001 * result.mean:.3g} (0.1 %) in ap is not found within 15 days, 3 times the stored ones: it "
         f"needs about {float(f'{far.users_needed:.3g}'):,.0f} users"
     )
     sd = plan(users, "ap", 15, dates=(DAYS[0], DAYS[-1])).rows[-1]["standard_deviation"]
-    per_arm = TTestIndPower().solve_power(0.001 * found.mean / sd, alpha=0.05, power=0.8)
+    per_arm = TTestIndPower().solve_power(0.001 * result.mean / sd, alpha=0.05, power=0.8)
     assert far.users_needed == pytest.approx(2 * per_arm, rel=1e-3)
 
 
 def test_days_on_which_a_metric_was_not_stored_yet_are_no_days_of_the_plan(spark: SparkSession) -> None:
     users = table(spark, log())
     later = users.withColumn("ap", F.when(F.col("evaluation_date") >= DAYS[2], F.col("ap")))
-    found = plan(later, "ap", 9, "20%", dates=(DAYS[0], DAYS[-1]))
-    assert found.days.dates == tuple(DAYS[2:]) and found.furthest == 9
-    assert found == plan(users, "ap", 9, "20%", dates=(DAYS[2], DAYS[-1]))
+    result = plan(later, "ap", 9, "20%", dates=(DAYS[0], DAYS[-1]))
+    assert result.days.dates == tuple(DAYS[2:]) and result.furthest == 9
+    assert result == plan(users, "ap", 9, "20%", dates=(DAYS[2], DAYS[-1]))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"metric": "rr"}, "user_metrics has no column for rr: unknown column 'rr'"),
         ({"days": 16}, "days is 16, and 5 days are stored; allowed: up to 15, 3 times the stored days"),
@@ -196,10 +198,10 @@ def test_days_on_which_a_metric_was_not_stored_yet_are_no_days_of_the_plan(spark
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned_is_refused_in_a_sentence(
-    spark: SparkSession, options: dict[str, Any], said: str
+    spark: SparkSession, options: dict[str, Any], message: str
 ) -> None:
     arguments = {"metric": "ap", "days": 5, "dates": (DAYS[0], DAYS[-1]), **options}
-    with pytest.raises((ConfigError, InputError), match=said):
+    with pytest.raises((ConfigError, InputError), match=message):
         plan(table(spark, log(users=20)), **arguments)
 
 
@@ -222,26 +224,26 @@ def folder(spark: SparkSession, tmp_path: Path) -> Path:
 
 
 def test_the_command_prints_the_plan_in_every_format(spark: SparkSession, folder: Path, call: Call) -> None:
-    wanted = plan(table(spark, log()), "ap", 7, "20%", dates=(DAYS[0], DAYS[-1]))
-    asked = ("plan", "--input", folder, "--metric", "ap", "--days", 7, "--effect", "20%")
-    code, out, err = call(*asked, "--format", "json")
-    assert (code, json.loads(out)) == (0, json.loads(json.dumps(wanted.as_dict())))
-    code, out, _ = call(*asked, "--format", "csv")
+    expected = plan(table(spark, log()), "ap", 7, "20%", dates=(DAYS[0], DAYS[-1]))
+    request = ("plan", "--input", folder, "--metric", "ap", "--days", 7, "--effect", "20%")
+    code, out, err = call(*request, "--format", "json")
+    assert (code, json.loads(out)) == (0, json.loads(json.dumps(expected.as_dict())))
+    code, out, _ = call(*request, "--format", "csv")
     header, *lines = out.splitlines()
     assert (code, len(lines)) == (0, 7)
-    assert lines[6].split(",")[:4] == ["7", "", "expected", str(wanted.rows[6]["users"])]
-    assert header.split(",") == [*wanted.rows[0]]
-    code, out, err = call(*asked)
-    last = wanted.rows[6]
+    assert lines[6].split(",")[:4] == ["7", "", "expected", str(expected.rows[6]["users"])]
+    assert header.split(",") == [*expected.rows[0]]
+    code, out, err = call(*request)
+    last = expected.rows[6]
     assert code == 0
     assert f"{last['smallest_effect']:#.3g} ({100 * last['smallest_relative_effect']:#.3g} %)" in out
-    assert wanted.test in err and wanted.basis in err and wanted.answer in err
+    assert expected.test in err and expected.basis in err and expected.answer in err
     shares = "that a test with 50 / 50 % of the users finds with a probability of 80 %"
-    assert f"the smallest change of ap (mean {wanted.mean:.4g}) {shares}" in wanted.test
+    assert f"the smallest change of ap (mean {expected.mean:.4g}) {shares}" in expected.test
 
 
 def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: Path, call: Call) -> None:
-    asked = ("plan", "--input", folder, "--metric", "ap", "--days", 3, "--format", "json")
+    request = ("plan", "--input", folder, "--metric", "ap", "--days", 3, "--format", "json")
     users = table(spark, log())
     for arguments, options in [
         (("--from", DAYS[2], "--to", DAYS[3]), {"dates": (DAYS[2], DAYS[3])}),
@@ -256,13 +258,13 @@ def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: 
         (("--set", "confidence=0.9", "--set", "power=0.5", "--set", "tuning_users=77", "--experiment", "a"),
          {"confidence": 0.9, "power": 0.5, "tuning_users": 77, "experiment": "a", "dates": (DAYS[0], DAYS[4])}),
     ]:  # fmt: skip
-        code, out, err = call(*asked, *arguments)
+        code, out, err = call(*request, *arguments)
         assert code == 0, err
         assert json.loads(out) == json.loads(json.dumps(plan(users, "ap", 3, **options).as_dict()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("--metric", "rr"), 2, "user_metrics has no column for rr"),
         (("--days", 16), 2, "days is 16, and 5 days are stored; allowed: up to 15"),
@@ -272,12 +274,12 @@ def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: 
     ],
 )
 def test_the_command_ends_with_the_code_of_the_mistake(
-    folder: Path, call: Call, arguments: tuple[str, ...], code: int, said: str
+    folder: Path, call: Call, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     metric = () if "--metric" in arguments else ("--metric", "ap")
-    found, out, err = call("plan", "--input", folder, *metric, *arguments)
-    assert (found, out) == (code, "")
-    assert said in err and err.count("\n") == 1
+    result, out, err = call("plan", "--input", folder, *metric, *arguments)
+    assert (result, out) == (code, "")
+    assert message in err and err.count("\n") == 1
 
 
 def test_a_folder_without_stored_days_ends_with_3(tmp_path: Path, call: Call) -> None:

@@ -30,7 +30,7 @@ def rows_of(keys: Shown, query: str = "q") -> list[tuple[Any, ...]]:
     ]
 
 
-def found(table: DataFrame) -> list[dict[str, Any]]:
+def records(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in table.orderBy("rank").collect()]
 
 
@@ -38,7 +38,7 @@ def found(table: DataFrame) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_log_with_exact_click_rates_gives_the_propensities(spark: SparkSession, method: str) -> None:
     log = spark.createDataFrame(rows_of({"f": {4: (2, 1), 11: (2, 1)}, **EXACT}), SCHEMA)
-    rows = found(propensities(log, method=method, replicates=99))  # type: ignore[arg-type]
+    rows = records(propensities(log, method=method, replicates=99))  # type: ignore[arg-type]
     assert [row["propensity"] for row in rows] == [1.0, pytest.approx(1 / 2), pytest.approx(1 / 4), None]
     assert [*rows[0]] == [*PROPENSITY_COLUMNS]
     assert {(row["method"], row["confidence"], row["n_faulty_rows"]) for row in rows} == {(method, 0.95, 0)}
@@ -60,13 +60,13 @@ def test_the_bits_are_those_of_the_sums_over_keys_in_any_order_and_partitions(sp
     cells = np.array([[ranks.get(rank, (0, 0)) for rank in range(1, 5)] for ranks in keys.values()])
     harvest = Harvest("adjacent", 4, 99, 3)
     hashes = np.array([of_key[name] for name in keys], np.int64).view(np.uint64)
-    wanted = [*rows_of_ranks(harvest, harvest.sums(cells[:, :, 0], cells[:, :, 1], hashes), 4, 0.9)]
+    expected = [*rows_of_ranks(harvest, harvest.sums(cells[:, :, 0], cells[:, :, 1], hashes), 4, 0.9)]
     options: dict[str, Any] = {"k": 4, "replicates": 99, "seed": 3, "confidence": 0.9}
     one = propensities(log.coalesce(1), **options)
     other = propensities(log.repartition(5, "relevance", "position"), **options)
     assert exact(one.collect()) == exact(other.collect())
-    assert [tuple(row[name] for name in NAMES) for row in found(one)] == wanted
-    assert wanted[1][2] < wanted[1][1] < wanted[1][3]  # type: ignore[operator]
+    assert [tuple(row[name] for name in NAMES) for row in records(one)] == expected
+    assert expected[1][2] < expected[1][1] < expected[1][3]  # type: ignore[operator]
     assert exact(propensities(log, **{**options, "seed": 4}).collect()) != exact(one.collect())
 
 
@@ -89,7 +89,7 @@ def test_faulty_rows_are_counted_and_left_out(spark: SparkSession) -> None:
     ]
     columns = {"position": "slot", "relevance": "clicked", "user": "nobody"}
     clean, dirty = (
-        found(propensities(spark.createDataFrame(rows, schema), columns=columns, replicates=99))
+        records(propensities(spark.createDataFrame(rows, schema), columns=columns, replicates=99))
         for rows in (sound, sound + faulty)
     )
     assert {row["n_faulty_rows"] for row in dirty} == {len(faulty)}

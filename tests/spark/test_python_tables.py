@@ -79,11 +79,11 @@ def test_one_table_of_spark_decides_the_session_of_the_other(
         raise AssertionError("a session is looked for, although a table has one")
 
     monkeypatch.setattr("rankmetrics_spark.engines.python_tables.session_in_use", no_session)
-    found = evaluate(log, "ap@3", qrels, columns=columns)
-    assert values(found.to_pandas("user_metrics")) == pytest.approx(expected, rel=1e-15)
+    result = evaluate(log, "ap@3", qrels, columns=columns)
+    assert values(result.to_pandas("user_metrics")) == pytest.approx(expected, rel=1e-15)
     shown = pd.DataFrame(LOG)
-    found = evaluate(shown, "ap@3", spark_table(qrels, "judgements", log), columns=columns)
-    assert values(found.to_pandas("user_metrics")) == pytest.approx(expected, rel=1e-15)
+    result = evaluate(shown, "ap@3", spark_table(qrels, "judgements", log), columns=columns)
+    assert values(result.to_pandas("user_metrics")) == pytest.approx(expected, rel=1e-15)
     earlier = pd.DataFrame({"experiment_id": ["a"], "user_id": ["u"], "ap_at_3": [0.5]})
     users = evaluate(log, "ap@3").user_metrics
     assert compare(users, "a", before=earlier).count() == 1
@@ -243,17 +243,17 @@ def test_whatever_polars_calls_its_types_the_values_are_those_of_the_definition(
         day=pl.lit(datetime.date(2026, 11, 20)),
         nothing=pl.lit(None),
     )
-    found = evaluate(log, "ap@3", segments="day")
-    assert values(found.to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
-    assert {*found.to_polars()["segment"]} == {"all", "day=2026-11-20"}
+    result = evaluate(log, "ap@3", segments="day")
+    assert values(result.to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
+    assert {*result.to_polars()["segment"]} == {"all", "day=2026-11-20"}
 
 
 def test_an_id_is_the_same_to_the_last_digit_and_with_its_zeros(spark: SparkSession) -> None:
     log = pd.DataFrame(LOG).assign(experiment_id="007", item_id=["i1", "i2", "i3"] * 4)
     log["user_id"] = [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3] * 3
-    found = evaluate(log, "p@3").to_pandas("user_metrics")
-    assert {*found.experiment_id} == {"007"}
-    assert [*map(int, found.user_id)] == [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3]
+    result = evaluate(log, "p@3").to_pandas("user_metrics")
+    assert {*result.experiment_id} == {"007"}
+    assert [*map(int, result.user_id)] == [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3]
     made = uuid.UUID(int=7)
     assert evaluate([row | {"user_id": made} for row in dicts()], "p@3").to_pandas("user_metrics").user_id[0] == str(
         made
@@ -310,8 +310,8 @@ def test_a_large_table_reaches_the_laptop_engine_as_a_file(spark: SparkSession) 
     )
     rows = spark_table(table, "impressions")
     assert bool(rows.inputFiles()) == is_laptop(spark)
-    found = evaluate(table, "ap@10").to_pandas()
-    assert (found.n_users[0], found["mean"][0]) == (lists, pytest.approx(1 / length, rel=1e-15))
+    result = evaluate(table, "ap@10").to_pandas()
+    assert (result.n_users[0], result["mean"][0]) == (lists, pytest.approx(1 / length, rel=1e-15))
 
 
 def test_a_table_is_sorted_by_its_keys_and_known_by_name(spark: SparkSession) -> None:

@@ -62,13 +62,13 @@ def quarantined(spark: SparkSession, schema: str, rows: list[tuple[Any, ...]], *
 def test_a_faulty_number_or_id_is_quarantined_with_its_reason_and_its_row(spark: SparkSession) -> None:
     bad = [(reason, GOOD | {field: value}) for reason, field, value in REAL_FAULTS]
     rows = [tuple(GOOD.values()), *(tuple(row.values()) for _, row in bad)]
-    wanted = []
+    expected = []
     for reason, row in bad:
         text = {name: None if value is None else str(value) for name, value in row.items() if name != "score"}
-        wanted.append(
+        expected.append(
             {name: AS_SPARK_WRITES.get(str(value), value) for name, value in text.items()} | {"reason": reason}
         )
-    assert quarantined(spark, REAL, rows, metrics=["ap"]) == sorted(wanted, key=repr)
+    assert quarantined(spark, REAL, rows, metrics=["ap"]) == sorted(expected, key=repr)
 
 
 @pytest.mark.outcome("ranks of 2^62, layout {layout}", "quarantine: `position_too_large`")
@@ -86,8 +86,8 @@ def test_faulty_ranks_whose_sum_overflows_are_quarantined_without_an_error(spark
 )
 def test_a_faulty_score_is_quarantined_only_when_ranking_by_score(spark: SparkSession) -> None:
     rows = [tuple(GOOD.values()), ("a", "u", "y", 1.0, 0.0, None), ("a", "u", "z", 3.0, 0.0, NAN)]
-    found = quarantined(spark, REAL, rows, metrics=["ap"], rank_by="score")
-    assert [(row["item_id"], row["reason"]) for row in found] == [("y", "null_score"), ("z", "nan_score")]
+    result = quarantined(spark, REAL, rows, metrics=["ap"], rank_by="score")
+    assert [(row["item_id"], row["reason"]) for row in result] == [("y", "null_score"), ("z", "nan_score")]
     assert quarantined(spark, REAL, rows, metrics=["ap"]) == []
 
 
@@ -103,15 +103,15 @@ def test_infinite_scores_are_valid_when_ranking_by_score(spark: SparkSession) ->
 def test_text_that_is_not_a_number_is_quarantined_with_its_reason(spark: SparkSession) -> None:
     good = {name: str(value) for name, value in GOOD.items()}
     rows = [tuple(good.values()), *(tuple((good | {field: value}).values()) for _, field, value in TEXT_FAULTS)]
-    found = quarantined(spark, TEXT, rows, metrics=["ap"], text_numbers=True)
-    wanted = [good | {field: value, "reason": reason} for reason, field, value in TEXT_FAULTS]
-    assert found == sorted(({k: v for k, v in row.items() if k != "score"} for row in wanted), key=repr)
+    result = quarantined(spark, TEXT, rows, metrics=["ap"], text_numbers=True)
+    expected = [good | {field: value, "reason": reason} for reason, field, value in TEXT_FAULTS]
+    assert result == sorted(({k: v for k, v in row.items() if k != "score"} for row in expected), key=repr)
 
 
 def test_numbers_as_text_are_parsed_when_text_numbers_is_set(spark: SparkSession) -> None:
     rows = [("a", "007", "x", " 1", "0", "0.5"), ("a", "007", "y", "2.0", "1e0 ", "-1")]
-    found = evaluate(impressions(spark, rows, TEXT), ["ap"], text_numbers=True)
-    assert by_user(found.user_metrics) == {
+    result = evaluate(impressions(spark, rows, TEXT), ["ap"], text_numbers=True)
+    assert by_user(result.user_metrics) == {
         ("a", "007"): {"n_lists": 1, "n_shown": 2, "n_relevant": 1, "n_repeated": 0, "ap": 1 / 2}
     }
 
@@ -120,8 +120,8 @@ def test_numbers_as_text_are_parsed_when_text_numbers_is_set(spark: SparkSession
 def test_an_id_that_is_nan_is_quarantined_with_its_reason(spark: SparkSession) -> None:
     schema = "experiment_id double, user_id double, item_id float, position int, relevance int"
     rows = [(NAN, 1.0, 1.0, 1, 0), (1.0, NAN, 1.0, 1, 0), (1.0, 1.0, NAN, 1, 0), (1.0, 1.0, 1.0, 1, 0)]
-    found = quarantined(spark, schema, rows, metrics=["ap"])
-    assert sorted(row["reason"] for row in found) == ["nan_experiment", "nan_item", "nan_user"]
+    result = quarantined(spark, schema, rows, metrics=["ap"])
+    assert sorted(row["reason"] for row in result) == ["nan_experiment", "nan_item", "nan_user"]
 
 
 @pytest.mark.outcome(
@@ -142,8 +142,8 @@ def test_the_repeat_with_the_highest_grade_is_kept(spark: SparkSession) -> None:
         ("a", "rank", "x", "1", "0", "repeated_position"),
         ("a", "twice", "y", "2", "1", "duplicate_item"),
     ]
-    found = by_user(result.user_metrics)
-    assert {user: (row["n_shown"], row["rr"]) for (_, user), row in found.items()} == {
+    actual = by_user(result.user_metrics)
+    assert {user: (row["n_shown"], row["rr"]) for (_, user), row in actual.items()} == {
         "item": (2, 1 / 3),
         "rank": (2, 1),
         "twice": (2, 1 / 2),
@@ -153,8 +153,8 @@ def test_the_repeat_with_the_highest_grade_is_kept(spark: SparkSession) -> None:
 @pytest.mark.outcome("repeated irrelevant items with `repeated_items: all`", "quarantine: `duplicate_item`")
 def test_every_repeat_is_quarantined_when_repeated_items_is_all(spark: SparkSession) -> None:
     rows = [("a", "u", "x", 1, 0), ("a", "u", "x", 2, 0), ("a", "u", "y", 3, 1)]
-    found = quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="all")
-    assert [(row["item_id"], row["position"], row["reason"]) for row in found] == [("x", "2", "duplicate_item")]
+    result = quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="all")
+    assert [(row["item_id"], row["position"], row["reason"]) for row in result] == [("x", "2", "duplicate_item")]
     assert quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="ignore") == []
 
 

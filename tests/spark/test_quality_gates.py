@@ -44,8 +44,8 @@ def test_an_experiment_without_a_sound_row_is_named(spark: SparkSession, tmp_pat
     assert done.record["quality"]["warnings"] == [warning]
     assert f"warning: {warning}" in accounting(done.record)
     with pytest.warns(QualityWarning, match=warning):
-        found = evaluate(impressions(spark, rows), ["ap"]).check(max_invalid_fraction=1)
-    assert {name: count["lists"] for name, count in found.counts.items()} == {"a": 1, "b": 0, None: 0}
+        result = evaluate(impressions(spark, rows), ["ap"]).check(max_invalid_fraction=1)
+    assert {name: count["lists"] for name, count in result.counts.items()} == {"a": 1, "b": 0, None: 0}
 
 
 def test_check_stops_in_python_where_the_command_stops(spark: SparkSession) -> None:
@@ -53,8 +53,8 @@ def test_check_stops_in_python_where_the_command_stops(spark: SparkSession) -> N
     result = evaluate(impressions(spark, rows), ["ap"])
     with pytest.raises(QualityError, match=r"^1 of 3 rows are faulty \(33.33%, allowed 1.00%: .*reasons: null_item 1$"):
         result.check()
-    found = result.check(max_invalid_fraction=0.5)
-    assert {name: found.counts["a"][name] for name in ("rows", "evaluated", "quarantined", "lists")} == {
+    actual = result.check(max_invalid_fraction=0.5)
+    assert {name: actual.counts["a"][name] for name in ("rows", "evaluated", "quarantined", "lists")} == {
         "rows": 3,
         "evaluated": 2,
         "quarantined": 1,
@@ -178,7 +178,7 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
         "quality: repeated rows 14 % (was 11 %), lists with gaps 0 % (was 33 %), "
         "lists shorter than the largest cut-off 0 % (was 33 %)"
     )
-    assert any(found.startswith(line) for found in accounting(done.record))
+    assert any(result.startswith(line) for result in accounting(done.record))
 
 
 def test_the_rate_of_tied_scores_is_limited_by_score(spark: SparkSession) -> None:
@@ -204,6 +204,6 @@ def test_judgements_that_match_nobody_show_shapes_and_name_nobody(spark: SparkSe
     truth = spark.createDataFrame([("00419", "sku 5", 1)], "user_id string, item_id string, relevance int")
     with pytest.raises(InputError) as caught:
         evaluate(impressions(spark, rows), ["ap@3"], truth).check()
-    said = str(caught.value)
-    assert "shown: 'aaaa.aaaa@a.aaa'; judged: '99999'" in said
-    assert not any(name in said for name in ("anna", "berg", "00419", "Boat", "sku"))
+    message = str(caught.value)
+    assert "shown: 'aaaa.aaaa@a.aaa'; judged: '99999'" in message
+    assert not any(name in message for name in ("anna", "berg", "00419", "Boat", "sku"))

@@ -35,12 +35,12 @@ def reference(file: Path, experiment: str, user: str) -> pd.DataFrame:
     return pd.read_csv(file, dtype={user: str}).set_index([experiment, user])
 
 
-def assert_equal_to_reference(found: Mapping[Any, Any], wanted: pd.DataFrame, columns: Mapping[str, str]) -> None:
+def assert_equal_to_reference(result: Mapping[Any, Any], expected: pd.DataFrame, columns: Mapping[str, str]) -> None:
     """Check that the values of each user differ from the reference by at most 1e-9."""
-    assert len(wanted)
-    for key, row in wanted.iterrows():
+    assert len(expected)
+    for key, row in expected.iterrows():
         for ours, theirs in columns.items():
-            assert found[key][ours] == pytest.approx(row[theirs], rel=0, abs=1e-9), (key, ours)
+            assert result[key][ours] == pytest.approx(row[theirs], rel=0, abs=1e-9), (key, ours)
 
 
 def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
@@ -56,16 +56,16 @@ def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
         convention={"preset": "standard", "population": "judged"},
         comparison={"pairs": "all", "families": "one", "wilcoxon": True, "bootstrap": {"replicates": 99}},
     )
-    wanted = reference(clef / "ref.perquery.csv.gz", "run", "query")
+    expected = reference(clef / "ref.perquery.csv.gz", "run", "query")
     columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_lin", "ndcg_at_20": "ndcg20_lin"}
-    found = users_of(spark, done)
-    assert_equal_to_reference(found, wanted, columns)
-    assert len(found) == 16 * 30
-    missing = {key: row for key, row in found.items() if key not in wanted.index}
+    result = users_of(spark, done)
+    assert_equal_to_reference(result, expected, columns)
+    assert len(result) == 16 * 30
+    missing = {key: row for key, row in result.items() if key not in expected.index}
     assert len(missing) == 3 and {experiment for experiment, _ in missing} == {"IIIT_run1"}
     assert all(row["n_lists"] == 0 and row["ap"] == row["ndcg_at_10"] == 0 for row in missing.values())
     means = averages(done.experiment_metrics)
-    for experiment, rows in wanted.groupby(level=0):
+    for experiment, rows in expected.groupby(level=0):
         for metric, name in {"ap": "ap", "ap@10": "ap10_min", "ndcg@10": "ndcg10_lin", "ndcg@20": "ndcg20_lin"}.items():
             assert means[experiment, "all", metric] == pytest.approx(rows[name].sum() / 30, abs=1e-9)
     without = averages(done.experiment_metrics, "n_users_without_list")
@@ -74,14 +74,14 @@ def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
     assert_all_pairs_as_in(done, pd.read_csv(clef / "ref.significance.csv"), {"ap": "ap", "ndcg10_lin": "ndcg@10"})
 
 
-def assert_all_pairs_as_in(done: Outcome, wanted: pd.DataFrame, metrics: Mapping[str, str]) -> None:
+def assert_all_pairs_as_in(done: Outcome, expected: pd.DataFrame, metrics: Mapping[str, str]) -> None:
     """Check every pair of runs on both metrics, and that the p-values of the whole run are corrected together."""
     assert done.comparisons is not None
     rows = [row.asDict() for row in done.comparisons.collect()]
-    found = {(row["metric"], row["baseline"], row["experiment_id"]): row for row in rows}
-    assert len(rows) == len(found) == 120 * 4
-    equal = {key: row for key, row in found.items() if key[0] in metrics.values()}
-    for line in wanted[wanted["measure"].isin([*metrics])].itertuples():
+    result = {(row["metric"], row["baseline"], row["experiment_id"]): row for row in rows}
+    assert len(rows) == len(result) == 120 * 4
+    equal = {key: row for key, row in result.items() if key[0] in metrics.values()}
+    for line in expected[expected["measure"].isin([*metrics])].itertuples():
         row = equal.pop((metrics[line.measure], line.run_a, line.run_b))
         assert (row["design"], row["n_users"]) == ("paired", line.n)
         assert row["difference"] == pytest.approx(line.diff, abs=1e-9)
@@ -107,11 +107,11 @@ def test_clef_with_the_grades_of_the_rows_averages_the_topics_shown(
         metrics=["ap", "ap@10", "ndcg@10", "ndcg@20", "p@10", "rr"],
         convention={"preset": "standard", "ap_denominator": "m"},
     )
-    wanted = reference(clef / "ref.perquery.csv.gz", "run", "query")
+    expected = reference(clef / "ref.perquery.csv.gz", "run", "query")
     columns = {"ap": "ap", "ap_at_10": "ap10_R", "ndcg_at_10": "ndcg10_lin", "ndcg_at_20": "ndcg20_lin"}
-    found = users_of(spark, done)
-    assert found.keys() == set(wanted.index)
-    assert_equal_to_reference(found, wanted, columns | {"p_at_10": "p10", "rr": "rr"})
+    result = users_of(spark, done)
+    assert result.keys() == set(expected.index)
+    assert_equal_to_reference(result, expected, columns | {"p_at_10": "p10", "rr": "rr"})
     summary = pd.read_csv(clef / "ref.summary.csv").set_index("run")
     means = averages(done.experiment_metrics)
     for metric, name in {"ap": "ap", "ap@10": "ap10_R", "ndcg@10": "ndcg10_lin", "ndcg@20": "ndcg20_lin"}.items():
@@ -144,11 +144,11 @@ def test_open_bandit_with_and_without_users_without_a_click(
         for metric, name in names.items():
             assert means[experiment, "all", metric] == pytest.approx(row[name], abs=1e-9)
         assert counts[experiment, "all", "ap"] == row["segments" if suffix == "all" else "seg_with_click"]
-    wanted = reference(folder / "ref.perquery.csv.gz", "experiment", "segment")
+    expected = reference(folder / "ref.perquery.csv.gz", "experiment", "segment")
     if zero_relevant == "skip":
-        wanted = wanted[wanted["num_rel"] > 0]
+        expected = expected[expected["num_rel"] > 0]
     columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_lin"}
-    assert_equal_to_reference(users_of(spark, done), wanted, columns)
+    assert_equal_to_reference(users_of(spark, done), expected, columns)
 
 
 def trec(spark: SparkSession, folder: Path, out: Path, run_file: str, qrels: str, **changes: Any) -> Outcome:
@@ -167,11 +167,11 @@ NAMES = {"map": "ap", "P_5": "p_at_5", "P_10": "p_at_10", "recip_rank": "rr"}
 
 def printed(file: Path) -> dict[str, dict[str, str]]:
     """What trec_eval printed: topic -> name -> value as text."""
-    found: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for line in file.read_text().splitlines():
         name, topic, value = (part.strip() for part in line.split("\t"))
-        found.setdefault(topic, {})[name] = value
-    return found
+        result.setdefault(topic, {})[name] = value
+    return result
 
 
 def test_the_values_equal_the_four_decimals_that_trec_eval_prints(
@@ -183,15 +183,15 @@ def test_the_values_equal_the_four_decimals_that_trec_eval_prints(
     assert (means["ap"], means["ndcg"], means["ndcg@10"], means["ap@10"]) == ("0.1785", "0.4021", "0.3016", "0.0259")
     topics = printed(folder / "out.test.aq")
     assert means["ap"] == topics["all"]["map"] and means["p@5"] == topics["all"]["P_5"]
-    found = users_of(spark, done)
-    assert {user for _, user in found} == {"301", "302", "303"}
-    for (experiment, user), row in found.items():
+    result = users_of(spark, done)
+    assert {user for _, user in result} == {"301", "302", "303"}
+    for (experiment, user), row in result.items():
         assert experiment == "STANDARD"
         for theirs, ours in NAMES.items():
             assert f"{row[ours]:.4f}" == topics[user][theirs]
-    wanted = reference(folder / "ref" / "perquery.csv", "run", "query").rename({"results.test": "STANDARD"})
+    expected = reference(folder / "ref" / "perquery.csv", "run", "query").rename({"results.test": "STANDARD"})
     columns = {"ap": "ap", "ap_at_10": "ap10_R", "ndcg": "ndcg", "ndcg_at_10": "ndcg10_lin", "rr": "rr"}
-    assert_equal_to_reference(found, wanted, columns)
+    assert_equal_to_reference(result, expected, columns)
 
 
 def test_a_topic_that_the_run_lacks_counts_as_zero_as_in_trec_eval(
@@ -202,10 +202,10 @@ def test_a_topic_that_the_run_lacks_counts_as_zero_as_in_trec_eval(
     topics = printed(folder / "out.test.aqc")
     means = {metric: f"{mean:.4f}" for (_, _, metric), mean in averages(done.experiment_metrics).items()}
     assert (means["ap"], means["p@10"]) == (topics["all"]["map"], topics["all"]["P_10"]) == ("0.1016", "0.2000")
-    found = users_of(spark, done)
-    assert (found["STANDARD", "302"]["n_lists"], found["STANDARD", "302"]["ap"]) == (0, 0)
-    wanted = reference(folder / "ref" / "trunc.perquery.csv", "run", "query").rename({"results.trunc": "STANDARD"})
-    assert_equal_to_reference(found, wanted, {"ap": "ap", "ap_at_10": "ap10_R", "ndcg": "ndcg", "rr": "rr"})
+    result = users_of(spark, done)
+    assert (result["STANDARD", "302"]["n_lists"], result["STANDARD", "302"]["ap"]) == (0, 0)
+    expected = reference(folder / "ref" / "trunc.perquery.csv", "run", "query").rename({"results.trunc": "STANDARD"})
+    assert_equal_to_reference(result, expected, {"ap": "ap", "ap_at_10": "ap10_R", "ndcg": "ndcg", "rr": "rr"})
 
 
 def test_the_relevance_level_applies_to_ap_and_not_to_ndcg_as_in_trec_eval(
@@ -214,15 +214,15 @@ def test_the_relevance_level_applies_to_ap_and_not_to_ndcg_as_in_trec_eval(
     folder = shared_data / "trec_eval"
     rule = {"preset": "trec_eval", "relevant_from": 2}
     done = trec(spark, folder, tmp_path, "results.test", "qrels.rel_level", convention=rule)
-    topics, found = printed(folder / "out.test.aql"), users_of(spark, done)
-    for (_, user), row in found.items():
+    topics, result = printed(folder / "out.test.aql"), users_of(spark, done)
+    for (_, user), row in result.items():
         for theirs, ours in NAMES.items():
             assert f"{row[ours]:.4f}" == topics[user][theirs]
-    wanted = reference(folder / "ref" / "rel_level_l2.perquery.csv", "run", "query").rename(
+    expected = reference(folder / "ref" / "rel_level_l2.perquery.csv", "run", "query").rename(
         {"results.test": "STANDARD"}
     )
     columns = {"ap": "ap", "ndcg": "ndcg", "ndcg_at_10": "ndcg10_lin", "rr": "rr"}
-    assert_equal_to_reference(found, wanted, columns)
+    assert_equal_to_reference(result, expected, columns)
 
 
 def test_six_rankers_by_score_equal_the_reference_with_exponential_gain(
@@ -242,9 +242,9 @@ def test_six_rankers_by_score_equal_the_reference_with_exponential_gain(
         metrics=["ap", "ap@10", "ndcg@10", "ndcg@20"],
         convention={"preset": "standard", "gain": "exponential", "score_precision": 32},
     )
-    wanted = reference(folder / "ref.perquery.csv.gz", "run", "query")
+    expected = reference(folder / "ref.perquery.csv.gz", "run", "query")
     columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_exp", "ndcg_at_20": "ndcg20_exp"}
-    assert_equal_to_reference(users_of(spark, done), wanted, columns)
+    assert_equal_to_reference(users_of(spark, done), expected, columns)
     means = averages(done.experiment_metrics)
     # The values that LightGBM reports.
     assert round(means["lambdarank", "all", "ndcg@10"], 6) == 0.747771

@@ -24,15 +24,15 @@ def test_the_average_precision_of_known_lists(spark: SparkSession) -> None:
         *a_list([1, 0, 1, 0, 1, 0, 0, 1], "R,N,R,N,R,N,N,R"),
         *a_list([1, 0, 1, 1, 0, 0, 1, 0, 0, 0], "[1,0,1,1,0,0,1,0,0,0]"),
     ]
-    found = by_user(evaluate(impressions(spark, log), ["ap", "ap@10"]).user_metrics)
-    wanted = {
+    result = by_user(evaluate(impressions(spark, log), ["ap", "ap@10"]).user_metrics)
+    expected = {
         "2, 5, 7, 9 of 10": (1 / 2 + 2 / 5 + 3 / 7 + 4 / 9) / 4,
         "R,N,R,N,R,N,N,R": (1 / 1 + 2 / 3 + 3 / 5 + 4 / 8) / 4,
         "[1,0,1,1,0,0,1,0,0,0]": (1 / 1 + 2 / 3 + 3 / 4 + 4 / 7) / 4,
     }
-    for user, value in wanted.items():
-        assert (found["a", user]["ap"], found["a", user]["ap_at_10"]) == (near(value), near(value))
-    assert [round(value, 3) for value in wanted.values()] == [0.443, 0.692, 0.747]
+    for user, value in expected.items():
+        assert (result["a", user]["ap"], result["a", user]["ap_at_10"]) == (near(value), near(value))
+    assert [round(value, 3) for value in expected.values()] == [0.443, 0.692, 0.747]
 
 
 def test_the_mean_average_precision_of_three_lists(spark: SparkSession) -> None:
@@ -41,18 +41,18 @@ def test_the_mean_average_precision_of_three_lists(spark: SparkSession) -> None:
         *a_list([0, 1, 0, 1, 0], "u2"),
         *a_list([1, 1, 1, 0, 1], "u3"),
     ]
-    found = averages(evaluate(impressions(spark, log), ["ap"]).experiment_metrics)
+    result = averages(evaluate(impressions(spark, log), ["ap"]).experiment_metrics)
     one = (1 / 1 + 2 / 3 + 3 / 4 + 4 / 7) / 4
     two = (1 / 2 + 2 / 4) / 2
     three = (1 / 1 + 2 / 2 + 3 / 3 + 4 / 5) / 4
-    assert found == {("a", "all", "ap"): near((one + two + three) / 3)}
+    assert result == {("a", "all", "ap"): near((one + two + three) / 3)}
     assert round((one + two + three) / 3, 3) == 0.732
 
 
 def test_the_average_precision_of_one_relevant_item_is_one_over_its_rank(spark: SparkSession) -> None:
     log = [row for rank in range(1, 6) for row in a_list([int(rank == at) for at in range(1, 6)], f"rank {rank}")]
-    found = by_user(evaluate(impressions(spark, log), ["ap@5"]).user_metrics)
-    assert {user: row["ap_at_5"] for (_, user), row in found.items()} == {
+    result = by_user(evaluate(impressions(spark, log), ["ap@5"]).user_metrics)
+    assert {user: row["ap_at_5"] for (_, user), row in result.items()} == {
         "rank 1": 1,
         "rank 2": 1 / 2,
         "rank 3": 1 / 3,
@@ -65,11 +65,11 @@ def test_the_ideal_list_takes_a_judged_item_that_was_not_shown(spark: SparkSessi
     log = a_list([3, 0, 2, 2, 1])
     truth = [("u", "i1", 3.0), ("u", "i2", 0.0), ("u", "i3", 2.0), ("u", "i4", 2.0), ("u", "i5", 1.0), ("u", "i6", 3.0)]
     result = evaluate(impressions(spark, log), ["ndcg@3", "ndcg@5"], judgements(spark, truth))
-    found = by_user(result.user_metrics)["a", "u"]
+    actual = by_user(result.user_metrics)["a", "u"]
     at_3 = (3 / log2(2) + 0 / log2(3) + 2 / log2(4)) / (3 / log2(2) + 3 / log2(3) + 2 / log2(4))
     dcg = 3 / log2(2) + 0 / log2(3) + 2 / log2(4) + 2 / log2(5) + 1 / log2(6)
     ideal = 3 / log2(2) + 3 / log2(3) + 2 / log2(4) + 2 / log2(5) + 1 / log2(6)
-    assert (found["ndcg_at_3"], found["ndcg_at_5"]) == (near(at_3), near(dcg / ideal))
+    assert (actual["ndcg_at_3"], actual["ndcg_at_5"]) == (near(at_3), near(dcg / ideal))
     assert (round(at_3, 3), round(dcg / ideal, 3)) == (0.679, 0.735)
 
 
@@ -77,9 +77,9 @@ def test_scores_that_rank_by_grade_give_the_ideal_list(spark: SparkSession) -> N
     rows = zip("abcdef", [0.9, 0.1, 0.7, 0.6, 0.3, 0.8], [3, 0, 2, 2, 1, 3], strict=True)
     schema = "experiment_id string, user_id string, item_id string, score double, relevance int"
     log = impressions(spark, [("a", "u", *row) for row in rows], schema)
-    found = by_user(evaluate(log, ["ndcg@5", "dcg@5"], rank_by="score").user_metrics)["a", "u"]
-    assert found["ndcg_at_5"] == 1
-    assert found["dcg_at_5"] == near(3 / log2(2) + 3 / log2(3) + 2 / log2(4) + 2 / log2(5) + 1 / log2(6))
+    result = by_user(evaluate(log, ["ndcg@5", "dcg@5"], rank_by="score").user_metrics)["a", "u"]
+    assert result["ndcg_at_5"] == 1
+    assert result["dcg_at_5"] == near(3 / log2(2) + 3 / log2(3) + 2 / log2(4) + 2 / log2(5) + 1 / log2(6))
 
 
 def test_a_user_without_a_relevant_item_counts_zero_unless_left_out(spark: SparkSession) -> None:
@@ -108,5 +108,5 @@ def test_one_user_has_a_mean_and_no_interval(spark: SparkSession) -> None:
 
 def test_experiments_are_evaluated_independently(spark: SparkSession) -> None:
     log = [Shown("a", "u", "i", 1, 1), Shown("b", "u", "i", 2, 1), Shown("b", "u", "j", 1, 0)]
-    found = averages(evaluate(impressions(spark, log), ["rr"]).experiment_metrics)
-    assert found == {("a", "all", "rr"): 1, ("b", "all", "rr"): 1 / 2}
+    result = averages(evaluate(impressions(spark, log), ["rr"]).experiment_metrics)
+    assert result == {("a", "all", "rr"): 1, ("b", "all", "rr"): 1 / 2}

@@ -47,13 +47,13 @@ def log(spark: SparkSession, lists: dict[tuple[str, str], str] = LISTS, more: Se
     return spark.createDataFrame([*rows, *more], SCHEMA)
 
 
-def found(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+def by_pair(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["experiment_id"], row["user_id"]): row.asDict() for row in table.collect()}
 
 
 @pytest.mark.both_engines
 def test_each_user_of_both_experiments_has_the_likeness_of_their_lists(spark: SparkSession) -> None:
-    rows = found(changed(log(spark), "control", k=4))
+    rows = by_pair(changed(log(spark), "control", k=4))
     assert {key: tuple(row[name] for name in MEASURES) for key, row in rows.items()} == {
         ("new", "same"): (1.0, 1.0, pytest.approx(1.0), 1.0, 0.0),
         # One of six pairs is in another order.
@@ -67,21 +67,21 @@ def test_each_user_of_both_experiments_has_the_likeness_of_their_lists(spark: Sp
 
 
 def test_only_the_top_k_counts(spark: SparkSession) -> None:
-    rows = found(changed(log(spark), "control", k=2, p=0.5))
+    rows = by_pair(changed(log(spark), "control", k=2, p=0.5))
     assert [rows["new", "swapped"][name] for name in MEASURES] == [1.0, 1.0, pytest.approx(1.0), 1.0, 0.0]
     assert rows["new", "half"]["jaccard"] == 1 / 3
 
 
 def test_faulty_rows_are_left_out_and_a_repeated_item_counts_at_its_best_rank(spark: SparkSession) -> None:
     faulty = [("new", "same", None, 1, 0.0), ("new", "same", "z", None, 0.0), ("new", "same", "a", 4, 0.0)]
-    assert found(changed(log(spark, more=faulty), "control", k=4))["new", "same"]["same_top"] == 1.0
+    assert by_pair(changed(log(spark, more=faulty), "control", k=4))["new", "same"]["same_top"] == 1.0
 
 
 def test_by_score_the_lists_are_those_of_the_ranks(spark: SparkSession) -> None:
     table = log(spark).drop("position")
     by_rank, by_score = (
-        found(changed(log(spark), "control", k=4)),
-        found(changed(table, "control", k=4, rank_by="score")),
+        by_pair(changed(log(spark), "control", k=4)),
+        by_pair(changed(table, "control", k=4, rank_by="score")),
     )
     assert by_rank == by_score
     tied = spark.createDataFrame([("a", "u", i, 1, 0.0) for i in "xy"] + [("b", "u", "y", 1, 1.0)], SCHEMA)
@@ -97,17 +97,17 @@ def test_by_score_ties_fall_by_item_and_rows_logged_twice_take_a_rank(spark: Spa
     tops: dict[tuple[str, str], list[str]] = {}
     for experiment, user, item, _, _ in sorted(rows, key=lambda row: (row[4], row[2]), reverse=True):
         tops.setdefault((experiment, user), []).append(item)
-    wanted = {}
+    expected = {}
     for (experiment, user), items in tops.items():
         mine, base = ([*dict.fromkeys(top[:5])] for top in (items, tops["control", user]))
         if experiment == "new":
-            wanted[user] = (len(base), len(mine), len({*mine} & {*base}), float(mine == base))
+            expected[user] = (len(base), len(mine), len({*mine} & {*base}), float(mine == base))
     table = spark.createDataFrame(rows, SCHEMA).withColumn("score", F.col("score").cast(kind))
     again = table.orderBy(F.rand(2)).repartition(3)
     for each in (table, again):
-        got = found(changed(each, "control", k=5, rank_by="score"))
+        got = by_pair(changed(each, "control", k=5, rank_by="score"))
         names = ("n_items_baseline", "n_items", "n_common", "same_top")
-        assert {user: tuple(row[name] for name in names) for (_, user), row in got.items()} == wanted
+        assert {user: tuple(row[name] for name in names) for (_, user), row in got.items()} == expected
 
 
 def test_items_at_one_rank_follow_one_another_in_any_order_of_the_rows(spark: SparkSession) -> None:
@@ -124,7 +124,7 @@ def test_the_order_of_the_rows_and_the_partitions_change_no_bit(spark: SparkSess
     table = log(spark, lists)
     rows = table.collect()
     rng.shuffle(rows)
-    assert found(changed(table, "control")) == found(
+    assert by_pair(changed(table, "control")) == by_pair(
         changed(spark.createDataFrame(rows, SCHEMA).repartition(3), "control")
     )
 

@@ -135,8 +135,8 @@ def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkS
     qrels.write_text("1 0 d1 1\n1 0 d2 0\n1 0 d9 2\n002 0 d1 -1\n003 0 d1 1\n")
     source = {"format": "trec_run", "path": str(run_file)}
     judged = {"format": "trec_qrels", "path": str(qrels)}
-    found = values(spark, source, judgements=judged, convention="trec_eval")
-    assert found == {("tag", "1"): 1 / 3, ("tag", "002"): 0, ("tag", "003"): 0}
+    result = values(spark, source, judgements=judged, convention="trec_eval")
+    assert result == {("tag", "1"): 1 / 3, ("tag", "002"): 0, ("tag", "003"): 0}
 
 
 @pytest.mark.outcome(
@@ -231,9 +231,9 @@ def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: 
     rows = [*LATE, *CLICKED]
     source = json_lines(tmp_path / "log.json", rows[::-1] if turned else rows)
     truth = json_lines(tmp_path / "truth.json", [{"user_id": "last", "item_id": "x", "relevance": 1}])
-    found = values(spark, source, judgements=truth)
+    result = values(spark, source, judgements=truth)
     # The clicks of the log count: they are in it, although not in its first rows.
-    assert found[("a", "last")] == 1 / 2
+    assert result[("a", "last")] == 1 / 2
 
 
 @pytest.mark.outcome(
@@ -452,8 +452,10 @@ def test_an_unknown_column_of_a_filter_is_answered_with_the_known_ones(
     for source in ({"path": paths["control"]}, {"path": paths}, {"path": str(tmp_path), "experiment_from": "file"}):
         with pytest.raises(InputError) as caught:
             values(spark, {"format": format, "where": "positon < 3", **source})
-        said = str(caught.value)
-        assert "source.where 'positon < 3': unknown column 'positon'; did you mean 'position'? known: user_id," in said
+        message = str(caught.value)
+        assert (
+            "source.where 'positon < 3': unknown column 'positon'; did you mean 'position'? known: user_id," in message
+        )
 
 
 def test_a_day_without_rows_names_the_filter_that_left_none(spark: SparkSession, tmp_path: Path) -> None:

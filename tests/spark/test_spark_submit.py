@@ -66,9 +66,9 @@ def test_spark_submit_evaluates_with_only_the_zip(folder: Path) -> None:
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json")
     assert done.returncode == 0, done.stderr
     # spark-submit itself would write the steps to stdout too.
-    found = json.loads(done.stdout)["means"]
+    result = json.loads(done.stdout)["means"]
     assert "rows: 4 read = 4 evaluated" in done.stderr
-    assert {row["experiment_id"]: row["mean"] for row in found} == {"a": 1 / 2, "b": 1}
+    assert {row["experiment_id"]: row["mean"] for row in result} == {"a": 1 / 2, "b": 1}
     assert (folder / "my out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
     assert len(os.listdir(folder / "my out" / "runs")) == 1
 
@@ -91,8 +91,8 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
     (folder / "config.yaml").write_text(yaml.safe_dump(document))
     file = folder / "err"
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", style, err=file)
-    said = file.read_text().splitlines()
-    assert done.returncode == 0, said
+    message = file.read_text().splitlines()
+    assert done.returncode == 0, message
     means = json.loads(done.stdout)["means"] if style == "json" else list(csv.DictReader(done.stdout.splitlines()))
     assert {row["experiment_id"]: float(row["mean"]) for row in means} == {"a": 1 / 2, "b": 1}
     # Whole lines, though the JVM writes to the same file.
@@ -102,9 +102,9 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
         "left out: null_item 1",
         "warning: ",
     )
-    assert [sum(line.startswith(start) for line in said) > 0 for start in starts] == [True] * 4, said
-    assert any(line.startswith("tables in ") and line.endswith(".json") for line in said)
-    assert [line for line in said if line.startswith(("\tat ", "java.", "Caused by"))] == []
+    assert [sum(line.startswith(start) for line in message) > 0 for start in starts] == [True] * 4, message
+    assert any(line.startswith("tables in ") and line.endswith(".json") for line in message)
+    assert [line for line in message if line.startswith(("\tat ", "java.", "Caused by"))] == []
 
 
 def test_the_spark_submit_of_make_venv_finds_its_python_and_a_java(tmp_path: Path) -> None:
@@ -118,6 +118,6 @@ def test_the_spark_submit_of_make_venv_finds_its_python_and_a_java(tmp_path: Pat
     (tmp_path / "job.py").write_text("import os, pyspark, sys\nprint(pyspark.__file__, sys.executable, sys.argv[1:])\n")
     done = ran([str(programs / "spark-submit"), "job.py", "a b", "--c"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
-    said = next(line for line in done.stdout.splitlines() if "pyspark" in line)
-    assert said.startswith(f"{spark_environment()['SPARK_HOME']}/")
-    assert said.endswith(f"/pyspark/__init__.py {sys.executable} ['a b', '--c']")
+    message = next(line for line in done.stdout.splitlines() if "pyspark" in line)
+    assert message.startswith(f"{spark_environment()['SPARK_HOME']}/")
+    assert message.endswith(f"/pyspark/__init__.py {sys.executable} ['a b', '--c']")

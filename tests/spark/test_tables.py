@@ -65,20 +65,20 @@ def answered(rows: Any) -> list[tuple[Any, ...]]:
 
 def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, out: Path) -> None:
     assert updated(PAGE) == PAGE, "run make readme"
-    found = {table: dict(read(spark, f"{out}/{table}").dtypes) for table in tables()}
+    result = {table: dict(read(spark, f"{out}/{table}").dtypes) for table in tables()}
     listed = {table: dict.fromkeys(PARTITION_COLUMNS | columns) for table, columns in tables().items()}
     for table, columns in tables().items():
         listed[table] = {name: kind for name, (kind, _) in (PARTITION_COLUMNS | columns).items()}
     metrics = {"ap_at_10": "double", "ndcg_at_10": "double"}
     listed["user_metrics"] |= metrics
-    for table, asked, stored in (("experiment_metrics", "_<p>", "_50"), ("user_metrics", "<k>", "10")):
-        listed[table] = {name.replace(asked, stored): kind for name, kind in listed[table].items()}
+    for table, request, stored in (("experiment_metrics", "_<p>", "_50"), ("user_metrics", "<k>", "10")):
+        listed[table] = {name.replace(request, stored): kind for name, kind in listed[table].items()}
     # Not asked for here: columns of the log, several lists of a user, a rank by score.
     absent = {"<segment>", "<covariate>", "<metric>", "n_lists_<metric>", "<list>"}
     listed = {table: {name: kind for name, kind in columns.items() if name not in absent}
               for table, columns in listed.items()}  # fmt: skip
     del listed["quarantine"]["score"]
-    assert found == listed
+    assert result == listed
 
 
 def test_spark_sql_gives_the_answer_of_the_page(spark: SparkSession, out: Path) -> None:

@@ -24,7 +24,7 @@ def own_query(log: DataFrame, **options: Any) -> DataFrame:
     return log.groupBy("experiment_id", "user_id").agg(*values)
 
 
-def wanted(log: DataFrame, **options: Any) -> DataFrame:
+def expected(log: DataFrame, **options: Any) -> DataFrame:
     users = evaluate(log, METRICS, repeated_items="all", **options).user_metrics
     columns = users.columns[users.columns.index("n_repeated") + 1 :]
     return users.selectExpr("experiment_id", "user_id", *(f"`{name}` AS _{i}" for i, name in enumerate(columns)))
@@ -34,22 +34,22 @@ def wanted(log: DataFrame, **options: Any) -> DataFrame:
 def test_a_group_has_the_value_that_evaluate_gives_the_list(spark: SparkSession, convention: Any) -> None:
     # Only a run refuses repeated items under trec_eval; evaluate and the UDF keep one row per item.
     log = impressions(spark, random_log(seed=3, users=8))
-    ours, theirs = own_query(log, convention=convention), wanted(log, convention=convention)
+    ours, theirs = own_query(log, convention=convention), expected(log, convention=convention)
     chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
 
 
 def test_by_score_ties_are_ordered_by_the_item(spark: SparkSession) -> None:
     log = impressions(spark, random_log(seed=4, users=8)).selectExpr("*", "double(position % 3) AS score")
     sound = log.where("relevance IS NOT NULL AND item_id IS NOT NULL")
-    ours, theirs = own_query(sound, rank_by="score"), wanted(sound, rank_by="score")
+    ours, theirs = own_query(sound, rank_by="score"), expected(sound, rank_by="score")
     chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
 
 
 def test_ap_and_ndcg_need_only_two_columns(spark: SparkSession) -> None:
     rows = [("u", 1, 0), ("u", 2, 1), ("u", 3, 1), ("v", 1, 0)]
     log = spark.createDataFrame(rows, "user string, position int, clicked int")
-    found = log.groupBy("user").agg(ap_at(2)("position", "clicked").alias("ap"), ndcg_at(1)("position", "clicked"))
-    assert {row["user"]: row["ap"] for row in found.collect()} == {"u": 1 / 2 * (1 / 2), "v": 0}
+    result = log.groupBy("user").agg(ap_at(2)("position", "clicked").alias("ap"), ndcg_at(1)("position", "clicked"))
+    assert {row["user"]: row["ap"] for row in result.collect()} == {"u": 1 / 2 * (1 / 2), "v": 0}
 
 
 def test_registered_udfs_give_the_same_values_in_sql(spark: SparkSession) -> None:
@@ -61,16 +61,16 @@ def test_registered_udfs_give_the_same_values_in_sql(spark: SparkSession) -> Non
         SELECT user, ap_at_2(position, clicked) AS ap, rr(position, clicked) AS rr, ap_at_10(position, clicked) AS ten
         FROM clicks_of_a_test GROUP BY user
     """
-    found = {row["user"]: tuple(row)[1:] for row in spark.sql(query).collect()}
-    assert found == {"u": (1 / 4, 1 / 2, (1 / 2 + 2 / 3) / 2), "v": (0, 0, 0)}
+    result = {row["user"]: tuple(row)[1:] for row in spark.sql(query).collect()}
+    assert result == {"u": (1 / 4, 1 / 2, (1 / 2 + 2 / 3) / 2), "v": (0, 0, 0)}
 
 
 def test_rows_that_evaluate_would_quarantine_are_left_out(spark: SparkSession) -> None:
     nan = float("nan")
     rows = [("u", 1.0, 1.0), ("u", None, 1.0), ("u", 0.0, 1.0), ("u", 1.5, 1.0), ("u", 2.0, nan), ("v", None, 1.0)]
     log = spark.createDataFrame(rows, "user string, position double, clicked double")
-    found = log.groupBy("user").agg(metric_udf("cg@10")("position", "clicked").alias("cg")).collect()
-    assert {row["user"]: row["cg"] for row in found} == {"u": 1, "v": None}
+    result = log.groupBy("user").agg(metric_udf("cg@10")("position", "clicked").alias("cg")).collect()
+    assert {row["user"]: row["cg"] for row in result} == {"u": 1, "v": None}
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_large_integer_ids_stay_apart_beside_a_null(spark: SparkSession) -> None
     log = spark.createDataFrame(
         rows, "experiment_id string, user_id string, item_id bigint, position int, relevance int"
     )
-    (found,) = log.groupBy("user_id").agg(metric_udf("p@2")("position", "relevance", "item_id").alias("p")).collect()
-    (wanted,) = evaluate(log, ["p@2"]).user_metrics.collect()
-    assert found["p"] == wanted["p_at_2"] == 1
+    (result,) = log.groupBy("user_id").agg(metric_udf("p@2")("position", "relevance", "item_id").alias("p")).collect()
+    (expected,) = evaluate(log, ["p@2"]).user_metrics.collect()
+    assert result["p"] == expected["p_at_2"] == 1
 
 
 def test_by_score_the_rank_breaks_ties_for_conventions_that_want_it(spark: SparkSession) -> None:

@@ -53,8 +53,8 @@ def test_by_score_a_rank_breaks_ties_as_it_stands_and_never_costs_a_row(
     spark: SparkSession, kind: str, ranks: list[Any], place: int
 ) -> None:
     result = evaluate(scored(spark, kind, ranks), ["rr"], rank_by="score", convention={"ties": "position"})
-    found = by_user(result.user_metrics)["a", "u"]
-    assert (found["n_shown"], found["rr"]) == (3, 1 / place)
+    actual = by_user(result.user_metrics)["a", "u"]
+    assert (actual["n_shown"], actual["rr"]) == (3, 1 / place)
     assert result.quarantine.isEmpty()
 
 
@@ -123,13 +123,13 @@ def test_a_list_belongs_to_its_own_segment_and_a_user_is_averaged_within_each(
     source = {"list": "request", "segments": "device"}
     done = run(spark, config(tmp_path / "log", tmp_path / "out", metrics="rr", source=source))
     # The rows of w's list differ: it counts for app, the smaller value.
-    wanted = {
+    expected = {
         ("a", "all", "rr"): pytest.approx(((1 + 1 / 2 + 1 / 4) / 3 + 1 + 1 / 4) / 3, abs=1e-15),
         ("a", "device=web", "rr"): (1 + 1 / 2) / 2,
         ("a", "device=app", "rr"): (1 / 4 + 1 + 1 / 4) / 3,
     }
-    assert averages(done.experiment_metrics) == wanted
-    assert averages(done.experiment_metrics, "n_users") == dict(zip(wanted, (3, 1, 3), strict=True))
+    assert averages(done.experiment_metrics) == expected
+    assert averages(done.experiment_metrics, "n_users") == dict(zip(expected, (3, 1, 3), strict=True))
     devices = {user: row["device"] for (_, user), row in by_user(done.user_metrics).items()}
     assert devices == {"u": None, "v": "app", "w": "app"}
     assert done.record["quality"]["warnings"] == [
@@ -138,7 +138,7 @@ def test_a_list_belongs_to_its_own_segment_and_a_user_is_averaged_within_each(
         "in user_metrics, and so in comparisons, their value is null",
     ]
     log = spark.read.parquet(str(tmp_path / "log"))
-    assert averages(evaluate(log, "rr", list="request", segments="device").experiment_metrics) == wanted
+    assert averages(evaluate(log, "rr", list="request", segments="device").experiment_metrics) == expected
 
 
 # ---- names of experiments
@@ -230,15 +230,15 @@ def graded(spark: SparkSession, grades: dict[str, list[float]]) -> DataFrame:
 @pytest.mark.outcome("gains from 1e15 to 1e28", "the right mean and deviation, or null")
 def test_averages_of_large_gains_are_right_or_null(spark: SparkSession) -> None:
     log = graded(spark, {"m": [1e15, 3e15], "n": [0.0, 2.0**60], "o": [1e28, 1.0], "p": [1.0, 2.0]})
-    found = evaluate(log, ["cg"]).experiment_metrics
+    result = evaluate(log, ["cg"]).experiment_metrics
     # Two values x and y: the deviation is |x - y| / sqrt(2).
-    assert averages(found) == {
+    assert averages(result) == {
         ("m", "all", "cg"): 2e15,
         ("n", "all", "cg"): 2.0**59,
         ("o", "all", "cg"): None,
         ("p", "all", "cg"): 1.5,
     }
-    deviations = {key[0]: std for key, std in averages(found, "std").items()}
+    deviations = {key[0]: std for key, std in averages(result, "std").items()}
     assert deviations.pop("o") is None
     assert deviations == pytest.approx({"m": 2e15 / 2**0.5, "n": 2.0**60 / 2**0.5, "p": 1 / 2**0.5}, rel=1e-12)
 

@@ -18,11 +18,11 @@ def test_groups_are_sorted_as_one_sort_by_group_and_key_would(sizes: list[int]) 
     key = (key - 0.5) ** 3
     key[key < -0.1], key[key > 0.1], key[np.abs(key) < 1e-4] = -np.inf, np.inf, -0.0
     key[0:1] = 0.0
-    wanted = np.lexsort((key, groups))
-    found = order_within(groups, key)
-    assert key[found].tolist() == key[wanted].tolist()
-    assert sorted(found.tolist()) == list(range(len(groups)))
-    assert groups[found].tolist() == groups.tolist()
+    expected = np.lexsort((key, groups))
+    result = order_within(groups, key)
+    assert key[result].tolist() == key[expected].tolist()
+    assert sorted(result.tolist()) == list(range(len(groups)))
+    assert groups[result].tolist() == groups.tolist()
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -30,9 +30,9 @@ def test_groups_in_order_stay_as_they_are_unless_one_far_down_is_not(late: bool)
     groups = np.repeat(np.arange(100), 50)
     key = np.tile(np.arange(50.0), 100)
     key[-1] = -1.0 if late else key[-1]
-    found = order_within(groups, key)
-    assert found.tolist() == np.lexsort((key, groups)).tolist()
-    assert (found == np.arange(len(key))).all() == (not late)
+    result = order_within(groups, key)
+    assert result.tolist() == np.lexsort((key, groups)).tolist()
+    assert (result == np.arange(len(key))).all() == (not late)
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -104,8 +104,8 @@ def test_aliases_of_a_usual_size_are_read(refused: Refused) -> None:
     ],
 )
 def test_a_long_name_is_cut(refused: Refused, where: str, config: dict[str, Any], code: int, message: str) -> None:
-    found, sentence = refused(config)
-    assert found == code
+    result, sentence = refused(config)
+    assert result == code
     assert message in sentence
     assert len(sentence) <= LONGEST_MESSAGE
 
@@ -121,12 +121,12 @@ def test_a_message_is_one_line_whatever_a_name_holds() -> None:
 
 @pytest.mark.outcome("a local input that does not exist", "exit 3, before Spark starts")
 def test_a_missing_input_is_refused(refused: Refused) -> None:
-    wanted = "there is no such file or folder; allowed: an existing path in"
+    expected = "there is no such file or folder; allowed: an existing path in"
     here = f", which is relative to the folder of the command, {Path.cwd()}"
     code, sentence = refused({"source": {"path": "nowhere"}})
-    assert (code, sentence) == (3, f"cannot read parquet from 'nowhere': {wanted} source.path{here}")
+    assert (code, sentence) == (3, f"cannot read parquet from 'nowhere': {expected} source.path{here}")
     code, sentence = refused({"judgements": {"path": "/nowhere", "format": "csv"}})
-    assert (code, sentence) == (3, f"cannot read csv from '/nowhere': {wanted} judgements.path")
+    assert (code, sentence) == (3, f"cannot read csv from '/nowhere': {expected} judgements.path")
 
 
 def test_a_run_that_is_refused_before_spark_starts_has_a_record(refused: Refused, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_an_empty_output_is_refused(refused: Refused, given: str) -> None:
 )
 def test_an_output_is_apart_from_the_input(refused: Refused, source: str, sink: str, how: str) -> None:
     code, sentence = refused({"source": {"path": source}, "sink": {"path": sink}})
-    wanted = f"sink.path '{sink}' is {how} source.path '{source}'; allowed: an output apart from the inputs"
-    assert (code, sentence) == (2, wanted)
+    expected = f"sink.path '{sink}' is {how} source.path '{source}'; allowed: an output apart from the inputs"
+    assert (code, sentence) == (2, expected)
 
 
 OVERLAPS = [
@@ -277,7 +277,7 @@ GZIPPED = gzip.compress(b"user", mtime=0)
     "exit 3, before Spark starts",
 )
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         (None, b"", "it is a folder without files that hold rows; allowed: a folder of files, or a file"),
         ("_SUCCESS", b"hidden", "it is a folder without files that hold rows; allowed: a folder of files, or a file"),
@@ -291,19 +291,19 @@ GZIPPED = gzip.compress(b"user", mtime=0)
     ],
 )
 def test_files_that_are_not_what_their_name_says_are_one_sentence(
-    tmp_path: Path, name: str | None, content: bytes, said: str | None
+    tmp_path: Path, name: str | None, content: bytes, message: str | None
 ) -> None:
     (tmp_path / "log").mkdir()
     if name:
         (tmp_path / "log" / name).write_bytes(content)
     places = [tmp_path / "log", *([tmp_path / "log" / name] if name and content and name[0] != "_" else [])]
     for place in places:
-        if said is None:
+        if message is None:
             check_local_paths([Source(path=str(place), format="csv")])
             continue
         with pytest.raises(InputError) as caught:
             check_local_paths([Source(path=str(place), format="csv")])
-        assert str(caught.value) == f"cannot read csv from '{place}': {said}"
+        assert str(caught.value) == f"cannot read csv from '{place}': {message}"
     (tmp_path / "empty.csv").touch()
     with pytest.raises(InputError, match=r"empty\.csv': it is empty; allowed: a file with rows"):
         check_local_paths([Source(path=str(tmp_path / "empty.csv"))])
@@ -321,7 +321,7 @@ FOREIGN = {
 
 @pytest.mark.outcome("a report whose file is {what}", "exit 2, before anything is computed; what is there stays")
 @pytest.mark.parametrize(
-    ("what", "file", "said"),
+    ("what", "file", "message"),
     [
         ("the log", "log/part-0.parquet", "it is there, and it is no page of this package"),
         ("the config", "config.yaml", "it is there, and it is no page of this package"),
@@ -333,7 +333,7 @@ FOREIGN = {
     ],
 )
 def test_a_report_replaces_nothing_but_a_page(
-    refused: Refused, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str, file: str, said: str
+    refused: Refused, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str, file: str, message: str
 ) -> None:
     pytest.importorskip("altair")
     for name, text in FOREIGN.items():
@@ -341,14 +341,14 @@ def test_a_report_replaces_nothing_but_a_page(
         (tmp_path / name).write_text(text)
     (tmp_path / "link.html").symlink_to("log/part-0.parquet")
     (tmp_path / "dangling.html").symlink_to("log/new.parquet")
-    wanted = f"{said}; allowed: a new file, or an earlier page"
+    expected = f"{message}; allowed: a new file, or an earlier page"
     code, sentence = refused({"report": file})
-    assert (code, sentence) == (2, f"report is '{file}': {wanted}")
+    assert (code, sentence) == (2, f"report is '{file}': {expected}")
     with pytest.raises(SystemExit) as caught:
         cli.main(["report", "--input", "out", "--html", file], "rankmetrics")
     assert caught.value.code == 2
-    assert capfd.readouterr().err.strip() == f"rankmetrics: --html is '{file}': {wanted}"
-    with pytest.raises(OutputError, match=f"^cannot write the report to '{file}': {wanted}$"):
+    assert capfd.readouterr().err.strip() == f"rankmetrics: --html is '{file}': {expected}"
+    with pytest.raises(OutputError, match=f"^cannot write the report to '{file}': {expected}$"):
         page.write_page(Figures([]), file)
     kept = {name: (tmp_path / name).read_text() for name in FOREIGN if name != "config.yaml"}
     assert kept == {name: text for name, text in FOREIGN.items() if name != "config.yaml"}
@@ -374,7 +374,7 @@ def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
 
 @pytest.mark.outcome("an option twice where one value is meant, as in `--date A --date B`", "exit 2, with the option")
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ("compare", "--input", "out", "--baseline", "a", "--date", "2026-11-19", "--date=2026-11-20"),
@@ -387,12 +387,12 @@ def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
     ],
 )
 def test_an_option_with_one_value_is_given_once(
-    arguments: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([*arguments], "rankmetrics")
     assert caught.value.code == 2
-    assert capfd.readouterr().err.splitlines()[-1] == f"Error: {said}"
+    assert capfd.readouterr().err.splitlines()[-1] == f"Error: {message}"
 
 
 # ---- an interrupt while modules are imported

@@ -34,13 +34,13 @@ def users(n: int = 60, seed: int = 1) -> pd.DataFrame:
 
 def pairs_of(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per user: the values in a and in b, and whether the lists differ; by a loop."""
-    found = []
+    result = []
     for user, own in rows.groupby("user", sort=False):
         of = {row["experiment"]: row for _, row in own.iterrows()}
         if {"a", "b"} <= of.keys() and not any(np.isnan(row[METRIC]) for row in of.values()):
-            found.append((user, of["a"][METRIC], of["b"][METRIC], of["a"]["list_hash"] != of["b"]["list_hash"],
+            result.append((user, of["a"][METRIC], of["b"][METRIC], of["a"]["list_hash"] != of["b"]["list_hash"],
                           of["a"]["country"]))  # fmt: skip
-    return pd.DataFrame(found, columns=["user", "a", "b", "changed", "country"])
+    return pd.DataFrame(result, columns=["user", "a", "b", "changed", "country"])
 
 
 def one(rows: pd.DataFrame, **rules: Any) -> dict[str, Any]:
@@ -53,10 +53,10 @@ def test_only_users_whose_lists_differ_are_tested() -> None:
     every = pairs_of(rows)
     few = every[every["changed"]]
     row = one(rows, wilcoxon=True)
-    wanted = stats.ttest_rel(few["b"], few["a"])
+    expected = stats.ttest_rel(few["b"], few["a"])
     assert (row["n_users"], row["n_users_both"], row["n_users_baseline"]) == (len(few), len(every), 58)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval(0.95)), rel=1e-10)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-10)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval(0.95)), rel=1e-10)
     assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx((few["a"].mean(), few["b"].mean()))
     assert row["p_wilcoxon"] == pytest.approx(stats.wilcoxon(few["b"], few["a"]).pvalue, rel=1e-10)
     wins = [(few["b"] > few["a"]).sum(), 0, (few["b"] < few["a"]).sum()]
@@ -77,17 +77,17 @@ def test_the_diluted_effect_counts_the_other_users_as_0() -> None:
 
 def test_segments_are_filtered_too_and_families_stay() -> None:
     every = pairs_of(users())
-    asked = compared(users(), REQUEST, segments=("country",), only_changed=True, design="paired")
+    request = compared(users(), REQUEST, segments=("country",), only_changed=True, design="paired")
     plain = compared(users(), Request("a"), segments=("country",), design="paired")
     for label in ("de", "fr"):
         own = every[(every["country"] == label) & every["changed"]]
         rest = every[(every["country"] != label) & every["changed"]]
-        row = asked["a", "b", f"country={label}", METRIC]
+        row = request["a", "b", f"country={label}", METRIC]
         assert row["p_value"] == pytest.approx(stats.ttest_rel(own["b"], own["a"]).pvalue, rel=1e-10)
         assert row["rest_difference"] == pytest.approx((rest["b"] - rest["a"]).mean(), rel=1e-12)
         assert (row["n_users"], row["n_users_both"]) == (10, 30)
     for name in ("family", "n_comparisons"):
-        assert [row[name] for row in asked.values()] == [row[name] for row in plain.values()]
+        assert [row[name] for row in request.values()] == [row[name] for row in plain.values()]
 
 
 def test_without_the_option_nothing_is_filtered_and_no_column_is_new() -> None:
@@ -151,9 +151,12 @@ def test_lists_without_items_cannot_be_compared() -> None:
 
 
 def test_the_design_is_paired_whatever_the_share_of_users_in_both() -> None:
-    asked = Comparison.read({"baseline": "a", "only_changed": True})
+    request = Comparison.read({"baseline": "a", "only_changed": True})
     of = UserTable(None, (parse(METRIC),), {})  # type: ignore[arg-type]
-    assert (Rules.of(asked, of).design, Rules.of(replace(asked, only_changed=False), of).design) == ("paired", "auto")
+    assert (Rules.of(request, of).design, Rules.of(replace(request, only_changed=False), of).design) == (
+        "paired",
+        "auto",
+    )
 
 
 # ---- the hash
@@ -162,11 +165,11 @@ def test_the_design_is_paired_whatever_the_share_of_users_in_both() -> None:
 def test_the_hash_says_which_item_is_at_which_rank() -> None:
     lists = np.array([0, 0, 1, 1, 2, 2, 3, 5])
     rank, item = np.array([1, 2, 2, 1, 1, 2, 1, 1]), np.array([7, 8, 8, 7, 8, 7, 7, -(2**63)])
-    found = list_hashes(lists, rank, item, 6)
-    assert found[0] == found[1] and len({*found[[0, 2, 3, 4, 5]].tolist()}) == 5
-    assert found[4] == 0
+    result = list_hashes(lists, rank, item, 6)
+    assert result[0] == result[1] and len({*result[[0, 2, 3, 4, 5]].tolist()}) == 5
+    assert result[4] == 0
     order = np.random.default_rng(1).permutation(8)
-    assert list_hashes(lists[order], rank[order], item[order], 6).tolist() == found.tolist()
+    assert list_hashes(lists[order], rank[order], item[order], 6).tolist() == result.tolist()
 
 
 def test_no_two_of_many_lists_have_the_same_hash() -> None:
@@ -187,8 +190,8 @@ def hash_of(rows: list[tuple[int, int, float]], convention: str = "standard", to
     kind = pa.list_(pa.struct([*kinds, *([] if by_position else [("item_id", pa.string())])]))
     columns = {"_entries": pa.array([entries], kind), "_rows": pa.array([len(rows)])}
     read = Reading(resolve(convention), by_position=by_position, hashed_to=to, **reading)
-    (found,) = LAYOUTS["rows"].unpack(columns, read).list_hash  # type: ignore[misc]
-    return int(found)
+    (result,) = LAYOUTS["rows"].unpack(columns, read).list_hash  # type: ignore[misc]
+    return int(result)
 
 
 def test_grades_rows_below_the_cut_off_and_logged_twice_change_no_hash() -> None:

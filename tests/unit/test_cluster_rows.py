@@ -31,11 +31,11 @@ def of_clusters(
     rows = user_rows(users.assign(user=names), segments=segments)
     order = np.argsort(pd.factorize(names)[0], kind="stable")
     members = keys_of(users["user"].iloc[order])
-    totals, asked = Totals(), request or Request("a", clustered=True)
+    totals, question = Totals(), request or Request("a", clustered=True)
     for units in rows_of_clusters(totals, replace(rows, member=members, alone=alone.to_numpy()[order])):
-        add_rows(totals, units, asked)
+        add_rows(totals, units, question)
     chosen = Rules(**({"directions": {METRIC: True}, "cluster": "household"} | rules))
-    return by_key(comparison_rows(totals, {}, asked, chosen))
+    return by_key(comparison_rows(totals, {}, question, chosen))
 
 
 def households(seed: int, n: int = 300, size: int = 5, effect: float = 0.1, both: bool = False) -> pd.DataFrame:
@@ -70,9 +70,9 @@ def test_the_error_is_that_of_least_squares_with_clusters_in_statsmodels() -> No
     # Each variance is divided by one cluster less, as in Welch's test; statsmodels corrects both sides together.
     parts = [influence(users, name) for name in "ab"]
     assert fit.bse["treated"] ** 2 == pytest.approx(sum(part.var(ddof=0) / len(part) for part in parts), rel=1e-9)
-    wanted = stats.ttest_ind(parts[1], parts[0], equal_var=False)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
+    expected = stats.ttest_ind(parts[1], parts[0], equal_var=False)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
     assert (row["n_users_baseline"], row["n_users_candidate"]) == tuple(map(len, parts))
     assert (row["cluster"], row["n_members_baseline"], row["n_members_candidate"]) == ("household", 300, 300)
     # Users taken for independent ones: an interval that is far too narrow.
@@ -97,9 +97,9 @@ def test_households_that_are_in_both_experiments_are_paired() -> None:
     houses = [{*users.loc[users["experiment"] == name, "household"]} for name in "ab"]
     parts = [influence(users[users["household"].isin(houses[0] & houses[1])], name).sort_index() for name in "ab"]
     assert row["design"] == "paired"
-    wanted = stats.ttest_rel(parts[1], parts[0])
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
+    expected = stats.ttest_rel(parts[1], parts[0])
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
     assert row["wins"] + row["ties"] + row["losses"] == row["n_users_both"] == len(parts[0])
     assert row["standard_error"] < of_clusters(users, design="independent")[PAIR]["standard_error"]
 
@@ -107,8 +107,8 @@ def test_households_that_are_in_both_experiments_are_paired() -> None:
 def test_clusters_of_one_user_are_the_users_to_the_bit() -> None:
     users = households(5)
     plain = compared(users, Request("a"))[PAIR]
-    found = of_clusters(users.assign(household="of " + users["user"]))[PAIR]
-    assert {name: found[name] for name in plain} == plain
+    result = of_clusters(users.assign(household="of " + users["user"]))[PAIR]
+    assert {name: result[name] for name in plain} == plain
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -134,8 +134,8 @@ def test_users_without_a_value_and_clusters_of_such_users_do_not_count() -> None
     row, known = of_clusters(users)[PAIR], users[users[METRIC].notna()]
     assert row["n_members_baseline"] == (known["experiment"] == "a").sum()
     assert row["n_users_baseline"] == known[known["experiment"] == "a"]["household"].nunique()
-    wanted = stats.ttest_ind(influence(known, "b"), influence(known, "a"), equal_var=False)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
+    expected = stats.ttest_ind(influence(known, "b"), influence(known, "a"), equal_var=False)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
 
 
 def test_a_segment_has_the_part_of_each_cluster_and_no_rest_where_clusters_are_split() -> None:
@@ -144,8 +144,8 @@ def test_a_segment_has_the_part_of_each_cluster_and_no_rest_where_clusters_are_s
     rows = of_clusters(users, ("device", "country"))
     for column, value in (("device", "web"), ("country", "de")):
         row, some = rows["a", "b", f"{column}={value}", METRIC], users[users[column] == value]
-        wanted = stats.ttest_ind(influence(some, "b"), influence(some, "a"), equal_var=False)
-        assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
+        expected = stats.ttest_ind(influence(some, "b"), influence(some, "a"), equal_var=False)
+        assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
         # Users of one household on two devices are not independent of one another.
         assert np.isnan(row["p_rest"]) == (column == "device")
     rest = (
@@ -159,8 +159,8 @@ def test_lists_are_counted_within_clusters_too() -> None:
     users["list_count"] = np.random.default_rng(1).integers(1, 9, len(users)).astype(float)
     row = of_clusters(users, request=Request("a", over_lists=True, clustered=True), over_lists=True)[PAIR]
     lists = users.loc[users.index.repeat(users["list_count"].astype(int))]
-    wanted = stats.ttest_ind(influence(lists, "b"), influence(lists, "a"), equal_var=False)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
+    expected = stats.ttest_ind(influence(lists, "b"), influence(lists, "a"), equal_var=False)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
     assert row["n_lists_baseline"] == users.loc[users["experiment"] == "a", "list_count"].sum()
     assert row["n_members_baseline"] == 300
 
@@ -170,8 +170,8 @@ def test_clusters_of_several_experiments_can_be_left_out() -> None:
     users.loc[[0, 600 - 1], "household"] = "shared"
     row = of_clusters(users, request=Request("a", clustered=True, drop_shared=True), design="independent")[PAIR]
     kept = users[users["household"] != "shared"]
-    wanted = stats.ttest_ind(influence(kept, "b"), influence(kept, "a"), equal_var=False)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
+    expected = stats.ttest_ind(influence(kept, "b"), influence(kept, "a"), equal_var=False)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
     assert "without 1 of the 61 clusters of household in a and 1 of the 61" in row["note"]
     overlap = of_clusters(users, design="independent")[PAIR]["note"]
     assert overlap.startswith("1 cluster of household is in both experiments and counted as different ones")
@@ -195,8 +195,8 @@ def test_the_verdict_names_the_unit() -> None:
     lines = verdict_of([row], [parse(METRIC)])
     n = row["n_users_baseline"], row["n_users_candidate"]
     assert f"; {sum(n)} clusters of household are enough to find changes of" in lines[0]
-    wanted = f"Errors are by household: {n[0]} clusters of 300 users in a, {n[1]} clusters of 300 users in b"
-    assert lines[1] == wanted
+    expected = f"Errors are by household: {n[0]} clusters of 300 users in a, {n[1]} clusters of 300 users in b"
+    assert lines[1] == expected
 
 
 @pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap", "aa_check"])

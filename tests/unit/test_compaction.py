@@ -62,17 +62,17 @@ def root(tmp_path: Path) -> Path:
 def seen(root: Path) -> dict[str, list[tuple[str, str, bytes]]]:
     """Table -> (partition, user, bits of the value) of every row that the pointers name."""
     pointers = newest(path.read_text() for path in (root / "published").glob("*.json"))
-    found: dict[str, list[tuple[str, str, bytes]]] = {}
+    result: dict[str, list[tuple[str, str, bytes]]] = {}
     for table in TABLES:
         for path in live_files(files_of(f"{root}/{table}"), pointers):
             rows = pq.ParquetFile(root / table / path).read()
             assert rows.column_names == ["user_id", "ap"]
             bits = [b"" if value is None else struct.pack("<d", value) for value in rows["ap"].to_pylist()]
-            found.setdefault(table, []).extend(
+            result.setdefault(table, []).extend(
                 (path.rpartition("/")[0], user, value)
                 for user, value in zip(rows["user_id"].to_pylist(), bits, strict=True)
             )
-    return {table: sorted(rows) for table, rows in found.items()}
+    return {table: sorted(rows) for table, rows in result.items()}
 
 
 def files_in(root: Path, table: str = TABLES[0]) -> list[str]:
@@ -84,9 +84,9 @@ def compacted(root: Path, **options: Any) -> list[DatePruned]:
 
 
 def pointer(root: Path) -> Pointer:
-    found = pointer_of(files_of(str(root)), DATE)
-    assert found
-    return found
+    result = pointer_of(files_of(str(root)), DATE)
+    assert result
+    return result
 
 
 def merged_row(files: int, into: int) -> DatePruned:

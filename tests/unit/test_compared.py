@@ -22,19 +22,19 @@ def test_page_holds_the_table_of_what_was_found() -> None:
 
 
 def test_every_system_has_a_cell_for_every_feature() -> None:
-    found = results()
-    assert [*found] == [OURS, *(peer.title for peer in PEERS)]
-    for of in found.values():
+    result = results()
+    assert [*result] == [OURS, *(peer.title for peer in PEERS)]
+    for of in result.values():
         assert [*of["cells"]] == [feature.name for feature in FEATURES]
         assert all(re.fullmatch("(yes|no|partly)(: .+)?", cell) for cell in of["cells"].values())
 
 
 def test_versions_are_those_that_the_environments_pin() -> None:
-    found = results()
+    result = results()
     for name, packages in ENVIRONMENTS.items():
         peer = getattr(peers, name)
         pins = (ROOT / "tests" / "benchmarks" / "peers" / f"{packages}.txt").read_text().lower()
-        assert f"{peer.package.lower()}=={found[peer.title]['version']}\n" in pins
+        assert f"{peer.package.lower()}=={result[peer.title]['version']}\n" in pins
 
 
 @pytest.mark.slow

@@ -28,13 +28,17 @@ def config(**sections: Any) -> Config:
 
 
 def test_without_a_section_nothing_is_compared() -> None:
-    found = config()
-    assert not found.comparison.is_requested and found.gates == ()
-    assert (found.comparison.correction, found.comparison.confidence, found.comparison.design) == ("holm", 0.95, "auto")
+    result = config()
+    assert not result.comparison.is_requested and result.gates == ()
+    assert (result.comparison.correction, result.comparison.confidence, result.comparison.design) == (
+        "holm",
+        0.95,
+        "auto",
+    )
 
 
 @pytest.mark.parametrize(
-    ("section", "wanted"),
+    ("section", "expected"),
     [
         ({"baseline": "control"}, Comparison(baseline="control")),
         ({"baseline": 7, "candidates": "8, 9"}, Comparison(baseline="7", candidates=("8", "9"))),
@@ -55,16 +59,16 @@ def test_without_a_section_nothing_is_compared() -> None:
         ({"pairs": "all", "shares": {"a": 1, "b": 2}}, Comparison(pairs="all", shares={"a": 1.0, "b": 2.0})),
     ],
 )
-def test_a_section_is_read_as_users_write_it(section: dict[str, Any], wanted: Comparison) -> None:
-    found = config(comparison=section).comparison
-    assert found == wanted and found.is_requested
+def test_a_section_is_read_as_users_write_it(section: dict[str, Any], expected: Comparison) -> None:
+    result = config(comparison=section).comparison
+    assert result == expected and result.is_requested
 
 
 def test_the_defaults_of_resampling() -> None:
-    found = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True, "aa_check": True}).comparison
-    assert found.bootstrap and found.randomization and found.aa_check
-    assert (found.bootstrap.replicates, found.bootstrap.method, found.bootstrap.seed) == (1_000, "percentile", 1)
-    assert (found.randomization.replicates, found.aa_check.replicates) == (9_999, 1_000)
+    result = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True, "aa_check": True}).comparison
+    assert result.bootstrap and result.randomization and result.aa_check
+    assert (result.bootstrap.replicates, result.bootstrap.method, result.bootstrap.seed) == (1_000, "percentile", 1)
+    assert (result.randomization.replicates, result.aa_check.replicates) == (9_999, 1_000)
 
 
 def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
@@ -135,7 +139,7 @@ def test_a_wrong_comparison_is_refused_with_the_name_of_its_field(section: Any, 
 
 
 @pytest.mark.parametrize(
-    ("section", "wanted"),
+    ("section", "expected"),
     [
         ([{"metric": "NDCG@10", "min": 0.3}], (Gate(metric="ndcg@10", min=0.3),)),
         ({"metric": "map", "min": 0}, (Gate(metric="ap", min=0.0),)),
@@ -146,10 +150,10 @@ def test_a_wrong_comparison_is_refused_with_the_name_of_its_field(section: Any, 
         ([], ()),
     ],
 )
-def test_gates_are_read_as_users_write_them(section: Any, wanted: tuple[Gate, ...]) -> None:
-    found = config(comparison={"baseline": "a"}, gates=section)
-    assert found.gates == wanted
-    assert all(gate.segment == "all" and gate.experiment is None for gate in found.gates)
+def test_gates_are_read_as_users_write_them(section: Any, expected: tuple[Gate, ...]) -> None:
+    result = config(comparison={"baseline": "a"}, gates=section)
+    assert result.gates == expected
+    assert all(gate.segment == "all" and gate.experiment is None for gate in result.gates)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +184,9 @@ def test_a_drop_needs_a_baseline(comparison: dict[str, str]) -> None:
 
 
 def test_the_run_record_holds_both_sections() -> None:
-    found = as_dict(config(comparison={"baseline": "a", "bootstrap": True}, gates=[{"metric": "ap", "min": 0.1}]))
-    assert found["comparison"]["bootstrap"] == {"replicates": 1_000, "seed": 1, "method": "percentile"}
-    assert found["gates"][0]["metric"] == "ap" and found["gates"][0]["min"] == 0.1
+    result = as_dict(config(comparison={"baseline": "a", "bootstrap": True}, gates=[{"metric": "ap", "min": 0.1}]))
+    assert result["comparison"]["bootstrap"] == {"replicates": 1_000, "seed": 1, "method": "percentile"}
+    assert result["gates"][0]["metric"] == "ap" and result["gates"][0]["min"] == 0.1
 
 
 @pytest.mark.outcome(
@@ -192,7 +196,7 @@ def test_the_run_record_holds_both_sections() -> None:
 def test_shares_below_1_need_an_experiment_that_they_do_not_name(shares: dict[str, float]) -> None:
     pytest.importorskip("pyspark")
     results = import_module("rankmetrics_spark.job.results")
-    asked = config(comparison={"baseline": "a", "shares": shares})
-    results.refuse_comparison(asked, {name: {"lists": 9} for name in "abc"})
+    request = config(comparison={"baseline": "a", "shares": shares})
+    results.refuse_comparison(request, {name: {"lists": 9} for name in "abc"})
     with pytest.raises(ConfigError, match=r"^comparison\.shares add up to 0\.8, and name every experiment;"):
-        results.refuse_comparison(asked, {name: {"lists": 9} for name in "ab"})
+        results.refuse_comparison(request, {name: {"lists": 9} for name in "ab"})

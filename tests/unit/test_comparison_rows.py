@@ -56,11 +56,11 @@ def values(n: int, seed: int = 1) -> tuple[Any, Any]:
 def test_a_paired_row_has_the_numbers_of_scipy_and_numpy() -> None:
     a, b = values(40)
     row = one(table({"a": a, "b": b}), wilcoxon=True, confidence=0.9)
-    wanted = stats.ttest_rel(b, a)
+    expected = stats.ttest_rel(b, a)
     assert row["design"] == "paired"
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-10)
     assert row["confidence"] == 0.9
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval(0.9)), rel=1e-10)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval(0.9)), rel=1e-10)
     # With zero differences, SciPy uses the normal approximation too.
     approximate = stats.wilcoxon(b, a, zero_method="wilcox", correction=False, method="approx")
     assert row["p_wilcoxon"] == pytest.approx(approximate.pvalue, rel=1e-10)
@@ -76,9 +76,9 @@ def test_a_paired_row_has_the_numbers_of_scipy_and_numpy() -> None:
 def test_an_independent_row_has_the_numbers_of_scipy() -> None:
     (a, _), (_, b) = values(30), values(50, seed=2)
     row = one(apart(a=a, b=b), wilcoxon=True)
-    wanted = stats.ttest_ind(b, a, equal_var=False)
+    expected = stats.ttest_ind(b, a, equal_var=False)
     assert row["design"] == "independent"
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-10)
     interval = CompareMeans(DescrStatsW(b), DescrStatsW(a)).tconfint_diff(0.05, usevar="unequal")
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(interval, rel=1e-9)
     assert [row[f"n_users{side}"] for side in ("", "_baseline", "_candidate", "_both")] == [80, 30, 50, 0]
@@ -90,10 +90,10 @@ def test_users_without_a_value_are_in_no_test() -> None:
     a, b = values(40)
     a[:5], b[3:9] = np.nan, np.nan
     row = one(table({"a": a, "b": b}), wilcoxon=True, design="paired")
-    there = ~np.isnan(a) & ~np.isnan(b)
+    present = ~np.isnan(a) & ~np.isnan(b)
     assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a, nan_policy="omit").pvalue, rel=1e-10)
-    assert (row["n_users"], row["n_users_baseline"], row["n_users_candidate"]) == (there.sum(), 35, 34)
-    assert row["mean_baseline"] == pytest.approx(a[there].mean(), rel=1e-14)
+    assert (row["n_users"], row["n_users_baseline"], row["n_users_candidate"]) == (present.sum(), 35, 34)
+    assert row["mean_baseline"] == pytest.approx(a[present].mean(), rel=1e-14)
 
 
 @pytest.mark.parametrize("method", ["bonferroni", "fdr_bh", "fdr_by", "holm", "none"])
@@ -102,12 +102,12 @@ def test_p_values_are_corrected_over_all_pairs_metrics_and_segments(method: str)
     users = table({name: rng.random(30) + shift for name, shift in (("a", 0), ("b", 0.1), ("c", 0.2), ("d", 0.2))})
     users["country"] = ["de", "fr", "it"] * 40
     users["ndcg"] = rng.random(len(users))
-    found = compared(users, metrics=(METRIC, "ndcg"), segments=("country",), correction=method, one_family=True)
-    rows = [*found.values()]
+    result = compared(users, metrics=(METRIC, "ndcg"), segments=("country",), correction=method, one_family=True)
+    rows = [*result.values()]
     assert len(rows) == 6 * 2 * 4
     p = [row["p_value"] for row in rows]
-    wanted = p if method == "none" else multipletests(p, method=method)[1]
-    assert [row["p_adjusted"] for row in rows] == pytest.approx(list(wanted), rel=1e-12)
+    expected = p if method == "none" else multipletests(p, method=method)[1]
+    assert [row["p_adjusted"] for row in rows] == pytest.approx(list(expected), rel=1e-12)
     assert {(row["family"], row["n_comparisons"], row["correction"]) for row in rows} == {("all", 48, method)}
 
 
@@ -122,25 +122,25 @@ def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> N
     request = Request("a", bootstrap=400, bootstrap_seed=9)
     paired, independent = (one(users, request, design=design) for design in ("paired", "independent"))
     # The users are the same, so both designs see the same replicates.
-    wanted = np.quantile(means(b - a), [0.025, 0.975])
+    expected = np.quantile(means(b - a), [0.025, 0.975])
     for row in (paired, independent):
-        assert (row["bootstrap_ci_low"], row["bootstrap_ci_high"]) == pytest.approx(tuple(wanted), abs=1e-8)
-    found = mean_intervals(totals_of(user_rows(users), request), Rules())
-    assert found["experiment_id"] == ["a", "b"] and found["segment"] == ["all"] * 2
+        assert (row["bootstrap_ci_low"], row["bootstrap_ci_high"]) == pytest.approx(tuple(expected), abs=1e-8)
+    result = mean_intervals(totals_of(user_rows(users), request), Rules())
+    assert result["experiment_id"] == ["a", "b"] and result["segment"] == ["all"] * 2
     for i, of in enumerate((a, b)):
-        bounds = found["bootstrap_ci_low"][i], found["bootstrap_ci_high"][i]
+        bounds = result["bootstrap_ci_low"][i], result["bootstrap_ci_high"][i]
         assert bounds == pytest.approx(tuple(np.quantile(means(of), [0.025, 0.975])), abs=1e-8)
 
 
 @pytest.mark.parametrize("bca", [False, True])
 def test_one_user_has_no_bootstrap_interval_and_equal_values_have_one_without_width(bca: bool) -> None:
     users = table({"a": [1 / 3], "b": [1 / 3]})
-    found = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules(bca=bca))
-    assert np.isnan([found["bootstrap_ci_low"], found["bootstrap_ci_high"]]).all()
+    result = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules(bca=bca))
+    assert np.isnan([result["bootstrap_ci_low"], result["bootstrap_ci_high"]]).all()
     users = table({"a": [1 / 3] * 9, "b": [0.1] * 9})
-    found = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules(bca=bca))
+    result = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules(bca=bca))
     for name in ("bootstrap_ci_low", "bootstrap_ci_high"):
-        assert found[name] == pytest.approx([1 / 3, 0.1], rel=1e-15)
+        assert result[name] == pytest.approx([1 / 3, 0.1], rel=1e-15)
 
 
 def test_a_bca_interval_is_close_to_that_of_scipy() -> None:
@@ -151,20 +151,20 @@ def test_a_bca_interval_is_close_to_that_of_scipy() -> None:
     def difference(y: Any, x: Any, axis: int) -> Any:
         return y.mean(axis=axis) - x.mean(axis=axis)
 
-    wanted = stats.bootstrap((b, a), difference, n_resamples=4_000, method="BCa", random_state=1)  # type: ignore[call-overload]
+    expected = stats.bootstrap((b, a), difference, n_resamples=4_000, method="BCa", random_state=1)  # type: ignore[call-overload]
     bounds = (row["bootstrap_ci_low"], row["bootstrap_ci_high"])
     # Two bootstraps with 4,000 replicates differ by about a fortieth of the error.
-    assert bounds == pytest.approx(tuple(wanted.confidence_interval), abs=0.15 * row["standard_error"])
+    assert bounds == pytest.approx(tuple(expected.confidence_interval), abs=0.15 * row["standard_error"])
 
 
 def test_the_randomization_test_agrees_with_scipy() -> None:
     a, b = values(25)
     row = one(table({"a": a, "b": b}), Request("a", flips=9_999))
-    wanted = stats.permutation_test(
+    expected = stats.permutation_test(
         (b - a,), np.mean, permutation_type="samples", vectorized=True, n_resamples=9_999, random_state=1
     )
-    error = np.sqrt(wanted.pvalue * (1 - wanted.pvalue) / 9_999)
-    assert row["p_randomization"] == pytest.approx(wanted.pvalue, abs=5 * np.sqrt(2) * error)
+    error = np.sqrt(expected.pvalue * (1 - expected.pvalue) / 9_999)
+    assert row["p_randomization"] == pytest.approx(expected.pvalue, abs=5 * np.sqrt(2) * error)
 
 
 @pytest.mark.parametrize("users", ["paired", "independent"])
@@ -182,8 +182,8 @@ def test_an_aa_check_finds_about_as_many_differences_as_the_level_says(users: st
 def everything(users: pd.DataFrame, totals: Totals | None = None) -> Any:
     request = Request("a", all_pairs=True, bootstrap=99, flips=99, reshuffles=99)
     rules = Rules(cuped=True, bca=True, shares={"a": 1, "b": 1}, directions={METRIC: True})
-    found = comparison_rows(totals or totals_of(user_rows(users, segments=["country"]), request), {}, request, rules)
-    return {key: {name: repr(value) for name, value in row.items()} for key, row in by_key(found).items()}
+    result = comparison_rows(totals or totals_of(user_rows(users, segments=["country"]), request), {}, request, rules)
+    return {key: {name: repr(value) for name, value in row.items()} for key, row in by_key(result).items()}
 
 
 def mixed_users(experiments: str = "abc") -> pd.DataFrame:
@@ -202,11 +202,11 @@ def test_the_order_of_the_users_changes_no_bit_of_a_row() -> None:
     request = Request("a", all_pairs=True, bootstrap=99, flips=99, reshuffles=99)
     added = Totals()
     for i in (3, 0, 2, 1):
-        found = totals_of(user_rows(users[part == i], segments=["country"]), request)
-        for key in reversed(found.sums):
-            added.add(key, found.sums[key])
-        for key in reversed(found.replicates):
-            added.add_replicates(key, found.replicates[key])
+        result = totals_of(user_rows(users[part == i], segments=["country"]), request)
+        for key in reversed(result.sums):
+            added.add(key, result.sums[key])
+        for key in reversed(result.replicates):
+            added.add_replicates(key, result.replicates[key])
     assert everything(users, added) == rows
 
 
@@ -230,10 +230,10 @@ def test_other_experiments_change_only_the_correction_of_a_row() -> None:
 def test_each_segment_is_a_test_of_its_own_users() -> None:
     a, b = values(40)
     users = table({"a": a, "b": b}).assign(country=["de", "fr"] * 40)
-    found = compared(users, Request("a"), segments=["country"])
-    assert [key[2] for key in found] == ["all", "country=de", "country=fr"]
+    result = compared(users, Request("a"), segments=["country"])
+    assert [key[2] for key in result] == ["all", "country=de", "country=fr"]
     for label, part in (("country=de", slice(0, None, 2)), ("country=fr", slice(1, None, 2))):
-        row = found["a", "b", label, METRIC]
+        row = result["a", "b", label, METRIC]
         assert row["p_value"] == pytest.approx(stats.ttest_rel(b[part], a[part]).pvalue, rel=1e-10)
         assert row["n_users"] == 20
 
@@ -242,10 +242,10 @@ def test_the_design_of_a_segment_is_that_of_all_users() -> None:
     users = table({"a": [0.1, 0.2, 0.3, 0.5], "b": [0.2, 0.4, 0.5, 0.6]})
     # All users of b moved to another country: no user is in both within a country.
     users["country"] = ["de"] * 4 + ["fr"] * 4
-    found = compared(users, Request("a"), segments=["country"])
-    assert {row["design"] for row in found.values()} == {"paired"}
-    assert found["a", "b", "country=fr", METRIC]["note"] == "no users in a"
-    assert np.isnan(found["a", "b", "country=fr", METRIC]["difference"])
+    result = compared(users, Request("a"), segments=["country"])
+    assert {row["design"] for row in result.values()} == {"paired"}
+    assert result["a", "b", "country=fr", METRIC]["note"] == "no users in a"
+    assert np.isnan(result["a", "b", "country=fr", METRIC]["difference"])
 
 
 def test_a_segment_of_both_whose_users_moved_says_that_no_user_is_in_both() -> None:
@@ -258,8 +258,8 @@ def test_a_segment_of_both_whose_users_moved_says_that_no_user_is_in_both() -> N
 
 def test_small_segments_are_left_out_and_all_users_never_are() -> None:
     users = apart(a=[0.1, 0.2, 0.3, 0.4], b=[0.2, 0.4, 0.1]).assign(country=["de", "de", "fr", "fr", "de", "fr", "fr"])
-    found = compared(users, Request("a"), segments=["country"], min_users=2)
-    assert [key[2] for key in found] == ["all", "country=fr"]
+    result = compared(users, Request("a"), segments=["country"], min_users=2)
+    assert [key[2] for key in result] == ["all", "country=fr"]
     assert [key[2] for key in compared(users, Request("a"), segments=["country"], min_users=99)] == ["all"]
 
 
@@ -438,8 +438,8 @@ def test_the_design_is_paired_where_95_percent_of_both_experiments_are_in_both(n
     row = one(users)
     assert (row["design"], row["n_users_both"]) == (design, 38)
     paired = stats.ttest_rel(b[:38], a[n[0] - 38 :])
-    wanted = paired if design == "paired" else stats.ttest_ind(b, a, equal_var=False)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
+    expected = paired if design == "paired" else stats.ttest_ind(b, a, equal_var=False)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-10)
     assert row["test"] == ("paired t" if design == "paired" else "welch")
 
 
@@ -482,8 +482,8 @@ def test_a_user_in_two_experiments_is_reported_and_the_verdict_stays() -> None:
     users = table({"a": [0.1, 0.2, 0.3], "b": [9.1, 9.3, 9.2]}, {"a": ["u", "v", "w"], "b": ["w", "x", "y"]})
     row = one(users)
     # The spread of one user's values is not known.
-    said = "1 user is in both experiments and counted as different ones"
-    assert (row["design"], row["note"], row["better"]) == ("independent", said, "candidate")
+    message = "1 user is in both experiments and counted as different ones"
+    assert (row["design"], row["note"], row["better"]) == ("independent", message, "candidate")
 
 
 def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
@@ -502,8 +502,8 @@ def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
 def test_each_row_has_the_number_of_the_look_at_its_pair() -> None:
     entry = Entry("20261101T000000-00000000", ("b",), compared=Compared(("a", "b")))
     days = {date: Pointer(date, (entry,)) for date in ("2026-11-08", "2026-11-09")}
-    found = compared(mixed_users(), Request("a"), looks=History.before("2026-11-10", days))
-    assert {key[1]: row["look"] for key, row in found.items()} == {"b": 3, "c": 1}
+    result = compared(mixed_users(), Request("a"), looks=History.before("2026-11-10", days))
+    assert {key[1]: row["look"] for key, row in result.items()} == {"b": 3, "c": 1}
     assert {row["look"] for row in compared(mixed_users(), Request("a")).values()} == {None}
 
 
@@ -521,8 +521,8 @@ def test_only_the_candidates_are_compared_and_all_pairs_start_with_the_baseline(
 
 
 def test_rows_without_an_experiment_are_an_experiment_without_a_name() -> None:
-    found = compared(table({"a": [0.1, 0.2, 0.4], None: [0.2, 0.2, 0.1]}), Request(all_pairs=True))
-    assert [key[:2] for key in found] == [("a", None)]
+    result = compared(table({"a": [0.1, 0.2, 0.4], None: [0.2, 0.2, 0.1]}), Request(all_pairs=True))
+    assert [key[:2] for key in result] == [("a", None)]
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 2.0**61])
@@ -538,9 +538,9 @@ def test_a_value_that_cannot_be_summed_forbids_the_test_and_is_reported(value: f
 def test_small_and_large_values_are_tested_like_others(scale: float, make: Any) -> None:
     a, b = (scale * side for side in values(40))
     row = one(make({"a": a, "b": b}))
-    wanted = stats.ttest_rel(b, a) if row["design"] == "paired" else stats.ttest_ind(b, a, equal_var=False)
+    expected = stats.ttest_rel(b, a) if row["design"] == "paired" else stats.ttest_ind(b, a, equal_var=False)
     # A square of 1e-12 is kept to 2**-60.
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-5 if scale < 1 else 1e-10)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-5 if scale < 1 else 1e-10)
     assert row["difference"] == pytest.approx(b.mean() - a.mean(), rel=1e-10)
 
 
@@ -605,19 +605,21 @@ def test_users_without_a_value_count_for_the_planned_shares() -> None:
 def test_mix_and_within_add_up_to_the_difference() -> None:
     rng = np.random.default_rng(15)
     users = apart(a=rng.random(60), b=rng.random(50)).assign(country=rng.choice(["de", "fr", None], 110), x="=")
-    found = decomposition_rows(totals_of(user_rows(users, segments=["country", "x"]), Request("a")), "a", (), "country")
-    assert found["segment"] == ["country=de", "country=fr", "country=null"]
+    result = decomposition_rows(
+        totals_of(user_rows(users, segments=["country", "x"]), Request("a")), "a", (), "country"
+    )
+    assert result["segment"] == ["country=de", "country=fr", "country=null"]
     means = users.groupby("experiment")[METRIC].mean()
-    assert sum(found["mix"]) + sum(found["within"]) == pytest.approx(means["b"] - means["a"], rel=1e-12)
+    assert sum(result["mix"]) + sum(result["within"]) == pytest.approx(means["b"] - means["a"], rel=1e-12)
 
 
 def test_a_segment_of_one_experiment_changes_the_mix_alone() -> None:
     users = apart(a=[0.2, 0.4], b=[0.2, 0.4, 0.9]).assign(country=["de", "de", "de", "de", "fr"])
-    found = decomposition_rows(totals_of(user_rows(users, segments=["country"]), Request("a")), "a", (), "country")
-    assert found["within"] == [0, 0]
+    result = decomposition_rows(totals_of(user_rows(users, segments=["country"]), Request("a")), "a", (), "country")
+    assert result["within"] == [0, 0]
     # (0.2 + 0.4 + 0.9) / 3 - (0.2 + 0.4) / 2
-    assert sum(found["mix"]) == pytest.approx(0.2, rel=1e-12)
-    assert (found["n_users_baseline"], found["n_users_candidate"]) == ([2, 0], [2, 1])
+    assert sum(result["mix"]) == pytest.approx(0.2, rel=1e-12)
+    assert (result["n_users_baseline"], result["n_users_candidate"]) == ([2, 0], [2, 1])
 
 
 def test_a_decomposition_of_a_baseline_that_is_not_there_names_the_nearest() -> None:
@@ -668,14 +670,14 @@ def with_shared(n: int = 200) -> pd.DataFrame:
 
 def test_users_of_more_than_one_experiment_are_left_out_and_counted() -> None:
     users = with_shared()
-    found = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    result = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
     experiments = users.groupby("user")["experiment"].nunique()
     alone = users[users["user"].map(experiments) == 1]
     a, b = (alone.loc[alone["experiment"] == name, METRIC] for name in "ab")
     assert (len(a), len(b)) == (180, 175)
-    assert found["p_value"] == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, rel=1e-9)
-    assert (found["n_users_baseline"], found["n_users_candidate"], found["n_users_both"]) == (180, 175, 0)
-    assert found["note"] == (
+    assert result["p_value"] == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, rel=1e-9)
+    assert (result["n_users_baseline"], result["n_users_candidate"], result["n_users_both"]) == (180, 175, 0)
+    assert result["note"] == (
         "without 20 of the 200 users of a and 25 of the 200 users of b, who are in more than one experiment"
     )
     kept = compared(users, Request("a"), design="independent")["a", "b", "all", METRIC]
@@ -683,26 +685,26 @@ def test_users_of_more_than_one_experiment_are_left_out_and_counted() -> None:
 
 
 def test_only_experiments_that_are_compared_share_users() -> None:
-    asked = Request("a", candidates=("b",), drop_shared=True)
-    found = compared(with_shared(), asked, design="independent")["a", "b", "all", METRIC]
-    assert found["n_users_candidate"] == 180
-    assert found["note"].startswith("without 20 of the 200 users of a and 20 of the 200 users of b,")
+    request = Request("a", candidates=("b",), drop_shared=True)
+    result = compared(with_shared(), request, design="independent")["a", "b", "all", METRIC]
+    assert result["n_users_candidate"] == 180
+    assert result["note"].startswith("without 20 of the 200 users of a and 20 of the 200 users of b,")
 
 
 def test_users_who_are_left_out_belong_to_the_sample_ratio() -> None:
     # Nine of ten users are in a: 20 who are in both would be a quarter of b, and a small part of a.
     names = {"a": [f"u{i}" for i in range(720)], "b": [f"u{i}" for i in range(700, 780)]}
     users = table({name: np.linspace(0, 1, len(of)) for name, of in names.items()}, names)
-    asked = Request("a", drop_shared=True)
-    found = compared(users, asked, design="independent", shares={"a": 9, "b": 1})["a", "b", "all", METRIC]
-    assert found["sample_ratio_p"] == pytest.approx(stats.chisquare([720, 80], [720, 80]).pvalue)
+    request = Request("a", drop_shared=True)
+    result = compared(users, request, design="independent", shares={"a": 9, "b": 1})["a", "b", "all", METRIC]
+    assert result["sample_ratio_p"] == pytest.approx(stats.chisquare([720, 80], [720, 80]).pvalue)
 
 
 def test_where_every_user_is_left_out_the_row_says_so() -> None:
     users = table({"a": [0.1, 0.2], "b": [0.3, 0.4]})
-    found = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
-    assert np.isnan(found["p_value"])
-    assert found["note"] == (
+    result = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    assert np.isnan(result["p_value"])
+    assert result["note"] == (
         "no users in a and b; without 2 of the 2 users of a and 2 of the 2 users of b, who are in more than one "
         "experiment"
     )

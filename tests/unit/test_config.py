@@ -49,17 +49,17 @@ def message(error: pytest.ExceptionInfo[ConfigError], folder: Path = CONF) -> st
 
 
 def test_only_the_source_needs_a_value() -> None:
-    found = from_mapping({"source": {"path": "logs"}, "evaluation_date": "2026-11-21"})
-    assert found.source == Source(format="parquet", path=("logs",), columns={}, list=(), segments=(), options={})
-    assert found.judgements is None
-    assert found.rank_by == "position"
-    assert [str(metric) for metric in found.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
-    assert found.convention == resolve("standard")
-    assert found.quality == Quality("quarantine", 0.01, "relevant")
-    assert found.comparison == Comparison(baseline=None, confidence=0.95, correction="holm")
-    assert found.gates == ()
-    assert found.sink == Sink("parquet", "out", "overwrite_partitions")
-    assert found.spark == {}
+    result = from_mapping({"source": {"path": "logs"}, "evaluation_date": "2026-11-21"})
+    assert result.source == Source(format="parquet", path=("logs",), columns={}, list=(), segments=(), options={})
+    assert result.judgements is None
+    assert result.rank_by == "position"
+    assert [str(metric) for metric in result.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
+    assert result.convention == resolve("standard")
+    assert result.quality == Quality("quarantine", 0.01, "relevant")
+    assert result.comparison == Comparison(baseline=None, confidence=0.95, correction="holm")
+    assert result.gates == ()
+    assert result.sink == Sink("parquet", "out", "overwrite_partitions")
+    assert result.spark == {}
 
 
 def test_the_date_is_today_in_utc_unless_given() -> None:
@@ -101,27 +101,27 @@ def test_a_date_may_count_back_from_today_in_a_time_zone(
 
     monkeypatch.setattr(days, "datetime", Clock)
     changes = {"time_zone": zone, "source": {"path": "logs/{date}", "where": "day = '{date}'"}}
-    found = config(evaluation_date=given, **changes)
-    assert (found.evaluation_date, found.source.where) == (day, f"day = '{day}'")
+    result = config(evaluation_date=given, **changes)
+    assert (result.evaluation_date, result.source.where) == (day, f"day = '{day}'")
     # The same from the command line, whose values are texts.
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(changes))
-    assert load(tmp_path / "c.yaml", date=None if given is None else str(given)) == found
+    assert load(tmp_path / "c.yaml", date=None if given is None else str(given)) == result
     # A config that is read again, such as the one of a record, keeps its date.
     monkeypatch.undo()
-    assert replace(found, rank_by="score").evaluation_date == day
+    assert replace(result, rank_by="score").evaluation_date == day
 
 
 def test_date_stands_for_the_evaluation_date_in_paths_and_filters() -> None:
-    found = config(
+    result = config(
         evaluation_date="2026-11-20",
         source={"path": ["a/{date}", "b/{date}/{x}"], "where": "d = '{date}'"},
         judgements={"path": "t/{date}", "where": "d <= '{date}'"},
         sink={"path": "out/{date}"},
     )
-    assert (found.source.path, found.source.where) == (("a/2026-11-20", "b/2026-11-20/{x}"), "d = '2026-11-20'")
-    assert found.judgements is not None
-    assert (found.judgements.path, found.judgements.where) == (("t/2026-11-20",), "d <= '2026-11-20'")
-    assert found.sink.path == "out/2026-11-20"
+    assert (result.source.path, result.source.where) == (("a/2026-11-20", "b/2026-11-20/{x}"), "d = '2026-11-20'")
+    assert result.judgements is not None
+    assert (result.judgements.path, result.judgements.where) == (("t/2026-11-20",), "d <= '2026-11-20'")
+    assert result.sink.path == "out/2026-11-20"
 
 
 @pytest.mark.parametrize(
@@ -151,24 +151,24 @@ def test_a_catalog_table_has_the_format_table(given: dict[str, object]) -> None:
 
 
 def test_options_become_the_texts_that_spark_takes() -> None:
-    found = config(source={**LOGS, "options": {"header": True, "sep": ";"}}, spark={"spark.sql.shuffle.partitions": 8})
-    assert found.source.options == {"header": "true", "sep": ";"}
-    assert found.spark == {"spark.sql.shuffle.partitions": "8"}
+    result = config(source={**LOGS, "options": {"header": True, "sep": ";"}}, spark={"spark.sql.shuffle.partitions": 8})
+    assert result.source.options == {"header": "true", "sep": ";"}
+    assert result.spark == {"spark.sql.shuffle.partitions": "8"}
 
 
 def test_a_column_that_the_input_lacks_is_null() -> None:
-    found = config(source={**LOGS, "columns": {"experiment": None, "user": "uid", "item": None}})
-    assert found.source.columns == {"experiment": None, "user": "uid", "item": None}
-    lacks = found.options.lacks
+    result = config(source={**LOGS, "columns": {"experiment": None, "user": "uid", "item": None}})
+    assert result.source.columns == {"experiment": None, "user": "uid", "item": None}
+    lacks = result.options.lacks
     assert [lacks(name) for name in ("experiment", "user", "item", "position")] == [True, False, True, False]
 
 
 def test_a_canonical_column_name_stands_for_its_role() -> None:
     source = {**LOGS, "columns": {"user_id": "uid", "experiment_id": None, "score": "s"}}
-    found = config(source=source, judgements={**TRUTH, "columns": {"item_id": "doc"}})
-    assert found.source.columns == {"user": "uid", "experiment": None, "score": "s"}
-    assert found.judgements is not None
-    assert found.judgements.columns == {"item": "doc"}
+    result = config(source=source, judgements={**TRUTH, "columns": {"item_id": "doc"}})
+    assert result.source.columns == {"user": "uid", "experiment": None, "score": "s"}
+    assert result.judgements is not None
+    assert result.judgements.columns == {"item": "doc"}
 
 
 # Some are columns of the output, some are canonical names, some are not identifiers.
@@ -184,15 +184,15 @@ def test_every_column_name_is_allowed(part: str) -> None:
 def test_a_source_says_which_columns_may_be_read() -> None:
     columns = {"experiment": None, "user": "uid", "relevance": "clicked"}
     source = config(source={**LOGS, "columns": columns, "list": "request", "segments": "country"}).source
-    wanted = ("uid", "item_id", "item", "position", "score", "clicked", "intents", "request", "country")
-    assert source.wanted() == wanted
+    expected = ("uid", "item_id", "item", "position", "score", "clicked", "intents", "request", "country")
+    assert source.required_columns() == expected
 
 
 def test_a_column_with_two_uses_is_read_once() -> None:
     source = config(source={**LOGS, "columns": {"user": "uid", "experiment": "arm"}, "segments": ["arm", "uid"]}).source
-    assert source.wanted() == ("arm", "uid", "item_id", "item", "position", "score", "relevance", "intents")
+    assert source.required_columns() == ("arm", "uid", "item_id", "item", "position", "score", "relevance", "intents")
     source = config(source={**LOGS, "columns": {"user": "Item"}, "list": "POSITION", "segments": "Score"}).source
-    assert source.wanted() == (
+    assert source.required_columns() == (
         "experiment_id",
         "experiment",
         "Item",
@@ -219,7 +219,7 @@ def test_sections_can_be_made_by_hand_and_replaced() -> None:
 
 
 def test_a_config_holds_the_options_of_its_evaluation() -> None:
-    found = config(
+    result = config(
         source={**LOGS, "columns": {"item": "doc"}, "list": "request", "segments": "country"},
         judgements={**TRUTH, "columns": {"relevance": "grade"}},
         metrics="ap@10",
@@ -228,7 +228,7 @@ def test_a_config_holds_the_options_of_its_evaluation() -> None:
         quality={"repeated_items": "all"},
         comparison={"confidence": 0.9},
     )
-    wanted = {
+    expected = {
         "metrics": "ap@10",
         "convention": {"preset": "trec_eval", "ties": "expected"},
         "rank_by": "score",
@@ -240,9 +240,9 @@ def test_a_config_holds_the_options_of_its_evaluation() -> None:
         "repeated_items": "all",
         "judged": True,
     }
-    assert found.options == Options.read(wanted)
-    assert (found.options.layout, found.options.text_numbers) == ("auto", False)
-    assert dataclasses.replace(found, metrics="rr").options == Options.read({**wanted, "metrics": "rr"})  # type: ignore[arg-type]
+    assert result.options == Options.read(expected)
+    assert (result.options.layout, result.options.text_numbers) == ("auto", False)
+    assert dataclasses.replace(result, metrics="rr").options == Options.read({**expected, "metrics": "rr"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -676,10 +676,10 @@ def test_the_other_examples_have_the_settings_that_they_show() -> None:
 )
 def test_a_key_can_be_set_from_outside(tmp_path: Path, assignment: str, part: str, expected: object) -> None:
     path = written(tmp_path, "source: {path: logs, columns: {experiment: variant}, where: a}\nsink: {path: /out}")
-    found: Any = as_dict(load(path, [assignment]))
+    result: Any = as_dict(load(path, [assignment]))
     for step in part.split("."):
-        found = found[step]
-    assert found == expected
+        result = result[step]
+    assert result == expected
 
 
 def test_a_knob_can_be_set_beside_a_preset_written_as_one_word(tmp_path: Path) -> None:
@@ -689,13 +689,13 @@ def test_a_knob_can_be_set_beside_a_preset_written_as_one_word(tmp_path: Path) -
 
 def test_later_overrides_win_and_arguments_win_over_them(tmp_path: Path) -> None:
     path = written(tmp_path, "source: {path: logs}\nsink: {path: a}")
-    found = load(path, ["sink.path=b", "sink.path=c", "sink.format=delta"], sink={"path": "d"}, comparison=None)
-    assert found.sink == Sink(format="delta", path="d")
+    result = load(path, ["sink.path=b", "sink.path=c", "sink.format=delta"], sink={"path": "d"}, comparison=None)
+    assert result.sink == Sink(format="delta", path="d")
 
 
 def test_a_sink_with_a_table_has_no_folder() -> None:
-    found = from_mapping({"source": {"path": "logs"}, "sink": {"format": "Iceberg", "table": "lake.ranking"}}).sink
-    assert (found.format, found.path, found.table) == ("iceberg", None, "lake.ranking")
+    result = from_mapping({"source": {"path": "logs"}, "sink": {"format": "Iceberg", "table": "lake.ranking"}}).sink
+    assert (result.format, result.path, result.table) == ("iceberg", None, "lake.ranking")
 
 
 def test_a_date_from_outside_wins_over_the_file(tmp_path: Path) -> None:
@@ -706,8 +706,8 @@ def test_a_date_from_outside_wins_over_the_file(tmp_path: Path) -> None:
 
 def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
     path = written(tmp_path, "source: {path: 2026-11-20, where: on}\ncomparison: {baseline: 007}")
-    found = load(path)
-    assert (found.source.path, found.source.where, found.comparison.baseline) == (("2026-11-20",), "on", "007")
+    result = load(path)
+    assert (result.source.path, result.source.where, result.comparison.baseline) == (("2026-11-20",), "on", "007")
 
 
 @pytest.mark.outcome("a config file that holds {content}", "exit 2: {expected}")
@@ -784,7 +784,7 @@ def test_an_override_that_does_not_fit_is_an_error(tmp_path: Path, assignment: s
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "text"),
     [
         (
             {"table": "a.b", "experiment_from": "file"},
@@ -809,10 +809,10 @@ def test_an_override_that_does_not_fit_is_an_error(tmp_path: Path, assignment: s
         ({"path": {"a": "x.csv"}, "format": "table"}, "source.path is 'a'; allowed: source.table instead"),
     ],
 )
-def test_one_thing_names_the_experiments(source: dict[str, Any], said: str) -> None:
+def test_one_thing_names_the_experiments(source: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config(source=source)
-    assert said in str(caught.value)
+    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -834,20 +834,20 @@ def test_the_names_of_files_say_their_format(path: Any, expected: str | None) ->
 
 
 def test_each_experiment_has_the_files_that_a_mapping_names() -> None:
-    found = config(
+    result = config(
         source={"path": {"control": "{date}/a.parquet", 7: ["b/*.csv", "c.csv"]}, "where": "day = '{date}'"},
         evaluation_date="2026-11-21",
     )
-    assert [(part.format, part.path, part.where, part.columns) for part in found.inputs] == [
+    assert [(part.format, part.path, part.where, part.columns) for part in result.inputs] == [
         ("parquet", ("2026-11-21/a.parquet",), "day = '2026-11-21'", {"experiment": None}),
         ("csv", ("b/*.csv", "c.csv"), "day = '2026-11-21'", {"experiment": None}),
     ]
-    assert found.source.paths == ("2026-11-21/a.parquet", "b/*.csv", "c.csv")
+    assert result.source.paths == ("2026-11-21/a.parquet", "b/*.csv", "c.csv")
     # One of them is text, so numbers are read from text.
-    assert found.options.text_numbers
-    assert "experiment_id" not in found.source.wanted() and "user_id" in found.source.wanted()
+    assert result.options.text_numbers
+    assert "experiment_id" not in result.source.required_columns() and "user_id" in result.source.required_columns()
     # The record is a config that reads the same.
-    assert config(source=json.loads(json.dumps(as_dict(found)["source"]))).source == found.source
+    assert config(source=json.loads(json.dumps(as_dict(result)["source"]))).source == result.source
 
 
 def test_ranks_start_at_1_or_at_0() -> None:
@@ -857,13 +857,13 @@ def test_ranks_start_at_1_or_at_0() -> None:
 
 
 def test_the_record_is_plain_and_hides_secrets() -> None:
-    found = config(
+    result = config(
         evaluation_date="2026-11-21",
         metrics="ap@10",
         source={**LOGS, "options": {"password": "hush", "header": True}},
         spark={"spark.hadoop.fs.s3a.secret.key": "hush", "spark.hadoop.fs.s3a.access.key": "hush", "spark.x": 1},
     )
-    record = json.loads(json.dumps(as_dict(found)))
+    record = json.loads(json.dumps(as_dict(result)))
     assert record == {
         "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
                    "options": {"password": "(hidden)", "header": "true"}, "list": [], "segments": [],

@@ -13,7 +13,7 @@ HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
 
 
 @pytest.mark.parametrize(
-    ("method", "wanted"),
+    ("method", "expected"),
     [
         ("none", [0.01, 0.04, 0.03, 0.005]),
         ("bonferroni", [4 * 0.01, 4 * 0.04, 4 * 0.03, 4 * 0.005]),
@@ -24,8 +24,8 @@ HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
         ("fdr_by", [HARMONIC * 4 / 2 * 0.01, HARMONIC * 0.04, HARMONIC * 4 / 3 * 0.03, HARMONIC * 4 * 0.005]),
     ],
 )
-def test_adjusted_p_values_are_those_of_the_definition(method: str, wanted: list[float]) -> None:
-    assert adjusted_p_values(P, method) == pytest.approx(wanted, rel=1e-12)
+def test_adjusted_p_values_are_those_of_the_definition(method: str, expected: list[float]) -> None:
+    assert adjusted_p_values(P, method) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_holm_is_the_default() -> None:
 @pytest.mark.parametrize("method", CORRECTIONS)
 def test_what_was_not_tested_is_not_counted(method: str) -> None:
     gaps = np.array([np.nan, *P[:2], np.nan, *P[2:], np.nan])
-    found = adjusted_p_values(gaps, method)
-    assert np.isnan(found[[0, 3, 6]]).all()
-    assert found[[1, 2, 4, 5]].tolist() == adjusted_p_values(P, method).tolist()
+    result = adjusted_p_values(gaps, method)
+    assert np.isnan(result[[0, 3, 6]]).all()
+    assert result[[1, 2, 4, 5]].tolist() == adjusted_p_values(P, method).tolist()
     assert np.isnan(adjusted_p_values(np.full(3, np.nan), method)).all()
     assert adjusted_p_values(np.array([]), method).tolist() == []
 

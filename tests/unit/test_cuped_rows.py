@@ -98,17 +98,17 @@ def test_the_sentence_the_gates_and_the_table_show_the_numbers_of_cuped() -> Non
     users, _, _, _ = noisy(40, 25, -0.02)
     row = one(users, cuped=True)
     in_percent = [100 * row[f"cuped_relative_{name}"] for name in ("difference", "ci_low", "ci_high")]
-    said = (
+    message = (
         f"b loses to a on MAP@10: {row['cuped_difference']:+.4f}, {in_percent[0]:+.1f} % ({in_percent[1]:+.1f} to "
         f"{in_percent[2]:+.1f}) with CUPED, p <"
     )
     assert in_percent[2] < 0 < row["difference"]
-    assert sentence(row, parse(METRIC)).startswith(said)
+    assert sentence(row, parse(METRIC)).startswith(message)
     # The difference itself is above 0; less what was there before, it is a drop of 0.02.
     limits = ({"max_drop": 0.001}, {"max_drop": 0.02, "on": "bound"}, {"max_relative_drop": 0.01})
-    found = [failed_gates([Gate(metric=METRIC, **limit)], [], [row]) for limit in limits]
+    result = [failed_gates([Gate(metric=METRIC, **limit)], [], [row]) for limit in limits]
     drops = -row["cuped_difference"], -row["cuped_ci_low"], -row["cuped_relative_difference"]
-    assert found == [
+    assert result == [
         [f"MAP@10 of b fell by {drops[0]:.4f} against a; the gate allows 0.001"],
         [f"MAP@10 of b may have fallen by {drops[1]:.4f} against a; the gate allows 0.02"],
         [f"MAP@10 of b fell by {100 * drops[2]:.2f} % against a; the gate allows 1.00 %"],

@@ -18,40 +18,40 @@ def segments(*groups: list[list[float]]) -> Moments:
 def test_the_parts_are_those_of_the_formula() -> None:
     baseline = segments([[0.2, 0.4], [0.8, 0.8]])  # means 0.3 and 0.8, shares 1/2 and 1/2, everyone 0.55
     candidate = segments([[0.5], [0.6, 0.8, 1.0]])  # means 0.5 and 0.8, shares 1/4 and 3/4, everyone 0.725
-    found = decompose(baseline, candidate)
+    result = decompose(baseline, candidate)
     everyone = (0.55 + 0.725) / 2
-    assert found.within[0] == pytest.approx([(1 / 2 + 1 / 4) / 2 * (0.5 - 0.3), 0], abs=1e-15)
-    assert found.mix[0] == pytest.approx([-1 / 4 * (0.4 - everyone), 1 / 4 * (0.8 - everyone)])
-    assert found.difference == pytest.approx([0.725 - 0.55])
+    assert result.within[0] == pytest.approx([(1 / 2 + 1 / 4) / 2 * (0.5 - 0.3), 0], abs=1e-15)
+    assert result.mix[0] == pytest.approx([-1 / 4 * (0.4 - everyone), 1 / 4 * (0.8 - everyone)])
+    assert result.difference == pytest.approx([0.725 - 0.55])
 
 
 def test_the_parts_add_up_to_the_difference_of_the_means() -> None:
     rng = np.random.default_rng(1)
     arms = [[[rng.beta(1, 3, rng.integers(0, 6)).tolist() for _ in range(8)] for _ in range(50)] for _ in range(2)]
-    found = decompose(*(segments(*arm) for arm in arms))
+    result = decompose(*(segments(*arm) for arm in arms))
     means = [[np.mean(np.concatenate(row)) for row in arm] for arm in arms]
-    assert found.difference == pytest.approx(np.subtract(means[1], means[0]), abs=1e-14)
+    assert result.difference == pytest.approx(np.subtract(means[1], means[0]), abs=1e-14)
 
 
 def test_other_users_with_the_same_values_are_all_mix() -> None:
-    found = decompose(segments([[0.1] * 5, [0.9] * 5]), segments([[0.1] * 2, [0.9] * 8]))
-    assert found.within.tolist() == [[0, 0]]
-    assert found.mix.sum() == pytest.approx(0.3 * (0.9 - 0.1))
+    result = decompose(segments([[0.1] * 5, [0.9] * 5]), segments([[0.1] * 2, [0.9] * 8]))
+    assert result.within.tolist() == [[0, 0]]
+    assert result.mix.sum() == pytest.approx(0.3 * (0.9 - 0.1))
 
 
 def test_the_same_users_with_other_values_are_all_change_within() -> None:
-    found = decompose(segments([[0.1, 0.3], [0.5]]), segments([[0.2, 0.4], [0.5]]))
-    assert found.mix.tolist() == [[0, 0]]
-    assert found.within[0] == pytest.approx([2 / 3 * 0.1, 0])
+    result = decompose(segments([[0.1, 0.3], [0.5]]), segments([[0.2, 0.4], [0.5]]))
+    assert result.mix.tolist() == [[0, 0]]
+    assert result.within[0] == pytest.approx([2 / 3 * 0.1, 0])
 
 
 def test_a_segment_of_one_experiment_only_changes_the_mix() -> None:
-    found = decompose(segments([[0.2, 0.2], [], []]), segments([[0.2], [0.8], []]))
-    assert found.within.tolist() == [[0, 0, 0]]
-    assert found.difference == pytest.approx([0.5 - 0.2])
-    assert found.mix[0, 2] == 0
+    result = decompose(segments([[0.2, 0.2], [], []]), segments([[0.2], [0.8], []]))
+    assert result.within.tolist() == [[0, 0, 0]]
+    assert result.difference == pytest.approx([0.5 - 0.2])
+    assert result.mix[0, 2] == 0
 
 
 def test_an_experiment_without_users_has_no_parts() -> None:
-    found = decompose(segments([[], []]), segments([[0.3], [0.5]]))
-    assert np.isnan(found.difference).all() and np.isnan(found.within).all()
+    result = decompose(segments([[], []]), segments([[0.3], [0.5]]))
+    assert np.isnan(result.difference).all() and np.isnan(result.within).all()

@@ -132,11 +132,11 @@ def visits(days: DemoLog) -> pd.DataFrame:
     clicked: dict[tuple[str, str, str], set[int]] = {}
     for row in log.itertuples():
         clicked.setdefault((row.user_id, row.event_date, row.variant), set()).update({row.slot} if row.clicked else ())
-    found = []
+    result = []
     for names, slots in clicked.items():
         ideal = sum(1 / math.log2(rank + 1) for rank in range(1, len(slots) + 1))
-        found.append((*names, sum(1 / math.log2(slot + 1) for slot in sorted(slots)) / ideal if slots else 0.0))
-    return pd.DataFrame(found, columns=["user", "day", "variant", "ndcg"])
+        result.append((*names, sum(1 / math.log2(slot + 1) for slot in sorted(slots)) / ideal if slots else 0.0))
+    return pd.DataFrame(result, columns=["user", "day", "variant", "ndcg"])
 
 
 def test_a_log_of_days_has_a_folder_and_faults_for_each_day(days: DemoLog) -> None:

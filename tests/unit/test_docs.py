@@ -124,8 +124,8 @@ def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contribut
     others = set(re.findall(r"^ *make test-matrix .*CORE=(\w+)$", ci, re.MULTILINE))
     assert {*whole.split()} - {"main"} | others == {*re.findall(r'"(\w+)":', known)}
     table = re.findall(r"^\| (\d) \| [^|]+ \| ([^|]+) \|$", contributing, re.MULTILINE)
-    said = [{f"test-{name.split()[0]}" for name in platforms.split(", ")} for _, platforms in table]
-    assert said == [set(turn) for turn in turns]
+    message = [{f"test-{name.split()[0]}" for name in platforms.split(", ")} for _, platforms in table]
+    assert message == [set(turn) for turn in turns]
 
 
 def test_the_turns_count_the_changes_of_a_branch_and_not_their_commits(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def behind(module: str) -> bool:
 
 def test_tests_and_jobs_come_through_the_front_doors_or_say_why() -> None:
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]
-    found = {module.removeprefix(f"{PACKAGE}.") for file in files for module in imports(file) if behind(module)}
-    assert found == BEHIND.keys()
+    result = {module.removeprefix(f"{PACKAGE}.") for file in files for module in imports(file) if behind(module)}
+    assert result == BEHIND.keys()
     assert not any(behind(module) for file in (ROOT / "jobs").rglob("*.py") for module in imports(file))
 
 

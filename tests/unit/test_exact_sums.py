@@ -32,25 +32,25 @@ def summed(values: list[float]) -> list[int]:
 
 def test_sums_are_exact_in_every_order() -> None:
     values = some_values()
-    wanted = sum(map(Fraction, values))
+    expected = sum(map(Fraction, values))
     for _ in range(2):
         random.Random(2).shuffle(values)
         # Sum two parts and add the results, as Spark does with partitions.
         parts = [a + b for a, b in zip(summed(values[:123]), summed(values[123:]), strict=True)]
-        assert sum(Fraction(2) ** exponent * n for n, exponent in zip(parts, LIMB_EXPONENTS, strict=True)) == wanted
+        assert sum(Fraction(2) ** exponent * n for n, exponent in zip(parts, LIMB_EXPONENTS, strict=True)) == expected
         (total,) = exact_total([np.array([part], dtype=object) for part in parts])
-        assert Fraction(total, 2**LIMB_UNIT) == wanted
+        assert Fraction(total, 2**LIMB_UNIT) == expected
 
 
 def test_a_mean_differs_from_the_exact_mean_by_a_few_roundings_only() -> None:
     values = some_values()
-    wanted = sum(map(Fraction, values)) / len(values)
+    expected = sum(map(Fraction, values)) / len(values)
     sums = [np.array([part]) for part in summed(values)]
     (mean,) = exact_mean(sums, np.array([len(values)]))
-    assert math.isclose(mean, float(wanted), rel_tol=1e-12)
+    assert math.isclose(mean, float(expected), rel_tol=1e-12)
     objects = [np.array([part], dtype=object) for part in summed(values)]
     total = exact_total(objects)
-    assert Moments(np.array([len(values)], dtype=object), total, total).mean[0] == float(wanted)
+    assert Moments(np.array([len(values)], dtype=object), total, total).mean[0] == float(expected)
 
 
 def test_the_mean_of_no_values_is_nan() -> None:

@@ -37,7 +37,7 @@ def examples(**more: Any) -> Examples:
     return Examples(changes, **{"n_changes": 2, "lists": lists, "baseline": "a"} | more)
 
 
-def figures(found: Examples | None) -> Figures:
+def figures(result: Examples | None) -> Figures:
     keys = {"segment": "all", "metric": "ap@10", "confidence": 0.95, "note": None, "correction": "holm"}
     counts = {"n_users": 9, "n_users_with_relevant": 9, "n_comparisons": 1, "convention": "standard"}
     shared = {**keys, **counts, "ci_low": 0.05, "ci_high": 0.15}
@@ -45,13 +45,13 @@ def figures(found: Examples | None) -> Figures:
     values = {"mean_baseline": 0.0, "mean_candidate": 0.1, "difference": 0.1, "p_adjusted": 0.001}
     relative = dict.fromkeys(("relative_difference", "relative_ci_low", "relative_ci_high"))
     row = {**shared, **values, **relative, "experiment_id": "b", "baseline": "a", "better": "candidate"}
-    return Figures(means, [row], examples=found)
+    return Figures(means, [row], examples=result)
 
 
 def data_in(text: str) -> Any:
     """The data of the section, as the browser reads them."""
-    (found,) = re.findall(r'<script type="application/json" id="examples-data">(.*?)</script>', text, re.DOTALL)
-    return json.loads(found)
+    (result,) = re.findall(r'<script type="application/json" id="examples-data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(result)
 
 
 def test_a_page_without_examples_has_no_such_section() -> None:
@@ -80,13 +80,13 @@ def test_the_lists_of_both_experiments_are_there_with_rank_item_and_relevance() 
     assert read == [("b", "u", 1.0, 0.25, "loss"), ("b", HOSTILE, 0.0, 1.0, "gain")]
     lists = {
         tuple(texts[int(place)] for place in key.split()): [
-            (rank, texts[item], grade, relevant) for rank, item, grade, relevant in found[0]["rows"]
+            (rank, texts[item], grade, relevant) for rank, item, grade, relevant in result[0]["rows"]
         ]
-        for key, found in data["lists"].items()
+        for key, result in data["lists"].items()
     }
     assert lists["a", "u"] == [(1, "X", 1.0, 1), (2, "y", 0.0, 0)]
     assert lists["b", "u"] == [(1, "y", 0.0, 0), (2, "X", 1.0, 1)]
-    assert {found[0]["size"] for found in data["lists"].values()} == {40}
+    assert {result[0]["size"] for result in data["lists"].values()} == {40}
 
 
 def test_a_name_that_looks_like_markup_stays_data() -> None:
@@ -129,8 +129,8 @@ def config(report: Any, source: dict[str, Any] | None = None) -> Config:
 
 def test_a_report_is_a_file_or_a_section() -> None:
     assert config("r-{date}.html").report.file == "r-2026-11-20.html"
-    asked = config({"file": "r.html", "examples": 5}).report
-    assert (asked.file, asked.examples) == ("r.html", 5)
+    request = config({"file": "r.html", "examples": 5}).report
+    assert (request.file, request.examples) == ("r.html", 5)
     assert (config(None).report.file, config(None).report.examples) == (None, 0)
 
 

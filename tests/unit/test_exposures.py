@@ -40,8 +40,8 @@ def test_the_entropy_is_that_of_scipy_in_bits(counts: list[int]) -> None:
 
 def test_novelty_is_the_mean_information_of_the_rows_shown() -> None:
     interactions, rows = {"a": 4, "b": 2, "c": 2}, ["a", "a", "b", "c"]
-    wanted = sum(-math.log2(interactions[item] / 8) for item in rows) / 4
-    assert novelty(np.array([4, 2]), np.array([2, 2]), 8) == wanted == (1 + 1 + 2 + 2) / 4
+    expected = sum(-math.log2(interactions[item] / 8) for item in rows) / 4
+    assert novelty(np.array([4, 2]), np.array([2, 2]), 8) == expected == (1 + 1 + 2 + 2) / 4
 
 
 def test_sums_beyond_64_bits_are_exact() -> None:

@@ -51,8 +51,8 @@ def test_each_family_is_corrected_by_itself(correction: str) -> None:
     for family, size in sizes.items():
         of_family = [row for row in rows if row["family"] == family]
         assert {row["n_comparisons"] for row in of_family} == {size} == {len(of_family)}
-        wanted = multipletests([row["p_value"] for row in of_family], method=method)[1]
-        assert [row["p_adjusted"] for row in of_family] == pytest.approx(list(wanted), rel=1e-12)
+        expected = multipletests([row["p_value"] for row in of_family], method=method)[1]
+        assert [row["p_adjusted"] for row in of_family] == pytest.approx(list(expected), rel=1e-12)
     assert {row["metric"]: row["role"] for row in rows} == ROLES
 
 

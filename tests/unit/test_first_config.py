@@ -39,8 +39,8 @@ def parquet(tmp_path: Path, rows: pd.DataFrame) -> str:
 
 
 def first(path: str, **more: Any) -> FirstConfig:
-    found = sample(path)
-    return FirstConfig(found, guesses(found.rows, {}), **more)
+    result = sample(path)
+    return FirstConfig(result, guesses(result.rows, {}), **more)
 
 
 def written(config: FirstConfig) -> dict[str, Any]:
@@ -88,13 +88,13 @@ def test_columns_are_known_by_the_names_that_people_use(tmp_path: Path) -> None:
     ],
 )
 def test_values_decide_beside_names(changes: dict[str, Any], role: str, column: str, reason: str) -> None:
-    found = guesses(log(**changes), {})[role]
-    assert (found.column, found.reason) == (column, reason)
+    result = guesses(log(**changes), {})[role]
+    assert (result.column, result.reason) == (column, reason)
 
 
 def test_a_position_without_a_name_is_known_by_its_values() -> None:
-    found = guesses(log().rename(columns={"slot": "x"}), {})["position"]
-    assert (found.column, found.reason) == ("x", "a guess, by its values")
+    result = guesses(log().rename(columns={"slot": "x"}), {})["position"]
+    assert (result.column, result.reason) == ("x", "a guess, by its values")
 
 
 def test_a_few_faulty_values_are_no_reason_to_doubt_a_name() -> None:
@@ -156,9 +156,9 @@ def test_what_a_run_needs_and_nobody_can_guess_is_missing(tmp_path: Path) -> Non
     assert named.missing() == ["user", "judgements.user"]
     with pytest.raises(InputError, match="the file of judgements 'nowhere' does not exist"):
         first(parquet(tmp_path, rows), judgements="nowhere").missing()
-    found = guesses(rows, {"user": "x1"})
-    assert (found["user"].column, found["user"].reason, found["user"].sureness) == ("x1", "given", "given")
-    text = FirstConfig(config.log, found).text()
+    result = guesses(rows, {"user": "x1"})
+    assert (result["user"].column, result["user"].reason, result["user"].sureness) == ("x1", "given", "given")
+    text = FirstConfig(config.log, result).text()
     assert "    experiment: null  # no column looks like one" in text and "    item: null  # no column" in text
 
 

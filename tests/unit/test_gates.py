@@ -61,7 +61,7 @@ CORRECTED = {"adjusted_ci_low": -0.04, "adjusted_ci_high": -0.005} | {
 
 
 @pytest.mark.parametrize(
-    ("gate", "change", "said"),
+    ("gate", "change", "message"),
     [
         # The least that it fell, by the corrected interval: -0.005, or 1 %.
         ({"max_drop": 0.0}, {}, "NDCG@10 of b fell by at least 0.0050 against a; the gate allows 0"),
@@ -77,16 +77,16 @@ CORRECTED = {"adjusted_ci_low": -0.04, "adjusted_ci_high": -0.005} | {
     ],
 )  # fmt: skip
 def test_a_gate_on_what_is_clear_fails_where_the_verdict_says_that_it_fell(
-    gate: dict[str, Any], change: dict[str, Any], said: str
+    gate: dict[str, Any], change: dict[str, Any], message: str
 ) -> None:
-    found = failed({**gate, "on": "clear"}, drop=CORRECTED | change)
-    assert len(found) == bool(said) and (not said or said in found[0])
+    result = failed({**gate, "on": "clear"}, drop=CORRECTED | change)
+    assert len(result) == bool(message) and (not message or message in result[0])
 
 
 def test_a_mean_is_clearly_below_its_limit_where_its_whole_interval_is() -> None:
     assert failed({"min": MEAN["ci_high"], "on": "clear"}) == []
-    (said,) = failed({"min": MEAN["ci_high"] + 0.01, "on": "clear"})
-    assert said.startswith(f"the upper bound of NDCG@10 of b is {MEAN['ci_high']:.4f}; the gate asks for at least")
+    (message,) = failed({"min": MEAN["ci_high"] + 0.01, "on": "clear"})
+    assert message.startswith(f"the upper bound of NDCG@10 of b is {MEAN['ci_high']:.4f}; the gate asks for at least")
 
 
 def test_a_limit_that_is_just_kept_passes_where_the_difference_is_rounded() -> None:
@@ -99,13 +99,13 @@ def test_a_limit_that_is_just_kept_passes_where_the_difference_is_rounded() -> N
 
 def test_an_experiment_without_a_row_keeps_no_limit() -> None:
     gates = [Gate(metric="ndcg@10", min=0.1), Gate(metric="ndcg@10", max_drop=0.1)]
-    found = failed_gates(gates, [MEAN], [DROP], ["a", "b"], ["b", "c"])
+    result = failed_gates(gates, [MEAN], [DROP], ["a", "b"], ["b", "c"])
     without = "the gate on ndcg@10 cannot be checked: no row of segment 'all' and experiment"
-    assert found == [f"{without} 'a'", f"{without} 'c'"]
+    assert result == [f"{without} 'a'", f"{without} 'c'"]
 
 
 @pytest.mark.parametrize(
-    ("gate", "said"),
+    ("gate", "message"),
     [
         ({"min": 0.51}, "NDCG@10 of b is 0.5000; the gate asks for at least 0.51"),
         ({"min": 0.46, "on": "bound"}, "the lower bound of NDCG@10 of b is 0.4500; the gate asks for at least 0.46"),
@@ -133,14 +133,14 @@ def test_an_experiment_without_a_row_keeps_no_limit() -> None:
         ),
     ],
 )
-def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], said: str) -> None:
-    assert failed(gate) == [said]
+def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], message: str) -> None:
+    assert failed(gate) == [message]
 
 
 def test_an_increase_of_a_loss_is_a_drop() -> None:
-    found = failed({"metric": "softmax_loss(t=1)", "max_drop": 0.01}, drop={"difference": 0.02})
+    result = failed({"metric": "softmax_loss(t=1)", "max_drop": 0.01}, drop={"difference": 0.02})
     moved = "rose by 0.0200 (0.500 → 0.480) against a"
-    assert found == [f"Softmax loss (t = 1) of b {moved}; the gate allows 0.01"]
+    assert result == [f"Softmax loss (t = 1) of b {moved}; the gate allows 0.01"]
 
 
 @pytest.mark.parametrize("value", [None, NAN])
@@ -153,8 +153,8 @@ def test_what_has_no_value_fails(value: float | None) -> None:
 
 def test_the_sentences_follow_the_names_of_the_experiments() -> None:
     rows = [MEAN | {"experiment_id": name} for name in "cab"]
-    found = failed_gates([Gate(metric="ndcg@10", min=0.6)], rows, [])
-    assert [said.split(" of ")[1][0] for said in found] == ["a", "b", "c"]
+    result = failed_gates([Gate(metric="ndcg@10", min=0.6)], rows, [])
+    assert [message.split(" of ")[1][0] for message in result] == ["a", "b", "c"]
 
 
 def test_every_limit_of_every_gate_is_looked_at() -> None:
@@ -164,11 +164,11 @@ def test_every_limit_of_every_gate_is_looked_at() -> None:
 
 @pytest.mark.parametrize("limit", [{"min": 0.1}, {"max_drop": 0.1}, {"max_relative_drop": 0.1}])
 def test_a_gate_that_no_row_belongs_to_fails_instead_of_passing(limit: dict[str, float]) -> None:
-    said = "the gate on ndcg@10 cannot be checked: no row of segment 'country=de'"
+    message = "the gate on ndcg@10 cannot be checked: no row of segment 'country=de'"
     segment = Gate(metric="ndcg@10", segment="country=de", **limit)
-    assert failed_gates([segment], [MEAN], [DROP]) == [said]
+    assert failed_gates([segment], [MEAN], [DROP]) == [message]
     # The rows may have been chosen by segment already.
-    assert failed_gates([segment], [], []) == [said]
+    assert failed_gates([segment], [], []) == [message]
     experiment = Gate(metric="ndcg@10", experiment="c", **limit)
     assert failed_gates([experiment], [MEAN], [DROP]) == [
         "the gate on ndcg@10 cannot be checked: no row of segment 'all' and experiment 'c'"
@@ -183,7 +183,7 @@ def test_the_rows_of_a_segment_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "said"),
+    ("gate", "message"),
     [
         ({"max_relative_drop": 0.04}, []),
         ({"max_relative_drop": 0.03}, ["4.00 %", "3.00 %"]),
@@ -191,12 +191,12 @@ def test_the_rows_of_a_segment_are_named() -> None:
         ({"max_relative_drop": 0.05, "on": "bound"}, ["6.00 %", "5.00 %"]),
     ],
 )
-def test_a_drop_below_a_negative_mean_is_a_drop(gate: dict[str, Any], said: list[str]) -> None:
+def test_a_drop_below_a_negative_mean_is_a_drop(gate: dict[str, Any], message: list[str]) -> None:
     # From -0.5 to -0.52: the difference is -0.02, and -0.02 / -0.5 = 0.04.
     of_negative = {"mean_baseline": -0.5, "relative_difference": 0.04}
-    found = failed(gate, drop=of_negative | {"relative_ci_low": 0.02, "relative_ci_high": 0.06})
-    assert len(found) == bool(said) and all("fell" in line or "fallen" in line for line in found)
-    assert re.findall(r"[0-9.]+ %", " ".join(found)) == said
+    result = failed(gate, drop=of_negative | {"relative_ci_low": 0.02, "relative_ci_high": 0.06})
+    assert len(result) == bool(message) and all("fell" in line or "fallen" in line for line in result)
+    assert re.findall(r"[0-9.]+ %", " ".join(result)) == message
 
 
 # ---- every limit is a row
@@ -204,16 +204,16 @@ def test_a_drop_below_a_negative_mean_is_a_drop(gate: dict[str, Any], said: list
 
 def test_a_gate_has_a_row_for_each_limit_with_what_was_observed_and_how_far_that_is_from_the_limit() -> None:
     gate = Gate(metric="ndcg@10", min=0.45, max_drop=0.03, max_relative_drop=0.01)
-    found = {check.name: check for check in gate_checks([gate], [MEAN], [DROP])}
-    assert {name: (check.observed, check.limit, check.status) for name, check in found.items()} == {
+    result = {check.name: check for check in gate_checks([gate], [MEAN], [DROP])}
+    assert {name: (check.observed, check.limit, check.status) for name, check in result.items()} == {
         "min": (0.5, 0.45, "ok"),
         "max_drop": (0.02, 0.03, "ok"),
         "max_relative_drop": (0.04, 0.01, "fail"),
     }
     margins = {"min": 0.05, "max_drop": 0.01, "max_relative_drop": -0.03}
-    assert {name: check.margin for name, check in found.items()} == pytest.approx(margins)
-    assert {(check.experiment, check.segment, check.metric) for check in found.values()} == {("b", "all", "ndcg@10")}
-    assert found["min"].sentence == "NDCG@10 of b is 0.5000; the gate asks for at least 0.45"
+    assert {name: check.margin for name, check in result.items()} == pytest.approx(margins)
+    assert {(check.experiment, check.segment, check.metric) for check in result.values()} == {("b", "all", "ndcg@10")}
+    assert result["min"].sentence == "NDCG@10 of b is 0.5000; the gate asks for at least 0.45"
     # What is better has a negative drop, and says so.
     (better,) = gate_checks(
         [Gate(metric="ndcg@10", max_drop=0.01)], [], [DROP | {"difference": 0.02, "mean_candidate": 0.52}]
@@ -230,18 +230,18 @@ def test_with_cuped_the_means_do_not_add_up_to_the_difference_and_are_not_named(
 
 def test_a_gate_that_cannot_be_checked_fails_in_each_experiment() -> None:
     gate = Gate(metric="ndcg@10", min=0.1, segment="country=de")
-    found = gate_checks([gate], [], [], ["a", "b"])
-    assert [(check.experiment, check.status, check.observed, check.margin) for check in found] == [
+    result = gate_checks([gate], [], [], ["a", "b"])
+    assert [(check.experiment, check.status, check.observed, check.margin) for check in result] == [
         ("a", "fail", None, None),
         ("b", "fail", None, None),
     ]
-    assert len({check.sentence for check in found}) == 1
+    assert len({check.sentence for check in result}) == 1
 
 
 def test_findings_show_counts_rates_and_warnings_in_a_notebook() -> None:
     counts = {name: {"rows": 1200, "quarantined": 3, "lists": 40} for name in ("<b>", "b")}
-    found = Findings(counts, {"<b>": {"gap_rate": 0.25}, "b": {}}, {}, warnings=("a < b",))
-    shown = found._repr_html_()
+    result = Findings(counts, {"<b>": {"gap_rate": 0.25}, "b": {}}, {}, warnings=("a < b",))
+    shown = result._repr_html_()
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", shown)]
     assert cells == [
         ["", "<b>&lt;b&gt;</b>", "<b>b</b>"],

@@ -22,9 +22,9 @@ def sums(values: list[float], slots: tuple[list[int], list[int]] = ([], []), lis
     limbs = [int(limb.sum()) for limb in limbs_of_products([(each, 1), (each * each, 2)])]
     won = {"lists_a": of_users[1], "lists_b": of_users[2], "n_lists_clicked": len(each), "n_lists": lists or len(each)}
     ranks = [*slots[0], *[0] * (10 - len(slots[0])), *slots[1], *[0] * (10 - len(slots[1]))]
-    found = [*(won.get(name, 0) for name in LIST_COUNTS), *ranks, *of_users, *limbs]
-    assert (len(found), len(ranks)) == (len(PAIR_COUNTS), len(RANK_COUNTS))
-    return np.array([*map(int, found)], object)
+    result = [*(won.get(name, 0) for name in LIST_COUNTS), *ranks, *of_users, *limbs]
+    assert (len(result), len(ranks)) == (len(PAIR_COUNTS), len(RANK_COUNTS))
+    return np.array([*map(int, result)], object)
 
 
 def rows(
@@ -36,7 +36,7 @@ def rows(
     return preference_rows(totals, rules)
 
 
-def said(values: list[float], slots: tuple[list[int], list[int]] = ([], []), **rules: Any) -> str:
+def sentence(values: list[float], slots: tuple[list[int], list[int]] = ([], []), **rules: Any) -> str:
     (row,) = rows({("old", "new"): sums(values, slots)}, Rules(**{**vars(RULES), "baseline": "old", **rules}))
     return str(row["sentence"])
 
@@ -64,10 +64,10 @@ def test_a_rank_without_a_slot_is_neither_counted_nor_named() -> None:
 
 def test_the_p_values_of_all_pairs_are_corrected_together() -> None:
     pairs = {("a", "b"): sums([0.5] * 9 + [-0.5]), ("a", "c"): sums([0.5, 0.5, -0.5]), ("b", "c"): sums([])}
-    found = rows(pairs)
-    p = [row["p_value"] for row in found]
-    assert [row["p_adjusted"] for row in found][:2] == pytest.approx([min(1, 2 * p[0]), p[1]])
-    assert "corrected for 2 pairs" in found[0]["sentence"] and found[2]["p_sign"] is None
+    result = rows(pairs)
+    p = [row["p_value"] for row in result]
+    assert [row["p_adjusted"] for row in result][:2] == pytest.approx([min(1, 2 * p[0]), p[1]])
+    assert "corrected for 2 pairs" in result[0]["sentence"] and result[2]["p_sign"] is None
     plain = rows(pairs, Rules(**{**vars(RULES), "correction": "none"}))
     assert [row["p_adjusted"] for row in plain][:2] == p[:2] and "corrected" not in plain[0]["sentence"]
 
@@ -86,10 +86,10 @@ def test_a_preference_that_the_correction_takes_away_is_not_clear() -> None:
 
 def test_users_who_all_agree_have_no_interval() -> None:
     for values, first in (([0.0] * 30, "No clear preference between old and new"), ([0.5] * 30, "new beats old")):
-        found = said(values)
-        assert found.startswith(f"{first}: on average, new won {100 * (0.5 + values[0]):.1f} % of a user's lists")
-        assert "ties counted half (the same for each user, so there is no interval)." in found
-        assert "interval 50" not in found and "interval is" not in found
+        result = sentence(values)
+        assert result.startswith(f"{first}: on average, new won {100 * (0.5 + values[0]):.1f} % of a user's lists")
+        assert "ties counted half (the same for each user, so there is no interval)." in result
+        assert "interval 50" not in result and "interval is" not in result
 
 
 def test_names_break_no_line_and_colour_nothing() -> None:
@@ -112,7 +112,7 @@ def test_a_clear_preference_is_told_with_the_share_of_the_winner() -> None:
     for sign, ahead, other, lists in ((1, "new", "old", (800, 200)), (-1, "old", "new", (200, 800))):
         values = [sign * 0.5] * 800 + [-sign * 0.5] * 200
         half = 100 * stats.t.ppf(0.975, 999) * stats.sem(values)
-        assert said(values) == (
+        assert sentence(values) == (
             f"{ahead} beats {other}: on average, {ahead} won 80.0 % of a user's lists with a click, ties counted half "
             f"(95 % interval {80 - half:.1f} to {80 + half:.1f} %). Chance alone would rarely give this (p < 0.001). "
             f"Lists that new won: {lists[0]}, that old won: {lists[1]}, ties: 0; users: 1,000."
@@ -122,11 +122,11 @@ def test_a_clear_preference_is_told_with_the_share_of_the_winner() -> None:
 def test_no_evidence_is_not_told_as_no_difference() -> None:
     values = [0.5] * 11 + [-0.5] * 9
     p = stats.ttest_1samp(values, 0).pvalue
-    found = said(values)
-    assert found.startswith("No clear preference between old and new: on average, new won 55.0 % of a user's lists")
-    assert f"Chance alone could explain this (p = {p:.3f})." in found
-    assert "no difference" not in found.lower()
-    assert "more than once" not in found
+    result = sentence(values)
+    assert result.startswith("No clear preference between old and new: on average, new won 55.0 % of a user's lists")
+    assert f"Chance alone could explain this (p = {p:.3f})." in result
+    assert "no difference" not in result.lower()
+    assert "more than once" not in result
 
 
 def test_a_preference_that_does_not_hold_at_every_look_says_so() -> None:
@@ -142,16 +142,16 @@ def test_a_preference_that_does_not_hold_at_every_look_says_so() -> None:
 
 
 def test_a_lopsided_draft_comes_first_and_names_the_rank() -> None:
-    found = said([0.5, -0.5, 0.5], ([500, 300, 450], [500, 700, 550]))
+    result = sentence([0.5, -0.5, 0.5], ([500, 300, 450], [500, 700, 550]))
     p = 3 * stats.chisquare([300, 700]).pvalue
     assert p < 1e-9
-    assert found.startswith(
+    assert result.startswith(
         "The draft is lopsided: at rank 2, new has 70.0 % of the slots that it shares with old instead of 50 % "
         "(p < 1e-9). Find the cause before you read the numbers. No clear preference"
     )
     p = stats.chisquare([430, 570]).pvalue
-    assert f"(p = {p:.1g})" in said([0.5, -0.5, 0.5], ([430], [570]))
-    assert said([0.5, -0.5, 0.5], ([460], [540])).startswith("No clear preference")
+    assert f"(p = {p:.1g})" in sentence([0.5, -0.5, 0.5], ([430], [570]))
+    assert sentence([0.5, -0.5, 0.5], ([460], [540])).startswith("No clear preference")
 
 
 def test_many_rows_that_are_left_out_are_named() -> None:
@@ -172,7 +172,7 @@ def test_many_rows_that_are_left_out_are_named() -> None:
 
 def test_an_unknown_baseline_is_refused_and_a_pair_has_the_baseline_first() -> None:
     pairs = {("b", "a"): sums([0.5]), ("b", "c"): sums([0.5]), ("a", "c"): sums([0.5])}
-    found = rows(pairs, Rules(**{**vars(RULES), "baseline": "b"}))
-    assert [(row["ranker_a"], row["ranker_b"]) for row in found] == [("b", "a"), ("b", "c"), ("a", "c")]
+    result = rows(pairs, Rules(**{**vars(RULES), "baseline": "b"}))
+    assert [(row["ranker_a"], row["ranker_b"]) for row in result] == [("b", "a"), ("b", "c"), ("a", "c")]
     with pytest.raises(ConfigError, match="baseline: unknown ranker 'd'; known: a, b, c"):
         rows(pairs, Rules(**{**vars(RULES), "baseline": "d"}))

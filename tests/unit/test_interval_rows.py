@@ -68,11 +68,11 @@ def test_a_row_is_better_or_worse_exactly_where_its_interval_excludes_0(design: 
         shape: dict[str, Any] = {"one_family": seed % 3 == 0, "primary_share": 0.8 if seed % 3 == 1 else None}
         users = log(seed, n=[40, 9][seed % 2])
         for row in rows_of(users, correction=correction, design=design, cuped=seed % 2 == 0, **shape, **LOOKS[looks]):
-            found = row["better"] is not None
-            assert excludes_zero(row, "adjusted_ci") is found
-            assert excludes_zero(row, "adjusted_relative_ci") is found or np.isnan(row["adjusted_relative_ci_low"])
+            result = row["better"] is not None
+            assert excludes_zero(row, "adjusted_ci") is result
+            assert excludes_zero(row, "adjusted_relative_ci") is result or np.isnan(row["adjusted_relative_ci_low"])
             assert np.isnan(row["adjusted_ci_low"]) == np.isnan(row["p_adjusted"])
-            seen.add("none" if np.isnan(row["p_adjusted"]) else "1" if row["p_adjusted"] == 1 else str(found))
+            seen.add("none" if np.isnan(row["p_adjusted"]) else "1" if row["p_adjusted"] == 1 else str(result))
             seen.add(f"of {row['n_comparisons']}")
     assert {"1", "True", "False"} <= seen or looks in ("early", "beyond")
     assert "none" in seen or looks != "beyond"
@@ -142,9 +142,9 @@ def test_at_the_edge_of_the_decision_interval_and_decision_change_together() -> 
     low, high = 0.0, 0.5
     for step in range(24):
         middle = (low + high) / 2
-        found = row(middle, **(LOOKS["planned"] if step > 20 else {}))
-        decided = found["better"] is not None
-        assert excludes_zero(found, "adjusted_ci") is excludes_zero(found, "adjusted_relative_ci") is decided
+        result = row(middle, **(LOOKS["planned"] if step > 20 else {}))
+        decided = result["better"] is not None
+        assert excludes_zero(result, "adjusted_ci") is excludes_zero(result, "adjusted_relative_ci") is decided
         low, high = (low, middle) if decided else (middle, high)
     one, decided = np.ones(4), np.array([True, True, False, False])
     low, high = np.array([-1e-18, -2, 1e-18, -2]), np.array([2, 1e-18, 2, -1e-18])
@@ -245,7 +245,7 @@ def test_where_the_delta_method_disagrees_with_the_test_the_interval_is_fiellers
 
 
 def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> None:
-    found, rng = 0, np.random.default_rng(1)
+    result, rng = 0, np.random.default_rng(1)
     drawn = {f"m{seed}": few_hits(seed, 14, independent=False) for seed in range(200)}
     earlier = {name: b - a + rng.normal(0, 0.25, 14) for name, (a, b) in drawn.items()}
     before = {name: np.concatenate([np.zeros(14), x]) for name, x in earlier.items()}
@@ -254,7 +254,7 @@ def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> Non
         q, (a, b), x = row["cuped_relative_difference"], drawn[row["metric"]], earlier[row["metric"]]
         if row["test"] != "cuped" or np.isnan(shown[0]) or sum(shown) == pytest.approx(2 * q, rel=1e-9):
             continue
-        found += 1
+        result += 1
         d, slope = b - a, np.cov(b - a, x)[0, 1] / x.var(ddof=1)
         lever = x.mean() ** 2 / (13 * x.var(ddof=1))
 
@@ -264,11 +264,11 @@ def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> Non
 
         assert shown == pytest.approx(roots(z, q, stats.t.isf(0.025, 12)), rel=1e-6)
         assert (shown[0] > 0 or shown[1] < 0) == (row["cuped_p_value"] < 0.05)
-    assert found >= 2
+    assert result >= 2
 
 
 def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() -> None:
-    found, rng = 0, np.random.default_rng(2)
+    result, rng = 0, np.random.default_rng(2)
     drawn = {f"m{seed}": few_hits(seed, 12, independent=True) for seed in range(200)}
     earlier = {name: [arm + rng.normal(0, 0.3, 12) for arm in arms] for name, arms in drawn.items()}
     before = {name: np.concatenate(arms) for name, arms in earlier.items()}
@@ -277,7 +277,7 @@ def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() 
         q, (a, b), x = row["cuped_relative_difference"], drawn[row["metric"]], earlier[row["metric"]]
         if row["test"] != "cuped" or np.isnan(shown[0]) or sum(shown) == pytest.approx(2 * q, rel=1e-9):
             continue
-        found += 1
+        result += 1
         spread = [11 * each.var(ddof=1) for each in x]
         slope = sum(11 * np.cov(y, each)[0, 1] for y, each in zip((a, b), x, strict=True)) / sum(spread)
         apart_by = [each.mean() - np.concatenate(x).mean() for each in x]
@@ -299,7 +299,7 @@ def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() 
             return float((means[1] - (1 + q) * means[0]) / error(q))
 
         assert shown == pytest.approx(roots(z, q, critical), rel=1e-6)
-    assert found >= 2
+    assert result >= 2
 
 
 # ---- intervals that cover jointly
@@ -328,8 +328,8 @@ def test_simultaneous_intervals_cover_jointly_in_95_of_100_draws_and_those_that_
     levels = {"holm": adjusted_levels(single.p_value, holm, 0.05, strictest), "simultaneous": strictest}
     covered = {}
     for name, level in levels.items():
-        found = single.within(critical_value(single.df, 1 - level), level)
-        missed = (found.ci_low > np.tile(truth, draws)) | (found.ci_high < np.tile(truth, draws))
+        result = single.within(critical_value(single.df, 1 - level), level)
+        missed = (result.ci_low > np.tile(truth, draws)) | (result.ci_high < np.tile(truth, draws))
         covered[name] = 1 - missed.reshape(draws, 6).any(axis=1).mean()
     noise = np.sqrt(0.05 * 0.95 / draws)
     assert covered["simultaneous"] >= 0.95 - 3 * noise
@@ -359,19 +359,19 @@ def test_no_screen_shows_an_interval_that_contradicts_the_words_beside_it(correc
         users[metric] = hits + np.repeat([0, 0.2, 0.6, 0.0], n) * (rng.random(4 * n) < 0.8)
     users["country"] = ["de", "fr", "it"] * 28
     request, names = Request("a"), ("ap@5", "ap@10", "p@5", "rr")
-    found = compared(users, request, names, ("country",), correction=correction, design="paired", **LOOKS[looks])
+    result = compared(users, request, names, ("country",), correction=correction, design="paired", **LOOKS[looks])
     means = [
         {"experiment_id": name, "segment": "all", "metric": metric, "mean": 0.5, "n_users": n, "confidence": 0.95}
         | {"ci_low": 0.4, "ci_high": 0.6, "n_users_with_relevant": n, "convention": "standard"}
         for name in "abcd"
         for metric in names
     ]
-    figures = Figures(means, [*found.values()])
-    assert {row["better"] for row in found.values()} >= {None, "candidate"}
+    figures = Figures(means, [*result.values()])
+    assert {row["better"] for row in result.values()} >= {None, "candidate"}
     assert [*contradictions(figures)] == []
     assert all(len(unit) == 1 for unit in units(figures))
     plain = [{name: value for name, value in row.items() if not name.startswith("adjusted_ci")
-              and not name.startswith("adjusted_relative")} for row in found.values()]  # fmt: skip
+              and not name.startswith("adjusted_relative")} for row in result.values()]  # fmt: skip
     # Rows of before have no such bounds: theirs are left out where they contradict.
     assert [*contradictions(Figures(means, plain))] == []
     assert correction == "none" or any(excludes_zero(row, "ci") != (row["better"] is not None) for row in plain)

@@ -50,8 +50,8 @@ def test_grades_are_looked_up_by_list_and_item_even_if_the_codes_of_pairs_collid
     columns |= {"_entries": pa.array(rows, pa.list_(pa.struct({"score": pa.float64(), "_hash": pa.int64()})))}
     batch = LAYOUTS["rows"].unpack(columns, Reading(resolve("standard"), by_position=False)).batch
     assert batch.list.tolist() == [0, 0, 1, 1, 1]
-    found = [None if np.isnan(grade) else grade for grade in batch.grade]
-    assert found == [2.0, None, 7.0, None, None]
+    result = [None if np.isnan(grade) else grade for grade in batch.grade]
+    assert result == [2.0, None, 7.0, None, None]
 
 
 def test_lists_of_one_user_find_the_judgements_of_that_user() -> None:

@@ -105,30 +105,30 @@ def test_the_bounds_of_every_metric_are_those_of_all_assignments(rule: Conventio
     arms = arms_of(users)
     for metric in (*METRICS, *RATIOS):
         parsed = parse(metric)
-        found = bounds(arms.shown, parsed, Labels(rule, max_grade))
+        result = bounds(arms.shown, parsed, Labels(rule, max_grade))
         for at, (number, arm) in enumerate(zip(arms.shown.user, arms.experiment, strict=True)):
             user, name = users[number], str(arms.names[arm])
             values = [value(user, name, labels, metric, rule) for labels in assignments(user, parsed.cut, max_grade)]
             known = value(user, name, {}, metric, rule)
-            wanted = pytest.approx((known, min(values), max(values)), abs=1e-12)
-            assert (found.value[at], found.low[at], found.high[at]) == wanted, (metric, user, name)
+            expected = pytest.approx((known, min(values), max(values)), abs=1e-12)
+            assert (result.value[at], result.low[at], result.high[at]) == expected, (metric, user, name)
 
 
 def test_the_highest_ndcg_can_need_a_label_that_is_not_the_highest() -> None:
     """The ideal list has a grade 1 that is not shown, so a grade 3 at rank 2 costs more than it adds."""
     user = User({"a": "xy"}, {"x": 1.0, "z": 1.0})
-    found = bounds(arms_of([user]).shown, parse("ndcg@2"), Labels(Convention(), 3))
+    result = bounds(arms_of([user]).shown, parse("ndcg@2"), Labels(Convention(), 3))
     at_1, at_3 = 1.0, (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
-    assert found.high.tolist() == [pytest.approx(at_1)] and at_3 < at_1
+    assert result.high.tolist() == [pytest.approx(at_1)] and at_3 < at_1
     # Not judged relevant: 1 of (1 + 1 / log2(3)). The grade 3 is even lower than the same label at rank 1 would be.
-    assert found.low.tolist() == [pytest.approx(1 / (1 + 1 / math.log2(3)))]
+    assert result.low.tolist() == [pytest.approx(1 / (1 + 1 / math.log2(3)))]
 
 
 def test_the_lowest_ap_can_need_relevant_labels_in_the_list_and_outside_of_it() -> None:
     """The unjudged z at rank 5 adds (1 + 1) / 5, less than the mean that q, which only b shows, leaves."""
     user = User({"a": "vwxyz", "b": "q"}, {"v": 1.0, "w": 0.0, "x": 0.0, "y": 0.0})
-    found = bounds(arms_of([user]).shown, parse("ap"), Labels(Convention()))
-    assert found.low[0] == pytest.approx((1 + 2 / 5) / 3) and (1 + 2 / 5) / 3 < 1 / 2
+    result = bounds(arms_of([user]).shown, parse("ap"), Labels(Convention()))
+    assert result.low[0] == pytest.approx((1 + 2 / 5) / 3) and (1 + 2 / 5) / 3 < 1 / 2
 
 
 @pytest.mark.parametrize("max_grade", [1, 2])
@@ -138,10 +138,10 @@ def test_the_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_pe
 ) -> None:
     users, rule = users_at_random(random.Random(7), 80, max_grade), Convention()
     arms, cut = arms_of(users), parse(metric).cut
-    found = bounds(arms.shown, parse(metric), Labels(rule, max_grade))
-    moves = Moves.of(arms, found, arms.rows(found), (0, 1))
+    result = bounds(arms.shown, parse(metric), Labels(rule, max_grade))
+    moves = Moves.of(arms, result, arms.rows(result), (0, 1))
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
-    each = moves.differences(found)
+    each = moves.differences(result)
     assert len(both) == len(each.value) > 20 and not each.enclosed.any()
     for user, as_judged, low, high in zip(both, each.value, each.low, each.high, strict=True):
         of_pair = User({name: user.lists[name] for name in "ab"}, user.judged)
@@ -161,12 +161,12 @@ def test_the_bounds_of_a_ratio_are_those_of_all_assignments_if_these_are_few_and
 ) -> None:
     users, rule, labels = users_at_random(random.Random(8), 60, 2), Convention(), Labels(Convention(), max_grade)
     arms, cut = arms_of(users), parse(metric).cut
-    found = bounds(arms.shown, parse(metric), labels)
+    result = bounds(arms.shown, parse(metric), labels)
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
-    moves = Moves.of(arms, found, arms.rows(found), (0, 1))
-    tried = moves.differences(found, assigned(arms.shown, parse(metric), labels))
+    moves = Moves.of(arms, result, arms.rows(result), (0, 1))
+    tried = moves.differences(result, assigned(arms.shown, parse(metric), labels))
     monkeypatch.setattr(assignments_module, "MOST_ASSIGNMENTS", 3)
-    enclosed = moves.differences(found, assigned(arms.shown, parse(metric), labels))
+    enclosed = moves.differences(result, assigned(arms.shown, parse(metric), labels))
     n_exact = 0
     for at, user in enumerate(both):
         every = [
@@ -196,8 +196,8 @@ def test_assignments_in_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_a_label_alone_moves_is_the_change_of_the_value(metric: str) -> None:
     users, rule, top = users_at_random(random.Random(9), 60, 2), Convention(), 2.0
     arms, parsed = arms_of(users), parse(metric)
-    found = bounds(arms.shown, parsed, Labels(rule, 2))
-    moves = Moves.of(arms, found, arms.rows(found), (0, 1))
+    result = bounds(arms.shown, parsed, Labels(rule, 2))
+    moves = Moves.of(arms, result, arms.rows(result), (0, 1))
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
     number = {name: at for at, name in enumerate(np.unique(arms.shown.item).tolist())}
     assert len(number) == int(arms.shown.item.max()) + 1
@@ -210,8 +210,8 @@ def test_what_a_label_alone_moves_is_the_change_of_the_value(metric: str) -> Non
             items, moves.move[mine], moves.rank[:, mine].T, moves.unjudged[mine], strict=True
         ):
             label = {item: top} if item not in user.judged else {}
-            wanted = [value(user, name, label, metric, rule) - value(user, name, {}, metric, rule) for name in "ab"]
-            assert move == pytest.approx(wanted[1] - wanted[0], abs=1e-12)
+            expected = [value(user, name, label, metric, rule) - value(user, name, {}, metric, rule) for name in "ab"]
+            assert move == pytest.approx(expected[1] - expected[0], abs=1e-12)
             lists = [user.lists[name][: parsed.cut] for name in "ab"]
             assert ranks.tolist() == [shown.find(item) + 1 for shown in lists]
             assert is_open == (item not in user.judged)
@@ -237,9 +237,9 @@ def sums_of(users: list[User], metric: str, baseline: str | None = None, max_gra
         if part:
             arms = arms_of(part)
             labels = Labels(Convention(), max_grade)
-            found = bounds(arms.shown, parse(metric), labels)
-            of_pairs = pair_sums(arms, found, parse(metric), labels, baseline)
-            for key, each in itertools.chain(arm_sums(arms, found, parse(metric)), of_pairs):
+            result = bounds(arms.shown, parse(metric), labels)
+            of_pairs = pair_sums(arms, result, parse(metric), labels, baseline)
+            for key, each in itertools.chain(arm_sums(arms, result, parse(metric)), of_pairs):
                 sums[key] = sums[key] + each if key in sums else each
     return sums
 
@@ -268,16 +268,16 @@ def test_a_pair_is_ahead_whatever_the_labels_are_only_if_it_is_in_every_assignme
         ]
         low, high = min(every), max(every)
         assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-12)
-        said = row["sentence"]
+        message = row["sentence"]
         if low > 1e-9:
-            assert said.startswith("b is ahead of a")
+            assert message.startswith("b is ahead of a")
         elif high < -1e-9:
-            assert said.startswith("a is ahead of b")
+            assert message.startswith("a is ahead of b")
         elif low < -1e-9 and high > 1e-9:
-            assert said.startswith("The judgements do not say")
+            assert message.startswith("The judgements do not say")
         else:
-            assert "not behind" in said or "equal" in said
-        seen.add(said.partition(" on ")[0])
+            assert "not behind" in message or "equal" in message
+        seen.add(message.partition(" on ")[0])
     assert {"b is ahead of a", "a is ahead of b", "The judgements do not say who is ahead"} <= seen
 
 
@@ -312,7 +312,7 @@ WHATEVER = "on mean Precision@5 whatever the labels of the 1,200 unjudged items 
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"low": 0.1, "high": 0.25}, f"b is ahead of a {WHATEVER}: by 0.1 to 0.25"),
         ({"low": -0.25, "high": -0.1}, f"a is ahead of b {WHATEVER}: by 0.1 to 0.25"),
@@ -342,9 +342,9 @@ WHATEVER = "on mean Precision@5 whatever the labels of the 1,200 unjudged items 
         ),
     ],
 )
-def test_the_sentence_says_who_is_ahead_and_how_sure_that_is(changes: dict[str, Any], said: str) -> None:
-    found = sentence({**PAIR, "bounds": "exact", "n_fewest": 4, **changes})
-    assert found.endswith(said[1:]) if said.startswith("*") else found == said
+def test_the_sentence_says_who_is_ahead_and_how_sure_that_is(changes: dict[str, Any], message: str) -> None:
+    result = sentence({**PAIR, "bounds": "exact", "n_fewest": 4, **changes})
+    assert result.endswith(message[1:]) if message.startswith("*") else result == message
 
 
 def test_a_user_with_more_assignments_makes_the_bounds_of_a_ratio_an_enclosure() -> None:

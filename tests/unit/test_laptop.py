@@ -155,8 +155,8 @@ def test_a_rank_may_repeat_unless_each_fits_63_bits_once_or_they_are_1_to_n(list
     if tidy:
         lists = [[*range(len(ranks), 0, -1)] for ranks in lists]
     lengths = np.array([len(ranks) for ranks in lists])
-    found = rank_may_repeat(np.array([rank for ranks in lists for rank in ranks], np.int64), lengths)
-    for ranks, may in zip(lists, found, strict=True):
+    result = rank_may_repeat(np.array([rank for ranks in lists for rank in ranks], np.int64), lengths)
+    for ranks, may in zip(lists, result, strict=True):
         each_once = max(Counter(ranks).values(), default=0) <= 1
         fits = each_once and max(ranks, default=0) <= 63
         assert may == (not fits and sorted(ranks) != [*range(1, len(ranks) + 1)] and bool(ranks))
@@ -178,18 +178,18 @@ def test_the_lists_are_those_of_the_layouts_that_look_twice(
         GRADES: pa.array([[float(grade) for _, _, grade in rows] for rows in lists]),
         HASHES: pa.array([[item for _, item, _ in rows] for rows in lists]),
     }
-    found = Whole(small, hashed).unpack(columns, reading)
+    result = Whole(small, hashed).unpack(columns, reading)
     # The second look sees every row of a list in which a rank may repeat, and the relevant rows of the others.
     seen = [
         [{POSITION: r, HASH: i if hashed else 0, RELEVANCE: float(g)} for r, i, g in rows if g > 0 or all_rows]
         for rows, all_rows in zip(lists, may, strict=True)
     ]
     kind = pa.list_(pa.struct([(POSITION, pa.int64()), (HASH, pa.int64()), (RELEVANCE, pa.float64())]))
-    wanted = Relevant(recheck=True).unpack({N_ROWS: pa.array(n_rows), ENTRIES: pa.array(seen, kind)}, reading)
-    assert found.all_rows_seen is not None and found.all_rows_seen.tolist() == may.tolist()
-    assert found.n_repeated.tolist() == wanted.n_repeated.tolist()
+    expected = Relevant(recheck=True).unpack({N_ROWS: pa.array(n_rows), ENTRIES: pa.array(seen, kind)}, reading)
+    assert result.all_rows_seen is not None and result.all_rows_seen.tolist() == may.tolist()
+    assert result.n_repeated.tolist() == expected.n_repeated.tolist()
     for name in ("size", "list", "rank", "grade", "shown"):
-        assert np.array_equal(getattr(found.batch, name), getattr(wanted.batch, name)), name
+        assert np.array_equal(getattr(result.batch, name), getattr(expected.batch, name)), name
 
 
 # ---- what it refuses to read
@@ -209,7 +209,7 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         (
             Source(format="orc", path="."),
@@ -231,7 +231,7 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
         (Judgements(format="json", path=".", options={"multiLine": "true"}), "ignores the option 'multiLine' of json"),
     ],
 )
-def test_what_sail_would_misread_is_refused_in_one_sentence(section: Source, said: str) -> None:
+def test_what_sail_would_misread_is_refused_in_one_sentence(section: Source, message: str) -> None:
     with pytest.raises(InputError) as caught:
         on_sail.check(section)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

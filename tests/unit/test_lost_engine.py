@@ -26,7 +26,7 @@ def refused() -> ConnectionRefusedError:
     return ConnectionRefusedError(111, "Connection refused")
 
 
-def said(error: BaseException, capfd: pytest.CaptureFixture[str]) -> str:
+def message(error: BaseException, capfd: pytest.CaptureFixture[str]) -> str:
     """What a command says that ends with this error, with exit code 1."""
     with pytest.raises(SystemExit) as caught, exit_codes(Console(stderr=True, soft_wrap=True)):
         raise error
@@ -39,9 +39,9 @@ def said(error: BaseException, capfd: pytest.CaptureFixture[str]) -> str:
 )
 def test_a_lost_connection_is_the_end_of_java(capfd: pytest.CaptureFixture[str]) -> None:
     for error in (refused(), ConnectionResetError(104, "reset"), Py4JNetworkError("Answer from Java side is empty")):
-        assert said(error, capfd).startswith(ENDED)
-    assert said(OSError(HEAP), capfd).startswith("Spark ran out of memory; allowed: more memory")
-    assert said(FileNotFoundError(2, "No such file", "a"), capfd).startswith("cannot use the file or folder 'a'")
+        assert message(error, capfd).startswith(ENDED)
+    assert message(OSError(HEAP), capfd).startswith("Spark ran out of memory; allowed: more memory")
+    assert message(FileNotFoundError(2, "No such file", "a"), capfd).startswith("cannot use the file or folder 'a'")
 
 
 def test_what_fails_after_the_end_does_not_hide_its_cause(capfd: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_what_fails_after_the_end_does_not_hide_its_cause(capfd: pytest.CaptureF
         except ConnectionError as error:
             return error
 
-    assert said(failing(OSError(HEAP)), capfd).startswith("Spark ran out of memory")
+    assert message(failing(OSError(HEAP)), capfd).startswith("Spark ran out of memory")
     assert str(lost_engine(failing(MetricGateError("b is below a")))) == "b is below a"
     assert lost_engine(ValueError("x")) is None and lost_engine(MetricGateError("b is below a")) is None
 
@@ -66,7 +66,7 @@ def test_an_input_that_java_could_not_read_before_its_end_is_not_to_blame(capfd:
         except InputError as error:
             return error
 
-    assert said(wrapped(Py4JNetworkError("Error while sending or receiving")), capfd).startswith(ENDED)
+    assert message(wrapped(Py4JNetworkError("Error while sending or receiving")), capfd).startswith(ENDED)
     assert lost_engine(wrapped(ValueError("it is broken"))) is None
     with pytest.raises(RankmetricsError, match=f"^{ENDED}"), errors_in_words(from_mapping({"source": {"path": "log"}})):
         raise wrapped(refused())

@@ -82,8 +82,8 @@ def test_a_relative_margin_is_a_test_of_the_scaled_baseline(paired: bool, share:
 def test_where_lower_is_better_the_candidate_must_not_be_above_the_margin(in_shares: bool) -> None:
     a, b = same(effect=0.004)
     row = row_of(table({"a": a, "b": b}), 0.01, in_shares, directions={METRIC: False})
-    wanted = stats.ttest_1samp(b - 1.01 * a if in_shares else b - a - 0.01, 0, alternative="less").pvalue
-    assert row["p_no_worse"] == pytest.approx(wanted, rel=1e-9)
+    expected = stats.ttest_1samp(b - 1.01 * a if in_shares else b - a - 0.01, 0, alternative="less").pvalue
+    assert row["p_no_worse"] == pytest.approx(expected, rel=1e-9)
     worst = row["relative_worst_case" if in_shares else "worst_case"]
     at = stats.ttest_1samp(b - (1 + worst) * a if in_shares else b - a - worst, 0, alternative="less").pvalue
     assert at == pytest.approx(0.025, rel=1e-9)
@@ -108,8 +108,8 @@ def test_what_is_shown_agrees_with_the_worst_case_and_the_interval(
             assert (row["within_margin"] is not None) == (worst < margin)
             if not in_shares:
                 low, high = (row[f"{'' if sequential == 'one' else 'sequential_'}ci_{end}"] for end in ("low", "high"))
-                wanted = "equivalent" if -margin < low and high < margin else "no worse" if -margin < low else None
-                assert row["within_margin"] == wanted
+                expected = "equivalent" if -margin < low and high < margin else "no worse" if -margin < low else None
+                assert row["within_margin"] == expected
             shown.add(row["within_margin"])
     assert shown == {None, "no worse", "equivalent"}
 
@@ -140,9 +140,9 @@ def test_nothing_is_shown_without_a_test_a_margin_or_a_direction() -> None:
     a, b = same()
     users = table({"a": a, "b": b})
     both = users.assign(rr=users[METRIC])
-    found = compared(both, Request("a"), metrics=(METRIC, "rr"), margins={METRIC: (0.1, False)})
-    assert np.isnan([found["a", "b", "all", "rr"][name] for name in COLUMNS]).all()
-    assert found["a", "b", "all", "rr"]["within_margin"] is None
+    result = compared(both, Request("a"), metrics=(METRIC, "rr"), margins={METRIC: (0.1, False)})
+    assert np.isnan([result["a", "b", "all", "rr"][name] for name in COLUMNS]).all()
+    assert result["a", "b", "all", "rr"]["within_margin"] is None
     row = row_of(users, 0.1, False, directions={METRIC: None})
     assert np.isnan(row["p_no_worse"]) and row["within_margin"] == "equivalent"
     one_user = row_of(users[users.user == "u0"], 0.1, False)
@@ -227,8 +227,8 @@ def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_runs(paired
 
     margin = np.full(runs, share)
     if paired:
-        found = share_paired(PairMoments(moments(a), moments(b), moments(b - a)), margin, 0.95)
+        result = share_paired(PairMoments(moments(a), moments(b), moments(b - a)), margin, 0.95)
     else:
-        found = share_independent(moments(a), moments(b), margin, 0.95)
-    shown = np.mean(one_sided_p(found, 1) < 0.025)
+        result = share_independent(moments(a), moments(b), margin, 0.95)
+    shown = np.mean(one_sided_p(result, 1) < 0.025)
     assert abs(shown - 0.025) < 3 * np.sqrt(0.025 * 0.975 / runs)

@@ -83,8 +83,8 @@ def test_every_registered_metric_has_an_oracle_and_is_tested() -> None:
 @settings(max_examples=120, deadline=None)
 def test_kernels_agree_with_the_loops(lists: list[One], convention: Convention) -> None:
     values = compute(batch_of(*lists), METRICS, convention)
-    wanted = [[oracle(each, one, convention) for each in METRICS] for one in lists]
-    np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-12)
+    target = [[oracle(each, one, convention) for each in METRICS] for one in lists]
+    np.testing.assert_allclose(values, target, rtol=1e-12, atol=1e-12)
 
 
 @given(st.lists(ones(longest=6, scores=(1.0, 2.0)), min_size=1, max_size=3), CONVENTIONS)
@@ -92,8 +92,8 @@ def test_kernels_agree_with_the_loops(lists: list[One], convention: Convention) 
 def test_expected_values_are_the_mean_over_all_orders_of_tied_items(lists: list[One], convention: Convention) -> None:
     averaged = [each for each in METRICS if "expected" in each.definition.readings]
     values = compute(batch_of(*lists), averaged, replace(convention, ties="expected"))
-    wanted = [[expected(each.name, one, convention, **each.arguments) for each in averaged] for one in lists]
-    np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-12)
+    target = [[expected(each.name, one, convention, **each.arguments) for each in averaged] for one in lists]
+    np.testing.assert_allclose(values, target, rtol=1e-12, atol=1e-12)
 
 
 @given(st.lists(ones(scores=(1.0, 2.0, 3.0)), min_size=1, max_size=3), st.sampled_from(["hits", "m"]))
@@ -139,9 +139,9 @@ def test_every_value_is_in_the_range_of_its_metric(lists: list[One]) -> None:
     values = compute(batch_of(*lists), METRICS, Convention())
     loops = [[oracle(each, one, Convention()) for each in METRICS] for one in lists]
     low, high = np.array([each.definition.range for each in METRICS]).T
-    for found in (values, np.array(loops)):
-        inside = (found >= low - 1e-12) & (found <= high + 1e-12)
-        assert (inside | np.isnan(found)).all()
+    for result in (values, np.array(loops)):
+        inside = (result >= low - 1e-12) & (result <= high + 1e-12)
+        assert (inside | np.isnan(result)).all()
 
 
 @st.composite
@@ -414,11 +414,11 @@ def test_a_metric_of_intents_needs_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unjudged", "wanted"), [("not_relevant", [1 / 2 * (1 / 2 + 2 / 5), 1 / 2]), ("removed", [1 / 2 * (1 + 2 / 3), 1])]
+    ("unjudged", "target"), [("not_relevant", [1 / 2 * (1 / 2 + 2 / 5), 1 / 2]), ("removed", [1 / 2 * (1 + 2 / 3), 1])]
 )
-def test_every_metric_reads_the_condensed_list(unjudged: str, wanted: list[float]) -> None:
+def test_every_metric_reads_the_condensed_list(unjudged: str, target: list[float]) -> None:
     rule = Convention(unjudged=unjudged)
-    assert [value_of(name, shown(NAN, 1, NAN, 0, 1), rule) for name in ("ap", "rr")] == pytest.approx(wanted)
+    assert [value_of(name, shown(NAN, 1, NAN, 0, 1), rule) for name in ("ap", "rr")] == pytest.approx(target)
     # A negative grade is a judgement.
     assert value_of("rr", shown(-1, 1), rule) == 1 / 2
 
@@ -434,8 +434,8 @@ def test_a_condensed_tie_is_that_of_its_judged_items() -> None:
 def test_rbp_with_every_missing_label_is_at_most_the_residual_above(one: One) -> None:
     low, residual = value_of("rbp(p=0.5)", one), value_of("rbp_residual(p=0.5)", one)
     best = tuple(1.0 if math.isnan(grade) else grade for grade in one.grades) + (1.0,) * 60
-    found = value_of("rbp(p=0.5)", shown(*best))
-    assert found == pytest.approx(low + residual, abs=1e-12)
+    result = value_of("rbp(p=0.5)", shown(*best))
+    assert result == pytest.approx(low + residual, abs=1e-12)
 
 
 def test_low_temperature_sharpens_and_high_temperature_flattens() -> None:
@@ -715,7 +715,7 @@ def test_the_reference_describes_every_metric_in_words() -> None:
     rows = reference()
     assert [parse(row["name"]).name for row in rows] == list(REGISTRY)
     assert all(row["summary"] and row["range"] and row["direction"] for row in rows)
-    found = {parse(row["name"]).name: (row["range"], row["direction"]) for row in rows}
-    assert found["ndcg"] == ("0 to 1", "higher is better")
-    assert found["softmax_loss"] == ("0 or more", "lower is better")
-    assert found["idcg"] == ("0 or more", "neither direction is better")
+    result = {parse(row["name"]).name: (row["range"], row["direction"]) for row in rows}
+    assert result["ndcg"] == ("0 to 1", "higher is better")
+    assert result["softmax_loss"] == ("0 or more", "lower is better")
+    assert result["idcg"] == ("0 or more", "neither direction is better")

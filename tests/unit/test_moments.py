@@ -12,9 +12,9 @@ from tests.helpers.samples import joined, moments, pair_moments
 
 def test_moments_of_an_array_are_those_of_its_rows() -> None:
     values = np.random.default_rng(1).normal(0, 3, (4, 9))
-    found, wanted = moments(values), joined([Moments.of(row.tolist()) for row in values])
+    result, expected = moments(values), joined([Moments.of(row.tolist()) for row in values])
     for name in ("n", "total", "squares", "cubes"):
-        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+        assert getattr(result, name).tolist() == getattr(expected, name).tolist()
 
 
 def test_the_variance_is_that_of_numpy() -> None:
@@ -24,13 +24,13 @@ def test_the_variance_is_that_of_numpy() -> None:
 
 def test_the_skew_term_is_a_sixth_of_the_skewness_over_the_root_of_n() -> None:
     values = np.random.default_rng(3).exponential(1, (6, 50)) - 0.7
-    wanted = stats.skew(values, axis=1) / 6 / np.sqrt(50)
-    assert moments(values).skew_term() == pytest.approx(wanted, rel=1e-11)
+    expected = stats.skew(values, axis=1) / 6 / np.sqrt(50)
+    assert moments(values).skew_term() == pytest.approx(expected, rel=1e-11)
 
 
 def test_the_skew_term_without_spread_is_zero() -> None:
-    found = joined([Moments.of(group) for group in ([], [0.3], [0.1] * 7, [0.0, 0.0])])
-    assert found.skew_term().tolist() == [0, 0, 0, 0]
+    result = joined([Moments.of(group) for group in ([], [0.3], [0.1] * 7, [0.0, 0.0])])
+    assert result.skew_term().tolist() == [0, 0, 0, 0]
 
 
 def test_cubes_add_up_and_are_unknown_once_one_part_lacks_them() -> None:
@@ -46,13 +46,13 @@ def test_the_covariance_is_that_of_numpy() -> None:
     rng = np.random.default_rng(4)
     left = rng.random((3, 30))
     right = left + rng.normal(0, 0.1, (3, 30))
-    found = pair_moments(left, right)
-    wanted = [np.cov(b, c)[0, 1] for b, c in zip(left, right, strict=True)]
-    assert found.covariance == pytest.approx(wanted, rel=1e-10)
+    result = pair_moments(left, right)
+    expected = [np.cov(b, c)[0, 1] for b, c in zip(left, right, strict=True)]
+    assert result.covariance == pytest.approx(expected, rel=1e-10)
     halves = pair_moments(left[:, :10], right[:, :10]) + pair_moments(left[:, 10:], right[:, 10:])
-    assert halves.covariance == pytest.approx(wanted, rel=1e-10)
+    assert halves.covariance == pytest.approx(expected, rel=1e-10)
 
 
 def test_no_groups_give_no_results() -> None:
-    found = moments(np.zeros((0, 3)))
-    assert len(found.mean) == len(found.std) == len(found.skew_term()) == 0
+    result = moments(np.zeros((0, 3)))
+    assert len(result.mean) == len(result.std) == len(result.skew_term()) == 0

@@ -114,7 +114,7 @@ def test_a_module_uses_nothing_that_spark_connect_lacks(module: Path) -> None:
     ],
 )
 def test_a_forbidden_use_is_found(forbidden: str, what: str) -> None:
-    assert what in {found for _, found in findings(forbidden)}
+    assert what in {result for _, result in findings(forbidden)}
     assert findings(f"x = 1\n{forbidden}")[0][0] > 1
 
 

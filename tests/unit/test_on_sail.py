@@ -30,14 +30,14 @@ def csv(path: object, **options: Any) -> Input:
 
 def test_braces_are_read_as_each_of_their_choices_that_exists(tmp_path: Path) -> None:
     log(tmp_path, a__x_csv="h\n1\n", b__x_csv="h\n1\n", c__y_csv="h\n1\n")
-    for given, wanted in {
+    for given, expected in {
         "{a,b,none}/{x,y}.csv": ["a/x.csv", "b/x.csv"],
         "{c,a}": ["c", "a"],
         "*/{x,z}.csv": ["a/x.csv", "b/x.csv"],
         "[ab]/?.csv": ["a/x.csv", "b/x.csv"],
         "a": ["a"],
     }.items():
-        assert on_sail.expand_paths(csv(tmp_path / given)).path == tuple(f"{tmp_path}/{name}" for name in wanted)
+        assert on_sail.expand_paths(csv(tmp_path / given)).path == tuple(f"{tmp_path}/{name}" for name in expected)
     assert on_sail.expand_paths(csv("s3://b/{a,c}/*")).path == ("s3://b/{a,c}/*",)
     assert [*files_of(f"{tmp_path}/{{c,a}}")] == [f"{tmp_path}/c/y.csv", f"{tmp_path}/a/x.csv"]
 

@@ -30,12 +30,12 @@ def names(cls: type[Section]) -> set[str]:
 
 def settings_of(sections: tuple[type[Section], ...]) -> dict[str, tuple[type[Section], Setting]]:
     """Keyword -> its section and setting; the first section wins."""
-    found: dict[str, tuple[type[Section], Setting]] = {}
+    result: dict[str, tuple[type[Section], Setting]] = {}
     for cls in sections:
         for setting in description().values():
             if setting.name in names(cls) and (cls is Options or setting.path.rpartition(".")[0] == cls.at):
-                found.setdefault(setting.name, (cls, setting))
-    return found
+                result.setdefault(setting.name, (cls, setting))
+    return result
 
 
 def hold(call: str) -> set[str]:
@@ -43,14 +43,14 @@ def hold(call: str) -> set[str]:
     function, sections = CALLS[call]
     settings, hints = settings_of(sections), get_type_hints(function)
     parameters = inspect.signature(function).parameters
-    told = dict(re.findall(r"^ {4,12}(\w+): (.*?)(?=^ {4,12}\w+: |\Z)", function.__doc__ or "", re.M | re.S))
+    message = dict(re.findall(r"^ {4,12}(\w+): (.*?)(?=^ {4,12}\w+: |\Z)", function.__doc__ or "", re.M | re.S))
     for name in parameters.keys() - TABLES:
         cls, setting = settings[name]
         default, words = parameters[name].default, hints[name]
         assert getattr(cls.read({name: default}), name) == getattr(cls(), name), name
         if get_origin(words) is Literal and isinstance(get_args(words)[0], str):
             assert ", ".join(get_args(words)) == setting.allowed, name
-        assert " ".join(told[name].split()).startswith(setting.help.rstrip(".")), (name, setting.help)
+        assert " ".join(message[name].split()).startswith(setting.help.rstrip(".")), (name, setting.help)
     return parameters.keys() - TABLES
 
 
@@ -138,8 +138,8 @@ from tests.unit.test_options import hold
 assert rankmetrics_spark.__file__.startswith(sys.argv[1])
 hold("compare")
 assert "shortest" in hold("evaluate")
-found = from_mapping({"source": {"path": "logs"}, "quality": {"shortest": 3}})
-assert (found.options.shortest, found.quality.shortest, Options().shortest) == (3, 3, 0)
+config = from_mapping({"source": {"path": "logs"}, "quality": {"shortest": 3}})
+assert (config.options.shortest, config.quality.shortest, Options().shortest) == (3, 3, 0)
 assert load(sys.argv[2], ["quality.shortest=4"]).options.shortest == 4
 for wrong, path in ((lambda: Quality(shortest=-1), "quality.shortest"), (lambda: Options(shortest=-1), "shortest")):
     try:

@@ -36,7 +36,7 @@ def a_row(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def found(row: dict[str, Any], rate: Arrivals, effect: float = 0.03, section: Comparison = ONE) -> Outlook:
+def outlook_of(row: dict[str, Any], rate: Arrivals, effect: float = 0.03, section: Comparison = ONE) -> Outlook:
     each = outlook(row, rate, section, (effect, None, "the limit of a gate"))
     assert each is not None
     return each
@@ -44,11 +44,11 @@ def found(row: dict[str, Any], rate: Arrivals, effect: float = 0.03, section: Co
 
 def test_users_who_arrive_at_the_same_rate_shrink_the_effect_with_their_root() -> None:
     # (0.04 / 0.03)**2 = 1.78 times the users: 17.8 days of 10, so the eighth further day, with 18,000 for 10,000.
-    open_row = found(a_row(), new_each_day())
+    open_row = outlook_of(a_row(), new_each_day())
     assert (open_row.days, open_row.furthest, open_row.has_new_users) == (8, 20, True)
     assert open_row.users == pytest.approx(20_000 * 1.8, rel=0.005)
     # (0.04 / 0.02)**2 = 4 times the users, and three times the days are expected.
-    beyond = found(a_row(), new_each_day(), 0.02)
+    beyond = outlook_of(a_row(), new_each_day(), 0.02)
     assert beyond.days is None and beyond.users == pytest.approx(4 * 20_000, rel=0.005)
     # 30 days of users instead of 10.
     assert beyond.last_effect == pytest.approx(0.04 / math.sqrt(3), rel=0.005)
@@ -61,10 +61,10 @@ def test_where_everybody_is_there_already_only_the_spread_within_users_shrinks()
     rate = Arrivals(users, zeros + (days == 1) * 500.0, zeros + (days == 2) * 500.0, zeros, variance, variance,
                     1 / days, 3.0)  # fmt: skip
     # On day 12: sqrt((1 + 3 / 12) / (1 + 3 / 4)) = 0.845 of what is found on day 4, and 0.9 on the third further day.
-    assert found(a_row(), rate, 0.04 * 0.9).days == next(
+    assert outlook_of(a_row(), rate, 0.04 * 0.9).days == next(
         i for i in range(1, 9) if math.sqrt((1 + 3 / (4 + i)) / (1 + 3 / 4)) <= 0.9
     )
-    last = found(a_row(), rate, 0.04 * 0.84)
+    last = outlook_of(a_row(), rate, 0.04 * 0.84)
     assert (last.days, last.has_new_users, last.furthest) == (None, False, 8)
 
 
@@ -82,7 +82,7 @@ def test_at_every_look_the_bound_changes_with_the_users() -> None:
     for i in (3, 9, 17):
         # Between the effects of two days, where users who are a few per mille too few do not matter.
         middle = (effects[i] + effects[i - 1]) / 2
-        assert found(row, new_each_day(), middle, section).days == i + 1
+        assert outlook_of(row, new_each_day(), middle, section).days == i + 1
     one_look = [0.04 * math.sqrt(10 / (10 + i)) for i in range(1, 21)]
     assert effects[-1] > one_look[-1] * 1.002
 
@@ -93,8 +93,8 @@ def test_planned_looks_end_with_the_plan() -> None:
     row = a_row(looks="4 of 8, obrien_fleming")
     effects = [0.04 * math.sqrt(10 / (10 + i)) * bounds[3 + i] / bounds[3] for i in range(1, 5)]
     for i in (1, 2, 3):
-        assert found(row, new_each_day(), (effects[i] + effects[i - 1]) / 2, section).days == i + 1
-    last = found(row, new_each_day(), effects[-1] * 0.99, section)
+        assert outlook_of(row, new_each_day(), (effects[i] + effects[i - 1]) / 2, section).days == i + 1
+    last = outlook_of(row, new_each_day(), effects[-1] * 0.99, section)
     assert (last.days, last.furthest) == (None, 4)
     assert outlook(a_row(looks="8 of 8, obrien_fleming"), new_each_day(), section, GATE) is None
 
@@ -107,11 +107,11 @@ def test_what_nobody_knows_has_no_outlook() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found_today", "wanted"),
+    ("found_today", "expected"),
     [(3.9, 2.5), (0.75, 0.5), (0.74, 0.4), (1.5, 1.0), (1.49, 0.8), (15, 10), (0.0016, 0.001), (2.25, 1.5), (12, 8)],
 )
-def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_today: float, wanted: float) -> None:
-    assert round_below(found_today) == wanted
+def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_today: float, expected: float) -> None:
+    assert round_below(found_today) == expected
 
 
 @pytest.mark.parametrize(

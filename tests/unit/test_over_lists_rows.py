@@ -46,13 +46,13 @@ def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
 def test_an_independent_row_is_welchs_test_of_the_influence_of_users() -> None:
     (a, n), (b, m) = heavy_users(80, 1), heavy_users(60, 2)
     row = one(apart(a=a, b=b).assign(list_count=[*n, *m]))
-    wanted = stats.ttest_ind(influence(b, m), influence(a, n), equal_var=False)
+    expected = stats.ttest_ind(influence(b, m), influence(a, n), equal_var=False)
     assert (row["design"], row["mean_over"]) == ("independent", "lists")
     assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx(
         ((a * n).sum() / n.sum(), (b * m).sum() / m.sum()), rel=1e-13
     )
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
     assert (row["n_lists_baseline"], row["n_lists_candidate"]) == (n.sum(), m.sum())
     assert (row["n_users_baseline"], row["n_users_candidate"], row["n_users"]) == (80, 60, 140)
     # The mean over users is another number.
@@ -64,11 +64,11 @@ def test_a_paired_row_is_the_t_test_of_the_differences_of_influence() -> None:
     b = 0.7 * a + 0.3 * noise + 0.02
     row = one(table({"a": a, "b": b}).assign(list_count=[*n, *m]))
     left, right = influence(a, n), influence(b, m)
-    wanted = stats.ttest_rel(right, left)
+    expected = stats.ttest_rel(right, left)
     assert row["design"] == "paired"
     assert row["difference"] == pytest.approx(right.mean() - left.mean(), rel=1e-11)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
     ratio = right.mean() / left.mean()
     error = stats.sem((right - ratio * left) / left.mean())
     half = stats.t.ppf(0.975, 49) * error
@@ -148,9 +148,9 @@ def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
 
 def test_shared_users_are_left_out_with_their_lists() -> None:
     users = table({"a": [0.1, 0.2, 0.4], "b": [0.9, 0.3, 0.5]}, {"a": ["u", "v", "w"], "b": ["u", "x", "y"]})
-    found = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), Request("a", drop_shared=True, over_lists=True),
+    result = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), Request("a", drop_shared=True, over_lists=True),
                      **OVER_LISTS, design="independent")[PAIR]  # fmt: skip
-    assert (found["mean_baseline"], found["mean_candidate"]) == pytest.approx((0.35, 0.4))
+    assert (result["mean_baseline"], result["mean_candidate"]) == pytest.approx((0.35, 0.4))
 
 
 # ---- the means of experiments
@@ -225,14 +225,14 @@ def test_intervals_cover_the_true_difference_of_heavy_users(paired: bool) -> Non
             (x, y), unit = values * n, 2.0**60
             products = ((x, y), (x, n[1]), (n[0], y), (n[0], n[1]))
             cross = [np.array([int((p * q).sum() * unit)], object) for p, q in products]
-            found = paired_t(RatioPairSums(*sums, *cross).moments.difference, 0.95)
+            result = paired_t(RatioPairSums(*sums, *cross).moments.difference, 0.95)
         else:
-            found = welch(sums[0].moments, sums[1].moments, 0.95)
-        covered += bool(found.ci_low[0] <= truth <= found.ci_high[0])
+            result = welch(sums[0].moments, sums[1].moments, 0.95)
+        covered += bool(result.ci_low[0] <= truth <= result.ci_high[0])
         # Lists taken for independent ones: what the interval must not be.
         of_lists = np.sqrt(sum((k * (v - (v * k).sum() / k.sum()) ** 2).sum() / k.sum() ** 2
                                for v, k in zip(values, n, strict=True)))  # fmt: skip
-        naive += bool(abs(found.difference[0] - truth) <= 1.96 * of_lists)
+        naive += bool(abs(result.difference[0] - truth) <= 1.96 * of_lists)
     assert 0.94 <= covered / tests <= 0.965
     if not paired:
         assert naive / tests < 0.8

@@ -19,18 +19,18 @@ from tests.helpers.users import METRIC
 
 def means_up_to(rows: pd.DataFrame, date: str) -> dict[str, dict[str, float]]:
     """Experiment -> user -> mean over the lists of the user's days so far: a loop."""
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for (name, user), days in rows[(rows.date <= date) & rows[METRIC].notna()].groupby(["experiment", "user"]):
-        found.setdefault(str(name), {})[str(user)] = float((days[METRIC] * days.lists).sum() / days.lists.sum())
-    return found
+        result.setdefault(str(name), {})[str(user)] = float((days[METRIC] * days.lists).sum() / days.lists.sum())
+    return result
 
 
 def assert_welch(row: Mapping[str, Any], baseline: Any, candidate: Any) -> None:
-    wanted = stats.ttest_ind([*candidate], [*baseline], equal_var=False)
+    expected = stats.ttest_ind([*candidate], [*baseline], equal_var=False)
     assert row["n_users"] == len(baseline) + len(candidate)
     assert row["difference"] == pytest.approx(np.mean([*candidate]) - np.mean([*baseline]), rel=1e-9)
-    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
-    bounds = wanted.confidence_interval(row["confidence"])
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
+    bounds = expected.confidence_interval(row["confidence"])
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((bounds.low, bounds.high), rel=1e-9)
     assert row["mean_baseline"] == pytest.approx(np.mean([*baseline]), rel=1e-9)
     assert row["relative_difference"] == pytest.approx(row["difference"] / row["mean_baseline"], rel=1e-9)
@@ -39,35 +39,35 @@ def assert_welch(row: Mapping[str, Any], baseline: Any, candidate: Any) -> None:
 @pytest.mark.parametrize("confidence", [0.95, 0.9])
 def test_each_day_holds_the_users_of_that_date(confidence: float) -> None:
     rows = log()
-    found = developed(rows, confidence=confidence)
+    result = developed(rows, confidence=confidence)
     for place, date in enumerate(DATES):
         values = {name: part[METRIC].dropna() for name, part in rows[rows.date == date].groupby("experiment")}
-        row = found["b", "day", date]
+        row = result["b", "day", date]
         assert_welch(row, values["a"], values["b"])
         assert (row["day_number"], row["confidence"], row["design"]) == (place, confidence, "independent")
 
 
 def test_up_to_a_day_each_user_counts_with_the_mean_over_their_lists_so_far() -> None:
     rows = log()
-    found = developed(rows)
+    result = developed(rows)
     for place, date in enumerate(DATES):
         means = means_up_to(rows, date)
         for name in "bc":
-            assert_welch(found[name, "cumulative", date], means["a"].values(), means[name].values())
-        assert found["c", "cumulative", date]["day_number"] == place
+            assert_welch(result[name, "cumulative", date], means["a"].values(), means[name].values())
+        assert result["c", "cumulative", date]["day_number"] == place
 
 
 def test_days_since_the_first_date_are_those_of_each_user() -> None:
     rows = log()
     first = rows.groupby(["experiment", "user"]).date.transform("min")
     since = (pd.to_datetime(rows.date) - pd.to_datetime(first)).dt.days
-    found = developed(rows)
+    result = developed(rows)
     for k in range(14):
         values = {name: part[METRIC].dropna() for name, part in rows[since == k].groupby("experiment")}
         if len(values) == 3 and min(map(len, values.values())) > 1:
-            assert_welch(found["b", "days_since_first", str(k)], values["a"], values["b"])
-            assert found["b", "days_since_first", str(k)]["day_number"] == k
-    assert ("b", "days_since_first", "14") not in found
+            assert_welch(result["b", "days_since_first", str(k)], values["a"], values["b"])
+            assert result["b", "days_since_first", str(k)]["day_number"] == k
+    assert ("b", "days_since_first", "14") not in result
 
 
 def slope(rows: pd.DataFrame, name: str) -> tuple[float, ...]:
@@ -90,32 +90,32 @@ def test_the_slope_is_that_of_statsmodels_with_users_as_clusters(same_users: boo
     rows = log()
     if same_users:
         rows["user"] = rows.user.str[1:]
-    found = developed(rows)
+    result = developed(rows)
     p = []
     for name in "bc":
-        row = found[name, "slope", "per day since the first date"]
+        row = result[name, "slope", "per day since the first date"]
         numbers = [row[key] for key in ("difference", "ci_low", "ci_high", "p_value", "n_users")]
         assert numbers == pytest.approx(slope(rows, name), rel=1e-8)
         p.append(row["p_value"])
-    adjusted = sorted(found[name, "slope", "per day since the first date"]["p_adjusted"] for name in "bc")
+    adjusted = sorted(result[name, "slope", "per day since the first date"]["p_adjusted"] for name in "bc")
     assert adjusted == pytest.approx([min(1.0, 2 * min(p)), min(1.0, max(2 * min(p), max(p)))])
 
 
 def test_the_same_users_in_both_experiments_are_paired_day_by_day() -> None:
     rows = log(share=1.0)
     rows["user"] = rows.user.str[1:]
-    found = developed(rows)
+    result = developed(rows)
     for date in (DATES[0], DATES[5], DATES[-1]):
         of_day = rows[rows.date == date].pivot(index="user", columns="experiment", values=METRIC)
         both = of_day[["a", "b"]].dropna()
-        row = found["b", "day", date]
+        row = result["b", "day", date]
         assert row["design"] == "paired" and row["n_users"] == len(both)
         assert row["p_value"] == pytest.approx(stats.ttest_rel(both.b, both.a).pvalue, rel=1e-9)
         means = means_up_to(rows, date)
         users = sorted(set(means["a"]) & set(means["b"]))
-        wanted = stats.ttest_rel([means["b"][u] for u in users], [means["a"][u] for u in users])
-        row = found["b", "cumulative", date]
-        assert (row["n_users"], row["p_value"]) == (len(users), pytest.approx(wanted.pvalue, rel=1e-9))
+        expected = stats.ttest_rel([means["b"][u] for u in users], [means["a"][u] for u in users])
+        row = result["b", "cumulative", date]
+        assert (row["n_users"], row["p_value"]) == (len(users), pytest.approx(expected.pvalue, rel=1e-9))
 
 
 def test_a_user_who_is_in_both_on_different_days_counts_in_both_up_to_a_day() -> None:
@@ -124,11 +124,11 @@ def test_a_user_who_is_in_both_on_different_days_counts_in_both_up_to_a_day() ->
          ("b", "v", DATES[1], 0.75, 1), ("a", "u", DATES[3], 1.0, 3)],
         columns=["experiment", "user", "date", METRIC, "lists"],
     ).assign(relevant=True)  # fmt: skip
-    found = developed(rows, design="paired")
-    difference = {date: found["b", "cumulative", date]["difference"] for date in DATES[1:4]}
+    result = developed(rows, design="paired")
+    difference = {date: result["b", "cumulative", date]["difference"] for date in DATES[1:4]}
     # v alone; u with 0.75 - 0.5 as well; u's mean in a is then (0.5 + 3 * 1.0) / 4.
     assert difference == {DATES[1]: 0.5, DATES[2]: (0.5 + 0.25) / 2, DATES[3]: (0.5 - 0.125) / 2}
-    assert [found["b", "cumulative", date]["n_users"] for date in DATES[1:4]] == [1, 2, 2]
+    assert [result["b", "cumulative", date]["n_users"] for date in DATES[1:4]] == [1, 2, 2]
 
 
 def test_a_day_without_a_list_counts_where_a_user_has_nothing_else() -> None:
@@ -137,9 +137,9 @@ def test_a_day_without_a_list_counts_where_a_user_has_nothing_else() -> None:
          ("b", "w", DATES[0], 0.0, 0), ("b", "w", DATES[1], 0.5, 2), ("b", "x", DATES[0], 0.75, 1)],
         columns=["experiment", "user", "date", METRIC, "lists"],
     ).assign(relevant=True)  # fmt: skip
-    found = developed(rows)
-    assert [found["b", "cumulative", date]["mean_baseline"] for date in DATES[:2]] == [0.25, 0.25]
-    assert [found["b", "cumulative", date]["mean_candidate"] for date in DATES[:2]] == [0.375, 0.625]
+    result = developed(rows)
+    assert [result["b", "cumulative", date]["mean_baseline"] for date in DATES[:2]] == [0.25, 0.25]
+    assert [result["b", "cumulative", date]["mean_candidate"] for date in DATES[:2]] == [0.375, 0.625]
 
 
 def test_only_lists_with_a_value_count_where_they_are_stored() -> None:
@@ -158,31 +158,31 @@ def test_days_since_the_first_date_begin_with_the_first_list() -> None:
          ("b", "w", DATES[1], 1.0, 1), ("b", "x", DATES[4], 0.75, 1)],
         columns=["experiment", "user", "date", METRIC, "lists"],
     ).assign(relevant=True)  # fmt: skip
-    found = developed(rows)
-    assert {label for _, kind, label in found if kind == "days_since_first"} == {"0"}
-    assert found["b", "days_since_first", "0"]["mean_baseline"] == (0.5 + 0.25) / 2
+    result = developed(rows)
+    assert {label for _, kind, label in result if kind == "days_since_first"} == {"0"}
+    assert result["b", "days_since_first", "0"]["mean_baseline"] == (0.5 + 0.25) / 2
 
 
 def test_users_before_the_start_count_with_all_that_they_had_then() -> None:
     rows = log(share=0.7, b=0.3)
     # Before the start, everybody is in one experiment, which is not part of the test.
     rows.loc[rows.date < DATES[7], "experiment"] = "old"
-    found = developed(rows, DATES[7])
+    result = developed(rows, DATES[7])
     earlier = means_up_to(rows, DATES[6])["old"]
-    there = {name: {*part.user} for name, part in rows[rows.date >= DATES[7]].groupby("experiment")}
-    values = {name: [earlier[user] for user in sorted(users) if user in earlier] for name, users in there.items()}
-    row = found["b", "before", DATES[7]]
+    present = {name: {*part.user} for name, part in rows[rows.date >= DATES[7]].groupby("experiment")}
+    values = {name: [earlier[user] for user in sorted(users) if user in earlier] for name, users in present.items()}
+    row = result["b", "before", DATES[7]]
     assert_welch(row, values["a"], values["b"])
-    p = sorted(found[name, "before", DATES[7]]["p_value"] for name in "bc")
-    adjusted = sorted(found[name, "before", DATES[7]]["p_adjusted"] for name in "bc")
+    p = sorted(result[name, "before", DATES[7]]["p_value"] for name in "bc")
+    adjusted = sorted(result[name, "before", DATES[7]]["p_adjusted"] for name in "bc")
     assert adjusted == pytest.approx([min(1.0, 2 * p[0]), min(1.0, max(2 * p[0], p[1]))])
-    assert {label for name, kind, label in found if kind == "day"} == {*DATES[7:]}
+    assert {label for name, kind, label in result if kind == "day"} == {*DATES[7:]}
     assert not any(kind == "before" for _, kind, _ in developed(rows[rows.experiment != "old"]))
 
 
 def test_what_is_corrected_has_the_interval_that_agrees_with_it_and_the_rest_its_own() -> None:
-    found, seen = developed(log(), start=DATES[4]), set()
-    for (_, kind, _), row in found.items():
+    result, seen = developed(log(), start=DATES[4]), set()
+    for (_, kind, _), row in result.items():
         low, high = row["adjusted_ci_low"], row["adjusted_ci_high"]
         if kind in ("slope", "before"):
             assert (low > 0 or high < 0) == (row["p_adjusted"] < 0.05)
@@ -199,14 +199,14 @@ def test_what_is_corrected_has_the_interval_that_agrees_with_it_and_the_rest_its
 
 def test_the_order_of_the_rows_and_the_chunks_change_no_bit() -> None:
     rows = log(users=15)
-    found = developed(rows, DATES[3])
+    result = developed(rows, DATES[3])
     again = developed(rows.sample(frac=1.0, random_state=3), DATES[3])
     totals = Totals()
     for _, some in rows.groupby("user"):
         add_days(totals, days_of(some), Request(baseline="a"), DATES[3])
     columns = over_time_rows(totals, Request(baseline="a"), Rules(), DATES[3])
-    assert str(again) == str(found)
-    assert str([*zip(*columns.values(), strict=True)]) == str([tuple(row.values()) for row in found.values()])
+    assert str(again) == str(result)
+    assert str([*zip(*columns.values(), strict=True)]) == str([tuple(row.values()) for row in result.values()])
 
 
 def test_two_rows_of_a_user_and_a_date_and_unknown_experiments_are_refused() -> None:
@@ -221,15 +221,15 @@ def test_a_value_that_cannot_be_summed_leaves_no_test_behind() -> None:
     rows = log(users=10)
     at = rows.index[(rows.experiment == "b") & (rows.date == DATES[4]) & rows[METRIC].notna()][0]
     rows.loc[at, METRIC] = np.inf
-    found = developed(rows)
+    result = developed(rows)
     for key in (("b", "day", DATES[4]), ("b", "cumulative", DATES[9]), ("b", "slope", "per day since the first date")):
-        assert np.isnan(found[key]["p_value"]) and found[key]["note"]
-    assert found["b", "day", DATES[5]]["p_value"] > 0 and found["b", "cumulative", DATES[3]]["p_value"] > 0
+        assert np.isnan(result[key]["p_value"]) and result[key]["note"]
+    assert result["b", "day", DATES[5]]["p_value"] > 0 and result["b", "cumulative", DATES[3]]["p_value"] > 0
 
 
 def test_days_with_few_users_are_left_out() -> None:
-    found = developed(log(users=20), min_users=9)
-    assert 0 < sum(kind == "day" for _, kind, _ in found) < 28
+    result = developed(log(users=20), min_users=9)
+    assert 0 < sum(kind == "day" for _, kind, _ in result) < 28
 
 
 def test_users_of_two_experiments_are_left_out_of_every_row_where_that_is_asked_for() -> None:

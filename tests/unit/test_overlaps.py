@@ -15,7 +15,7 @@ from rankmetrics_spark.metrics import Overlap, jaccard, kendall, overlap, rbo, s
 Pair = tuple[Sequence[int], Sequence[int]]
 
 
-def found(*pairs: Pair) -> Overlap:
+def overlap_of(*pairs: Pair) -> Overlap:
     """The common items of some pairs of lists."""
     at = [np.repeat(np.arange(len(pairs)), [len(pair[side]) for pair in pairs]) for side in (0, 1)]
     items = [np.array([item for pair in pairs for item in pair[side]], np.int64) for side in (0, 1)]
@@ -44,8 +44,8 @@ def rbo_by_definition(a: Sequence[int], b: Sequence[int], p: float) -> float:
 
 @pytest.mark.parametrize("p", [0.5, 0.9, 0.98])
 def test_rbo_is_that_of_the_paper(p: float) -> None:
-    wanted = [rbo_by_definition(a, b, p) for a, b in PAIRS]
-    np.testing.assert_allclose(rbo(found(*PAIRS), p), wanted, rtol=1e-12, atol=1e-12)
+    expected = [rbo_by_definition(a, b, p) for a, b in PAIRS]
+    np.testing.assert_allclose(rbo(overlap_of(*PAIRS), p), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_rbo_is_that_of_the_paper(p: float) -> None:
 )
 def test_rbo_is_what_the_package_rbo_printed(a: str, b: str, printed: float) -> None:
     lists = [[ord(item) for item in side] for side in (a, b)]
-    assert rbo(found((lists[0], lists[1])), 0.9)[0] == pytest.approx(printed, abs=1e-12)
+    assert rbo(overlap_of((lists[0], lists[1])), 0.9)[0] == pytest.approx(printed, abs=1e-12)
 
 
 def test_kendall_is_the_tau_of_scipy_over_the_common_items() -> None:
-    values = kendall(found(*PAIRS))
+    values = kendall(overlap_of(*PAIRS))
     for (a, b), value in zip(PAIRS, values, strict=True):
         at = [b.index(item) for item in a if item in b]
         if len(at) > 1:
@@ -79,28 +79,28 @@ def test_kendall_is_the_tau_of_scipy_over_the_common_items() -> None:
 
 def test_jaccard_and_the_same_top_are_those_of_sets_and_lists() -> None:
     pairs = [*PAIRS, ([1, 2], [1, 2]), ([1, 2], [2, 1]), ([1, 2], [1, 2, 3])]
-    for (a, b), share, same in zip(pairs, jaccard(found(*pairs)), same_top(found(*pairs)), strict=True):
+    for (a, b), share, same in zip(pairs, jaccard(overlap_of(*pairs)), same_top(overlap_of(*pairs)), strict=True):
         either = {*a} | {*b}
-        wanted = (len({*a} & {*b}) / len(either), float(list(a) == list(b))) if either else (math.nan, math.nan)
-        assert (share, same) == pytest.approx(wanted, nan_ok=True)
+        expected = (len({*a} & {*b}) / len(either), float(list(a) == list(b))) if either else (math.nan, math.nan)
+        assert (share, same) == pytest.approx(expected, nan_ok=True)
 
 
 def test_lists_without_a_common_item_are_unlike_and_the_same_list_is_alike() -> None:
-    apart, same = found(([1, 2], [3])), found(([4, 5, 6], [4, 5, 6]))
+    apart, same = overlap_of(([1, 2], [3])), overlap_of(([4, 5, 6], [4, 5, 6]))
     assert [float(of(apart)[0]) for of in (rbo, jaccard, same_top)] == [0.0, 0.0, 0.0]
     assert [float(of(same)[0]) for of in (rbo, jaccard, same_top, kendall)] == pytest.approx([1.0] * 4)
 
 
 @pytest.mark.parametrize("measure", [rbo, jaccard, same_top, kendall])
 def test_a_pair_has_the_same_bits_alone_and_among_others(measure: object) -> None:
-    together = measure(found(*PAIRS))  # type: ignore[operator]
-    alone = [measure(found(pair))[0] for pair in PAIRS]  # type: ignore[operator]
+    together = measure(overlap_of(*PAIRS))  # type: ignore[operator]
+    alone = [measure(overlap_of(pair))[0] for pair in PAIRS]  # type: ignore[operator]
     np.testing.assert_array_equal(together, alone)
 
 
 def test_unexpectedness_is_the_share_that_the_baseline_does_not_have() -> None:
-    wanted = [len({*b} - {*a}) / len(b) if b else math.nan for a, b in PAIRS]
-    np.testing.assert_array_equal(unexpectedness(found(*PAIRS)), wanted)
+    expected = [len({*b} - {*a}) / len(b) if b else math.nan for a, b in PAIRS]
+    np.testing.assert_array_equal(unexpectedness(overlap_of(*PAIRS)), expected)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ def test_unexpectedness_is_that_of_replay_where_lists_have_k_items(k: int, print
     pairs = [(a[:k], b[:k]) for a, b in zip(base, recommended, strict=True)]
     # RePlay divides by k, here by the length of the list.
     lengths = [len(b) for _, b in pairs]
-    by_k = 1 - (1 - unexpectedness(found(*pairs))) * lengths / k
+    by_k = 1 - (1 - unexpectedness(overlap_of(*pairs))) * lengths / k
     assert by_k.tolist() == pytest.approx(printed)
-    assert unexpectedness(found(*pairs)).tolist() == pytest.approx([*printed[:2], printed[2] if k == 2 else 1 / 3])
+    assert unexpectedness(overlap_of(*pairs)).tolist() == pytest.approx([*printed[:2], printed[2] if k == 2 else 1 / 3])

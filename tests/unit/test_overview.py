@@ -78,9 +78,9 @@ def test_newer_dates_stand_in_the_status_line(newer: list[dict[str, Any]], text:
     days = [{"evaluation_date": f"2026-11-{21 + i}", **record} for i, record in enumerate(newer)]
     failed = {"evaluation_date": "2026-11-30", "error": {"message": "it has a line of its own"}}
     means = [mean(name) | {"evaluation_date": "2026-11-20"} for name in "ab"]
-    found = status_line(Figures(means, [compared()], history=[{"evaluation_date": "2026-11-19"}, *days, failed]))
-    assert ("warn", text) in [(item.level, item.text) for item in found]
-    assert not any("2026-11-30" in item.text for item in found)
+    result = status_line(Figures(means, [compared()], history=[{"evaluation_date": "2026-11-19"}, *days, failed]))
+    assert ("warn", text) in [(item.level, item.text) for item in result]
+    assert not any("2026-11-30" in item.text for item in result)
 
 
 def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
@@ -94,8 +94,8 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
     ]
     names = [row["metric"] for row in rows]
     figures = Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
-    said = "".join(what_else(cards(figures)[0], rows)).replace("\N{MINUS SIGN}", "-")
-    assert said == (
+    message = "".join(what_else(cards(figures)[0], rows)).replace("\N{MINUS SIGN}", "-")
+    assert message == (
         "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows "
         "no clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
     )
@@ -121,10 +121,10 @@ def test_what_was_computed_beside_the_test_is_said() -> None:
     more |= {"bootstrap_ci_low": -0.01, "bootstrap_ci_high": 0.2}
     more |= {"cuped_ci_low": 0.09, "cuped_ci_high": 0.11, "cuped_variance_reduction": 0.75, "test": "paired t"}
     figures = Figures([mean("a"), mean("b")], [compared(**more)])
-    said = [
+    message = [
         line.replace("\N{MINUS SIGN}", "-").removeprefix("b on MAP@10: ") for line in further_sentences(cards(figures))
     ]
-    assert said == [
+    assert message == [
         "better for 41 users, worse for 8, the same for 1",
         "CUPED narrows the interval of one test from ±0.0200 to ±0.0100 (75 % less variance), and does not decide",
         "the bootstrap interval -0.0100 to +0.2000 does not agree about 0 with that of the t-test (+0.0800 to +0.1200)",

@@ -51,8 +51,8 @@ def all_sums(rows: pd.DataFrame) -> Totals:
     return totals_of(user_rows(rows, (METRIC, "ndcg"), ("country",)), EVERYTHING)
 
 
-def plain(found: Totals) -> dict[Any, Any]:
-    kinds = [*found.sums.items(), *found.replicates.items()]
+def plain(result: Totals) -> dict[Any, Any]:
+    kinds = [*result.sums.items(), *result.replicates.items()]
     return {key: sums.tolist() for key, sums in kinds}
 
 
@@ -76,24 +76,24 @@ def test_the_sums_of_a_pair_are_those_of_the_users_in_both() -> None:
     sums = totals_of(user_rows(users), Request("a")).sums[Key("pair", "a", "b", "all", METRIC)]
     # Users 0, 1 and 3: differences 0.5, 0 and -0.5.
     assert sums[: PAIR_SUMS.index("x_0")].tolist() == [3, 1, 1]
-    wanted = {"x": "7/4", "xx": "21/16", "y": "7/4", "yy": "21/16", "d": 0, "dd": "1/2", "ddd": 0}
-    assert {kind: whole(sums, PAIR_SUMS, kind) for kind in wanted} == {k: Fraction(v) for k, v in wanted.items()}
+    expected = {"x": "7/4", "xx": "21/16", "y": "7/4", "yy": "21/16", "d": 0, "dd": "1/2", "ddd": 0}
+    assert {kind: whole(sums, PAIR_SUMS, kind) for kind in expected} == {k: Fraction(v) for k, v in expected.items()}
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_sums_of_values_of_any_size_are_exact_to_the_last_limb(scale: float) -> None:
     values = np.random.default_rng(1).normal(0, scale, 50)
     sums = totals_of(user_rows(table({"a": values})), Request()).sums[Key("arm", "", "a", "all", METRIC)]
-    wanted = sum((Fraction(v) for v in values), Fraction(0))
+    expected = sum((Fraction(v) for v in values), Fraction(0))
     # A value is kept to 2**-60.
-    assert abs(whole(sums, ARM_SUMS, "v") - wanted) <= len(values) * Fraction(1, 2**61)
+    assert abs(whole(sums, ARM_SUMS, "v") - expected) <= len(values) * Fraction(1, 2**61)
     squares = sum((Fraction(v) ** 2 for v in values), Fraction(0))
     assert float(abs(whole(sums, ARM_SUMS, "vv") - squares)) <= len(values) * max(2.0**-61, scale**2 * 2.0**-49)
 
 
 def test_replicates_are_products_with_the_weights_of_the_users() -> None:
     users = some_users()
-    found = all_sums(users).replicates
+    result = all_sums(users).replicates
     wide = users.pivot(index="user", columns="experiment", values=METRIC)
     keys = keys_of(wide.index)
     weights = poisson_weights(keys, 1, 130).astype(float)
@@ -105,7 +105,7 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
         ("bootstrap_pair", "a", weights, (np.where(both, a, 0), np.where(both, b, 0), both)),
         ("flips", "a", np.hstack([signs, np.ones((len(keys), 1))]), (d, both)),
     ):
-        sums = weighted_totals(found[Key(kind, baseline, "b", "all", METRIC)])
+        sums = weighted_totals(result[Key(kind, baseline, "b", "all", METRIC)])
         for each, column in zip(sums, columns, strict=True):
             # A value is cut off at 2**-30.
             assert each == pytest.approx(drawn.T @ np.nan_to_num(column), abs=len(keys) * 8 * 2.0**-30)
@@ -113,10 +113,10 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
 
 def test_an_aa_check_of_different_users_takes_those_of_one_experiment() -> None:
     wide = some_users().pivot(index="user", columns="experiment", values=METRIC)
-    found = weighted_totals(all_sums(some_users()).replicates[Key("aa_independent", "a", "b", "all", METRIC)])
+    result = weighted_totals(all_sums(some_users()).replicates[Key("aa_independent", "a", "b", "all", METRIC)])
     alone = wide["a"].isna() ^ wide["b"].isna()
     values = wide[["a", "b"]].sum(axis=1)[alone].to_numpy()
-    assert found[:, -1] == pytest.approx([values.sum(), (values**2).sum(), alone.sum()], abs=len(wide) * 2.0**-30)
+    assert result[:, -1] == pytest.approx([values.sum(), (values**2).sum(), alone.sum()], abs=len(wide) * 2.0**-30)
 
 
 def test_the_order_of_the_users_changes_no_bit() -> None:
@@ -131,18 +131,18 @@ def test_parts_of_the_users_add_up_to_the_same_bits_in_any_order() -> None:
     for order in ((0, 1, 2), (2, 0, 1)):
         added = Totals()
         for i in order:
-            found = all_sums(users[part == i])
-            for key, sums in found.sums.items():
+            result = all_sums(users[part == i])
+            for key, sums in result.sums.items():
                 added.add(key, sums)
-            for key, sums in found.replicates.items():
+            for key, sums in result.replicates.items():
                 added.add_replicates(key, sums)
         assert plain(added) == plain(of_whole)
 
 
 def test_pairs_that_are_resampled_one_after_another_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = plain(all_sums(some_users()))
+    result = plain(all_sums(some_users()))
     monkeypatch.setattr(pairs, "MOST_VALUES", 1)
-    assert plain(all_sums(some_users())) == found
+    assert plain(all_sums(some_users())) == result
 
 
 def test_other_experiments_change_no_bit_of_a_pair() -> None:
@@ -153,18 +153,18 @@ def test_other_experiments_change_no_bit_of_a_pair() -> None:
 
 def test_a_user_who_changes_the_segment_between_experiments_is_in_both_only_as_a_whole() -> None:
     users = table({"a": [0.1, 0.2], "b": [0.3, 0.4]}).assign(country=["de", "de", "de", "fr"])
-    found = totals_of(user_rows(users, segments=["country"]), Request("a")).sums
-    both = {key.segment: int(sums[0]) for key, sums in found.items() if key.kind == "pair"}
+    result = totals_of(user_rows(users, segments=["country"]), Request("a")).sums
+    both = {key.segment: int(sums[0]) for key, sums in result.items() if key.kind == "pair"}
     assert both == {"all": 2, "country=de": 1}
-    n = {(key.candidate, key.segment): int(sums[0]) for key, sums in found.items() if key.kind == "arm"}
+    n = {(key.candidate, key.segment): int(sums[0]) for key, sums in result.items() if key.kind == "arm"}
     assert n == {("a", "all"): 2, ("a", "country=de"): 2, ("b", "all"): 2, ("b", "country=de"): 1,
                  ("b", "country=fr"): 1}  # fmt: skip
 
 
 def test_an_experiment_whose_users_have_no_value_is_there_with_none() -> None:
-    found = totals_of(user_rows(table({"a": [0.1], "b": [np.nan, np.nan]})), Request("a")).sums
-    assert found[Key("arm", "", "b", "all", METRIC)][:4].tolist() == [2, 0, 0, 0]
-    assert not [key for key in found if key.kind == "pair"]
+    result = totals_of(user_rows(table({"a": [0.1], "b": [np.nan, np.nan]})), Request("a")).sums
+    assert result[Key("arm", "", "b", "all", METRIC)][:4].tolist() == [2, 0, 0, 0]
+    assert not [key for key in result if key.kind == "pair"]
 
 
 def few_of_many(n_experiments: int, users: int = 60) -> pd.DataFrame:
@@ -181,15 +181,15 @@ def few_of_many(n_experiments: int, users: int = 60) -> pd.DataFrame:
 @pytest.mark.parametrize("all_pairs", [False, True])
 def test_rows_are_paired_within_a_user_and_within_nothing_else(all_pairs: bool) -> None:
     users, request = few_of_many(7).assign(shop=lambda rows: rows["shop"].str[0]), Request("e0", all_pairs=all_pairs)
-    found = totals_of(user_rows(users, segments=["shop"]), request).sums
-    both = {key[1:4]: int(sums[0]) for key, sums in found.items() if key.kind == "pair"}
-    wanted: dict[Any, int] = {}
+    result = totals_of(user_rows(users, segments=["shop"]), request).sums
+    both = {key[1:4]: int(sums[0]) for key, sums in result.items() if key.kind == "pair"}
+    expected: dict[Any, int] = {}
     for _, own in users.groupby("user"):
         names = sorted(own["experiment"])
         for first, second in itertools.combinations(names, 2):
             for segment in ("all", f"shop={own['shop'].iloc[0]}") if all_pairs or first == "e0" else ():
-                wanted[first, second, segment] = wanted.get((first, second, segment), 0) + 1
-    assert both == wanted
+                expected[first, second, segment] = expected.get((first, second, segment), 0) + 1
+    assert both == expected
 
 
 @pytest.mark.parametrize("all_pairs", [False, True])
@@ -234,8 +234,8 @@ def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
 def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Request) -> None:
     users = table({name: np.random.default_rng(1).random(9) for name in "abcd"})
     # Some users are in one of two experiments alone, as the A/A check of different users wants them.
-    found = totals_of(user_rows(users[users.index % 5 > 0]), request_)
-    assert request_.cells(4) == sum(sums.size for sums in found.replicates.values()) == found.n_cells
+    result = totals_of(user_rows(users[users.index % 5 > 0]), request_)
+    assert request_.cells(4) == sum(sums.size for sums in result.replicates.values()) == result.n_cells
 
 
 def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> None:
@@ -269,7 +269,7 @@ def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("request_", "wanted"),
+    ("request_", "expected"),
     [
         (Request("c"), ["ca", "cb", "cd"]),
         (Request("c", candidates=("d", "a")), ["ca", "cd"]),
@@ -279,9 +279,9 @@ def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.Monke
         (Request(), []),
     ],
 )
-def test_pairs_start_with_the_baseline_and_follow_the_names(request_: Request, wanted: list[str]) -> None:
+def test_pairs_start_with_the_baseline_and_follow_the_names(request_: Request, expected: list[str]) -> None:
     for names in (["a", "b", "c", "d"], ["d", "b", "a", "c"]):
-        assert [names[i] + names[j] for i, j in zip(*request_.pairs(names), strict=True)] == wanted
+        assert [names[i] + names[j] for i, j in zip(*request_.pairs(names), strict=True)] == expected
 
 
 def test_128_experiments_make_8128_pairs() -> None:
@@ -299,9 +299,9 @@ def test_the_limbs_of_a_cube_hold_the_cube_of_the_largest_difference() -> None:
 def test_replicates_are_held_only_for_pairs_that_have_users() -> None:
     request = Request("a", all_pairs=True, bootstrap=100, flips=99, reshuffles=98)
     rows = pd.concat([table({"a": [1.0, 2.0], "b": [2.0, 3.0]}), table({"c": [1.0]}, {"c": ["u9"]})])
-    found = totals_of(user_rows(rows), request).replicates
+    result = totals_of(user_rows(rows), request).replicates
     # Flips and reshuffles have one more: the users as they are. Users in both experiments, or in one, are in a pair.
-    kinds = {key.kind: sums.size for key, sums in found.items()}
+    kinds = {key.kind: sums.size for key, sums in result.items()}
     assert kinds == {
         "bootstrap_arm": 3 * 2 * 100,
         "bootstrap_pair": 3 * 3 * 100,

@@ -45,8 +45,8 @@ def lists(n: int, least: int = 1, lowest: int = 0) -> st.SearchStrategy[list[Cas
 def compare(cases: Sequence[Case], names: dict[str, str], theirs: Sequence[dict[str, float]], rule: object) -> None:
     ours = values(cases, list(names.values()), rule)
     for one, row, expected in zip(cases, ours, theirs, strict=True):
-        wanted = [expected[name] for name in names]
-        assert row == pytest.approx(wanted, abs=1e-12, rel=0, nan_ok=True), (
+        target = [expected[name] for name in names]
+        assert row == pytest.approx(target, abs=1e-12, rel=0, nan_ok=True), (
             one,
             dict(zip(names, row, strict=True)),
             expected,
@@ -68,8 +68,8 @@ def test_the_values_are_those_of_trec_eval(cases: list[Case]) -> None:
     }
     qrels = {f"q{i}": dict(one.judged) for i, one in enumerate(cases)}
     run = {f"q{i}": dict(zip(one.items, one.scores, strict=True)) for i, one in enumerate(cases)}
-    found = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
-    compare(cases, trec_names(), [found[f"q{i}"] for i in range(len(cases))], "trec_eval")
+    result = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
+    compare(cases, trec_names(), [result[f"q{i}"] for i in range(len(cases))], "trec_eval")
 
 
 @EXAMPLES
@@ -111,9 +111,9 @@ def test_the_values_are_those_of_scikit_learn_with_averaged_ties(cases: list[Cas
         grades, scores = truth(one), np.array([one.scores])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # without a positive item it warns and returns 0
-            found = {"ap": metrics.average_precision_score(grades[0] > 0, scores[0])}
-        found |= {"ndcg": metrics.ndcg_score(grades, scores)}
-        theirs.append(found | {f"ndcg{k}": metrics.ndcg_score(grades, scores, k=k) for k in CUTS})
+            result = {"ap": metrics.average_precision_score(grades[0] > 0, scores[0])}
+        result |= {"ndcg": metrics.ndcg_score(grades, scores)}
+        theirs.append(result | {f"ndcg{k}": metrics.ndcg_score(grades, scores, k=k) for k in CUTS})
     compare(cases, names, theirs, "sklearn")
 
 
@@ -140,13 +140,13 @@ def test_the_auc_is_that_of_scikit_learn(cases: list[Case]) -> None:
         rank = np.argsort(order) + 1
         with_pairs = 0 < relevant.sum() < len(relevant)
 
-        def found(scores: object, relevant: object = relevant, with_pairs: bool = with_pairs) -> float:
+        def auc(scores: object, relevant: object = relevant, with_pairs: bool = with_pairs) -> float:
             """The value; NaN without a pair."""
             return metrics.roc_auc_score(relevant, scores) if with_pairs else float("nan")
 
         # Below rank k, every item has the same place: scikit-learn counts a tied pair half.
-        cut = {f"auc{k}": found(-np.minimum(rank, k + 1)) for k in CUTS}
-        theirs.append({"tied": found(one.scores), "given": found(-rank)} | cut)
+        cut = {f"auc{k}": auc(-np.minimum(rank, k + 1)) for k in CUTS}
+        theirs.append({"tied": auc(one.scores), "given": auc(-rank)} | cut)
     same = {"preset": "sklearn", "ndcg_ties": "same"}
     compare(cases, {"tied": "auc"}, theirs, "sklearn")
     compare(cases, {"given": "auc"} | {f"auc{k}": f"auc@{k}" for k in CUTS}, theirs, same)
@@ -178,8 +178,8 @@ def test_the_values_are_those_of_ranx(cases: list[Case]) -> None:
     for preset, theirs in (("ranx", "ndcg"), ("ranx_burges", "ndcg_burges")):
         names = {f"{theirs}@{k}": f"ndcg@{k}" for k in CUTS} | {f"map@{k}": f"ap@{k}" for k in CUTS}
         ranx.evaluate(qrels, run, list(names), return_mean=False, make_comparable=True)
-        found = [{name: run.scores[name][f"q{i}"] for name in names} for i in range(len(plain))]
-        compare(plain, names, found, preset)
+        result = [{name: run.scores[name][f"q{i}"] for name in names} for i in range(len(plain))]
+        compare(plain, names, result, preset)
 
 
 @EXAMPLES
@@ -197,5 +197,5 @@ def test_stars_from_four_on_give_the_values_of_ranx_over_the_judgements_of_at_le
     run = ranx.Run({f"q{i}": dict(zip(one.items, one.scores, strict=True)) for i, one in enumerate(cases)})
     names = {f"ndcg@{k}": f"ndcg@{k}" for k in CUTS} | {f"map@{k}": f"ap@{k}" for k in CUTS}
     ranx.evaluate(ranx.Qrels(liked), run, list(names), return_mean=False, make_comparable=True)
-    found = [{name: run.scores[name][f"q{i}"] for name in names} for i in range(len(cases))]
-    compare(cases, names, found, {"preset": "ranx", "gain": "binary", "relevant_from": 4})
+    result = [{name: run.scores[name][f"q{i}"] for name in names} for i in range(len(cases))]
+    compare(cases, names, result, {"preset": "ranx", "gain": "binary", "relevant_from": 4})

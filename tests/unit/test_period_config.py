@@ -13,8 +13,8 @@ from rankmetrics_spark.pointers import Compared, Entry, History, Pointer, parse
 
 
 def config(date: str = "2026-11-21", **comparison: Any) -> Config:
-    asked = {"baseline": "control", **comparison}
-    return from_mapping({"source": {"path": "logs"}, "evaluation_date": date, "comparison": asked})
+    request = {"baseline": "control", **comparison}
+    return from_mapping({"source": {"path": "logs"}, "evaluation_date": date, "comparison": request})
 
 
 def of(settings: Config) -> tuple[str, str]:
@@ -42,7 +42,7 @@ def test_the_record_of_a_run_names_the_period_as_the_config_does() -> None:
     "exit 2, before anything is read: the dates and what is allowed",
 )
 @pytest.mark.parametrize(
-    ("period", "said"),
+    ("period", "message"),
     [
         ({}, "comparison.period.from is null; allowed: the first date of the period, as YYYY-MM-DD"),
         (
@@ -70,27 +70,27 @@ def test_the_record_of_a_run_names_the_period_as_the_config_does() -> None:
         ("2026-11-08", "comparison.period is '2026-11-08'; allowed: a mapping with keys out of from, to"),
     ],
 )
-def test_a_period_that_cannot_be_is_refused_in_one_sentence(period: Any, said: str) -> None:
+def test_a_period_that_cannot_be_is_refused_in_one_sentence(period: Any, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         config(period=period)
-    assert str(error.value) == said
+    assert str(error.value) == message
 
 
 def test_a_period_needs_a_comparison() -> None:
-    said = "comparison.period is given without comparison.baseline; allowed: both, or comparison.pairs: all"
-    with pytest.raises(ConfigError, match=said):
+    message = "comparison.period is given without comparison.baseline; allowed: both, or comparison.pairs: all"
+    with pytest.raises(ConfigError, match=message):
         Comparison.read({"period": {"from": "2026-11-08"}})
     assert Comparison.read({"pairs": "all", "period": {"from": "2026-11-08"}}).period is not None
 
 
 @pytest.mark.outcome("a CUPED date that is within `comparison.period`", "exit 2: a date before the period is allowed")
 def test_the_earlier_values_of_cuped_are_from_before_the_period() -> None:
-    asked = {"period": {"from": "2026-11-08"}}
-    assert config(**asked, cuped={"date": "2026-11-07"}).comparison.cuped is not None
+    request = {"period": {"from": "2026-11-08"}}
+    assert config(**request, cuped={"date": "2026-11-07"}).comparison.cuped is not None
     for date in ("2026-11-08", "2026-11-12"):
-        said = f"comparison.cuped.date is '{date}'; allowed: a date before the period from 2026-11-08 on"
-        with pytest.raises(ConfigError, match=said):
-            config(**asked, cuped={"date": date})
+        message = f"comparison.cuped.date is '{date}'; allowed: a date before the period from 2026-11-08 on"
+        with pytest.raises(ConfigError, match=message):
+            config(**request, cuped={"date": date})
     with pytest.raises(ConfigError, match="allowed: a date before the evaluation date 2026-11-21"):
         config(cuped={"date": "2026-11-21"})
 

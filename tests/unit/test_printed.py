@@ -107,8 +107,8 @@ def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[st
         "experiments": {"[b]\x07": counts},
         "judgements": None,
     }
-    said = accounting(record)
-    assert r"null_\x1b[1m 1" in said[1] and r"[b]\x07 33 %" in said[2]
+    message = accounting(record)
+    assert r"null_\x1b[1m 1" in message[1] and r"[b]\x07 33 %" in message[2]
 
 
 @pytest.mark.outcome("eight metrics on a terminal of 80 columns", "the table is printed in blocks of metrics")
@@ -176,22 +176,22 @@ def test_a_pipe_gets_tables_of_160_characters_and_every_metric_once(capsys: pyte
 @pytest.mark.outcome("names of 100 characters on a terminal of {width} columns", "sentences break at spaces only")
 def test_sentences_break_at_spaces_at_any_width(width: int, terminal: Callable[..., list[str]]) -> None:
     name = "q" * 100
-    said = [f"{name} beats {name} on MAP@10: 0.439 → 0.548, +24.7 % (+21.4 to +28.1)", "a short one"]
-    printed = terminal(partial(print_verdict, said), width=width)
-    assert " ".join(printed) == " ".join(said)
+    message = [f"{name} beats {name} on MAP@10: 0.439 → 0.548, +24.7 % (+21.4 to +28.1)", "a short one"]
+    printed = terminal(partial(print_verdict, message), width=width)
+    assert " ".join(printed) == " ".join(message)
     assert all(len(line) <= width or line == name for line in printed)
     assert max(len(line) for line in printed if line != name) > width / 2
     screen = io.StringIO()
     Folding(file=screen, force_terminal=True, width=width, no_color=True, highlight=False).print(
-        said[0], soft_wrap=True
+        message[0], soft_wrap=True
     )
     assert screen.getvalue().splitlines() == printed[:-1]
 
 
 def test_columns_are_in_the_order_of_the_config(capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = ["rr", "ndcg@10", "ap@5", "ndcg@5"]
-    listed = [row("a", metric) for metric in sorted(wanted)]
-    print_table(listed, [*map(parse, wanted)])
+    expected = ["rr", "ndcg@10", "ap@5", "ndcg@5"]
+    listed = [row("a", metric) for metric in sorted(expected)]
+    print_table(listed, [*map(parse, expected)])
     assert re.findall(r"MRR|(?:mean )?NDCG@\d+|MAP@5", capsys.readouterr().out) == [
         "MRR", "mean NDCG@10", "MAP@5", "mean NDCG@5"]  # fmt: skip
 
@@ -232,8 +232,8 @@ def test_only_the_tables_that_were_written_are_named(evaluated: int, quarantined
 
 def test_a_password_in_the_output_path_is_not_printed() -> None:
     record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}}
-    said = paths_text("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
-    assert "hush" not in said and "s3a://(hidden)@bucket/out" in said
+    message = paths_text("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
+    assert "hush" not in message and "s3a://(hidden)@bucket/out" in message
 
 
 def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,9 +251,9 @@ def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.Captu
         "2026-11-20,b,u1,0.5",
     ]
     verdict = ["b against a on MAP@5: not tested"]
-    said = {"evaluation_date": "2026-11-20", "period": None, "comparisons": compared, "verdict": verdict}
-    assert json.loads(printed({}, "json")) == said
-    assert json.loads(printed({"losses": losses}, "json")) == said | {"losses": losses}
+    message = {"evaluation_date": "2026-11-20", "period": None, "comparisons": compared, "verdict": verdict}
+    assert json.loads(printed({}, "json")) == message
+    assert json.loads(printed({"losses": losses}, "json")) == message | {"losses": losses}
 
 
 def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,9 +288,9 @@ def test_an_effect_over_time_names_its_dates_in_each_format(capsys: pytest.Captu
         print_over_time(days, rows, style)
         return capsys.readouterr().out
 
-    found = json.loads(printed("json", row))
-    assert (found["period"], found["missing"]) == ({"period_from": "2026-11-08", "period_to": "2026-11-09"}, [])
-    assert found["over_time"] == [row | {"difference": None}]
+    result = json.loads(printed("json", row))
+    assert (result["period"], result["missing"]) == ({"period_from": "2026-11-08", "period_to": "2026-11-09"}, [])
+    assert result["over_time"] == [row | {"difference": None}]
     assert printed("csv", row).splitlines() == [
         "period_from,period_to,kind,experiment_id,baseline,metric,difference",
         "2026-11-08,2026-11-09,slope,b,a,ap@5,",
@@ -304,8 +304,8 @@ def test_what_is_no_number_is_null_in_json_and_empty_in_csv(capsys: pytest.Captu
     def refused(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")
 
-    found = json.loads(capsys.readouterr().out, parse_constant=refused)
-    assert found == [{"mean": None, "more": {"low": None, "high": [None, 1.5, 3]}}]
+    result = json.loads(capsys.readouterr().out, parse_constant=refused)
+    assert result == [{"mean": None, "more": {"low": None, "high": [None, 1.5, 3]}}]
     LIST_PRINTERS["csv"]([{"mean": nan, "low": -inf, "n": 1}])
     assert capsys.readouterr().out.splitlines() == ["mean,low,n", ",,1"]
 
@@ -317,8 +317,8 @@ def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(
     compared = [names | {METRIC: metric} for metric in ("ap@10", "ndcg@10", "ndcg@5")]
     metrics = [parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
     print_all("2026-11-20", compared, {}, "json", metrics)
-    said = json.loads(capsys.readouterr().out)["verdict"]
-    assert [text.split(" on ")[1] for text in said] == [
+    message = json.loads(capsys.readouterr().out)["verdict"]
+    assert [text.split(" on ")[1] for text in message] == [
         "NDCG@10: not tested",
         "NDCG@5: not tested",
         "MAP@10: not tested",
@@ -347,8 +347,8 @@ def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
     name: str, safe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{"experiment_id": name, "difference": -0.13, "n_users": -1, "note": None}]
-    for asked, cell in ((False, safe.removeprefix("'")), (True, safe)):
-        safe_cells.set(asked)
+    for request, cell in ((False, safe.removeprefix("'")), (True, safe)):
+        safe_cells.set(request)
         LIST_PRINTERS["csv"](rows)
         printed = capsys.readouterr().out
         assert list(csv.reader(io.StringIO(printed))) == [[*rows[0]], [cell, "-0.13", "-1", ""]]

@@ -87,9 +87,9 @@ def test_each_family_finds_something_that_is_not_there_in_at_most_5_of_100_tests
     users = 150 if correction == "tukey" else 50
     n, wrong = 200, dict.fromkeys(["primary metrics", "guardrails", "secondary metrics", "segments of country"], 0)
     for rows in draws(n, paired, 41, effects, users, correction=correction):
-        found = {row["family"] for row in rows if is_null(row, effects) and row["better"] is not None}
+        result = {row["family"] for row in rows if is_null(row, effects) and row["better"] is not None}
         assert {row["family"] for row in rows} == {*wrong}
-        for family in found:
+        for family in result:
             wrong[family] += 1
     assert all(at_most(times / n, 0.05, n) for times in wrong.values()), wrong
 
@@ -97,13 +97,13 @@ def test_each_family_finds_something_that_is_not_there_in_at_most_5_of_100_tests
 @pytest.mark.parametrize("paired", [True, False])
 def test_with_a_share_for_the_primary_metrics_all_rows_together_keep_the_level(paired: bool) -> None:
     n = 400
-    found = [
+    result = [
         {row["family"] for row in rows if row["better"] is not None}
         for rows in draws(n, paired, 42, users=150, primary_share=0.8)
     ]
-    assert at_most(np.mean([bool(families) for families in found]), 0.05, n)
-    assert at_most(np.mean(["primary metrics" in families for families in found]), 0.04, n)
-    assert at_most(np.mean(["all but primary" in families for families in found]), 0.01, n)
+    assert at_most(np.mean([bool(families) for families in result]), 0.05, n)
+    assert at_most(np.mean(["primary metrics" in families for families in result]), 0.04, n)
+    assert at_most(np.mean(["all but primary" in families for families in result]), 0.01, n)
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -125,12 +125,12 @@ def test_simultaneous_intervals_cover_all_differences_of_a_family(paired: bool, 
 
 
 def test_tukey_finds_more_than_bonferroni_and_less_than_no_correction() -> None:
-    found = {}
+    result = {}
     for correction in ("bonferroni", "tukey", "none"):
         effects = {("b", "m1"): 0.12, ("d", "m1"): 0.12}
         tests = draws(60, True, 44, effects, correction=correction, segments=False)
-        found[correction] = sum(row["better"] is not None for rows in tests for row in rows if row["metric"] == "m1")
-    assert found["bonferroni"] < found["tukey"] < found["none"]
+        result[correction] = sum(row["better"] is not None for rows in tests for row in rows if row["metric"] == "m1")
+    assert result["bonferroni"] < result["tukey"] < result["none"]
 
 
 @pytest.mark.parametrize("paired", [True, False])

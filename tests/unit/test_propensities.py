@@ -175,9 +175,11 @@ def test_a_ranker_that_learns_from_the_clicks_of_the_log_biases_the_estimate() -
 
 
 def test_the_counts_are_of_keys_shown_at_two_ranks_that_are_compared() -> None:
-    found = {method: [tuple(row[name] for name in NAMES[4:7]) for row in table(EXACT, method, 3)] for method in METHODS}
+    result = {
+        method: [tuple(row[name] for name in NAMES[4:7]) for row in table(EXACT, method, 3)] for method in METHODS
+    }
     first, second = (3, 1040, 137), (3, 32, 7)
-    assert found == {
+    assert result == {
         # Key c is at 1 and 3, which are no neighbours.
         "adjacent": [(2, 40, 12), second, (2, 808, 101)],
         # Key d was not shown at 1.

@@ -160,8 +160,8 @@ def readable(root: Path) -> None:
     texts = [path.read_text() for path in (root / "published").glob("*.json")]
     pointers = newest(texts)
     for table in TABLES:
-        found = live_files(files_of(f"{root}/{table}"), pointers)
-        assert sorted(found) == sorted(
+        result = live_files(files_of(f"{root}/{table}"), pointers)
+        assert sorted(result) == sorted(
             f"experiment_id={name}/evaluation_date={date}/part-{run_of(date)}-0.parquet"
             for date in pointers
             for name in ("a%2Fb", "__HIVE_DEFAULT_PARTITION__")
@@ -282,7 +282,7 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ((), 2, "nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both"),
         (("--keep", "90"), 2, "--keep is '90'; allowed: a number of days or weeks such as 90d or 12w"),
@@ -292,11 +292,11 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
         (("--keep", "9d", "--output", "wasb://a/b"), 2, "--output is 'wasb://a/b', which this process does not reach"),
     ],
 )
-def test_a_mistake_is_one_sentence(root: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_a_mistake_is_one_sentence(root: Path, words: tuple[str, ...], code: int, message: str) -> None:
     before = tree(root)
     output = () if "--output" in words else ("--output", root)
-    found, out, err = call(*words, *output)
-    assert (found, out, err.startswith(f"rankmetrics: {said}")) == (code, "", True), err
+    result, out, err = call(*words, *output)
+    assert (result, out, err.startswith(f"rankmetrics: {message}")) == (code, "", True), err
     assert tree(root) == before
 
 

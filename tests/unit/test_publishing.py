@@ -72,11 +72,11 @@ def seen(files: Files) -> dict[str, list[tuple[str, str | None]]]:
     """Table -> (partition, text) of every file that the pointer names."""
     pointer = pointer_of(files, DATE)
     known = {DATE: pointer} if pointer else {}
-    found = {}
+    result = {}
     for table in ("user_metrics", "experiment_metrics", "quarantine"):
         below = Files(files.system, files.at(table))
-        found[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in live_files(below, known))
-    return found
+        result[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in live_files(below, known))
+    return result
 
 
 def count_down(
@@ -205,13 +205,13 @@ def test_books_that_do_not_add_up_are_one_sentence() -> None:
     counts = {"a": {"lists": 5, "quarantined": 2}}
     good = (of("user_metrics", 3, 5), of("experiment_metrics", 2), of("quarantine", 2))
     check_row_counts(*good, counts, "lists")
-    for place, wrong, said in (
+    for place, wrong, message in (
         (0, of("user_metrics", 3, 4), "5 lists in the input and 4 in the tables"),
         (1, of("experiment_metrics", 0), "3 users with averages in the input and 0 in the tables"),
         (2, of("quarantine", 3), "2 rows left out in the input and 3 in the tables"),
     ):
         tables = [wrong if i == place else table for i, table in enumerate(good)]
-        with pytest.raises(OutputError, match=f"experiment 'a' has {said}; nothing was published"):
+        with pytest.raises(OutputError, match=f"experiment 'a' has {message}; nothing was published"):
             check_row_counts(*tables, counts, "lists")  # type: ignore[arg-type]
 
 
@@ -249,8 +249,8 @@ def test_a_pointer_that_a_killed_run_has_written_twice_is_read_and_tidied_up(tmp
     assert pointers_of(cast(Any, None), files.root, DATE)[DATE] == pointer_of(files, DATE) == parse(text)
     swap(files, stage(files, RUNS[1], NEW))
     assert files.names("published") == [f"{DATE}.json"]
-    found = pointer_of(files, DATE)
-    assert found is not None and found.entries[0].run_id == RUNS[1]
+    result = pointer_of(files, DATE)
+    assert result is not None and result.entries[0].run_id == RUNS[1]
 
 
 def written_by(folder: Path, run: str, date: str, users: int = 20) -> None:
@@ -273,13 +273,13 @@ def test_a_report_shows_what_is_published_and_nothing_else(
     written_by(tmp_path, RUNS[0], "2026-11-19")
     written_by(tmp_path, RUNS[1], DATE)
     refused = ("report", "--input", str(tmp_path), "--html", str(tmp_path / "page.html"))
-    for dates, said in (
+    for dates, message in (
         ((), f"'{tmp_path}' holds nothing that is published; allowed: the output of a run that ended"),
         ((DATE,), f"nothing is published on {DATE}; the nearest dates that are published: 2026-11-19"),
     ):
         with pytest.raises(SystemExit) as caught:
             cli.main([*refused, *(word for date in dates for word in ("--date", date))], "rankmetrics")
-        assert caught.value.code == 3 and said in capfd.readouterr().err
+        assert caught.value.code == 3 and message in capfd.readouterr().err
         point_to(tmp_path, RUNS[0], "2026-11-19")
     tables = local_tables(str(tmp_path))
     assert tables is not None
@@ -304,7 +304,7 @@ def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: 
         """After the means of the first look are read, another run publishes."""
 
         def rows(self, table: str, date: str, most: int) -> Any:
-            found = super().rows(table, date, most)
+            result = super().rows(table, date, most)
             n[0] += 1
             if n[0] == 1:
                 for file in tmp_path.glob(f"*/*/*/part-{RUNS[0]}-0.parquet"):
@@ -312,7 +312,7 @@ def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: 
                 written_by(tmp_path, RUNS[1], DATE, users=30)
                 pointer = Pointer(DATE, (), 1).with_run(Entry(RUNS[1], ("control", "candidate_a", "candidate_b")))
                 output(tmp_path).write(f"published/{DATE}.json", pointer.as_json())
-            return found
+            return result
 
     figures = figures_of(Meanwhile(tables.disk, tables.known))
     assert {row["n_users"] for row in figures.everyone} == {30}
@@ -352,15 +352,15 @@ def test_containers_with_one_host_name_tell_their_runs_apart_by_signs_of_life(mo
 
 
 def test_a_catalog_that_keeps_staging_tables_does_not_fail_a_run_that_was_published() -> None:
-    asked = []
+    request = []
 
     class Refusing:
         def sql(self, text: str) -> None:
-            asked.append(text)
+            request.append(text)
             raise ConnectionError("no answer")
 
     CatalogSchema(cast(Any, Refusing()), "lake.ranking", RUNS[0], "iceberg").discard()
-    assert asked == ["SHOW TABLES IN lake.ranking LIKE 'staging_*'"] * 2
+    assert request == ["SHOW TABLES IN lake.ranking LIKE 'staging_*'"] * 2
 
 
 def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(tmp_path: Path) -> None:
@@ -448,9 +448,9 @@ def test_after_a_kill_at_any_step_the_next_run_removes_drafts_and_closes_the_rec
         Process(folder, RUNS[2]).publish(OLD)
         monkeypatch.undo()
         assert left(folder) == set(), after
-        found = outcomes(folder)
-        ends.add(found.get(RUNS[1]))
-        assert found.get(RUNS[1]) in (("done",) if published else ("killed", None)), after
+        result = outcomes(folder)
+        ends.add(result.get(RUNS[1]))
+        assert result.get(RUNS[1]) in (("done",) if published else ("killed", None)), after
     assert after > 15 and drafts >= 3 and ends == {"done", "killed", None}
 
 

@@ -32,12 +32,12 @@ def test_a_percentile_has_the_bits_of_numpy(percentile: float) -> None:
 @pytest.mark.parametrize("percentile", PERCENTILES)
 def test_the_interval_is_that_of_scipy(percentile: float, confidence: float) -> None:
     p = percentile / 100
-    found = quantile_ranks(np.array(SIZES), p, confidence)
-    for n, (*_, low, high) in zip(SIZES, found.tolist(), strict=True):
+    result = quantile_ranks(np.array(SIZES), p, confidence)
+    for n, (*_, low, high) in zip(SIZES, result.tolist(), strict=True):
         values = np.arange(1.0, n + 1)
-        wanted = stats.quantile_test(values, p=p).confidence_interval(confidence)
+        expected = stats.quantile_test(values, p=p).confidence_interval(confidence)
         # Rank r is the value r here; none is 0.
-        assert (low, high) == tuple(0 if np.isnan(bound) else bound for bound in wanted), n
+        assert (low, high) == tuple(0 if np.isnan(bound) else bound for bound in expected), n
 
 
 def test_the_interval_covers_the_median_as_often_as_it_says() -> None:
@@ -88,9 +88,9 @@ MEAN = {"experiment_id": "a", "segment": "all", "metric": "ndcg@10", "convention
 
 
 def test_percentiles_are_printed_where_they_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = {"percentile_90": 0.9, "percentile_90_ci_low": None, "percentile_90_ci_high": None,
+    request = {"percentile_90": 0.9, "percentile_90_ci_low": None, "percentile_90_ci_high": None,
              "percentile_5": 0.1, "percentile_5_ci_low": 0.05, "percentile_5_ci_high": 0.25}  # fmt: skip
-    print_result(Shown([MEAN | asked]))
+    print_result(Shown([MEAN | request]))
     out = capsys.readouterr().out
     assert "percentiles over the users, with 95 % intervals" in out
     line = next(line for line in out.splitlines() if "(0.0500" in line)

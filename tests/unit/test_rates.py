@@ -14,8 +14,8 @@ from rankmetrics_spark.gates.limits import rate_checks, rates
 Limits = Mapping[str, Mapping[str, float]]
 
 
-def breaches(found: Findings, limits: Limits, level: str) -> list[str]:
-    return [*dict.fromkeys(check.sentence for check in rate_checks(found, limits) if check.status == level)]
+def breaches(result: Findings, limits: Limits, level: str) -> list[str]:
+    return [*dict.fromkeys(check.sentence for check in rate_checks(result, limits) if check.status == level)]
 
 
 COUNTS = {
@@ -49,12 +49,12 @@ def test_rates_over_all_experiments_are_weighted_by_their_sizes() -> None:
 
 def test_a_rate_beyond_a_limit_is_named_with_its_experiment() -> None:
     limits = {"tie_rate": {"warn": 0.1, "fail": 0.5}, "gap_rate": {"fail": 0.1}, "shared_user_rate": {"warn": 0.0}}
-    found = Findings({}, {"a": {"tie_rate": 0.2, "gap_rate": 0.1}, "b": {"tie_rate": 0.6}}, {"shared_user_rate": 0.25})
-    assert breaches(found, limits, "warn") == [
+    result = Findings({}, {"a": {"tie_rate": 0.2, "gap_rate": 0.1}, "b": {"tie_rate": 0.6}}, {"shared_user_rate": 0.25})
+    assert breaches(result, limits, "warn") == [
         "a: 20 % of the rows have tied scores (warning above 10 %: quality.gates.tie_rate.warn)",
         "25 % of the users are in several experiments (warning above 0 %: quality.gates.shared_user_rate.warn)",
     ]
-    assert breaches(found, limits, "fail") == [
+    assert breaches(result, limits, "fail") == [
         "b: 60 % of the rows have tied scores (refused above 50 %: quality.gates.tie_rate.fail)"
     ]
 
@@ -63,13 +63,13 @@ def test_a_rate_is_also_held_against_that_of_the_previous_run() -> None:
     limits = {"tie_rate": {"warn_change": 0.1, "fail_change": 0.3}}
     before = {"run_id": "earlier", "rates": {"rose": {"tie_rate": 0.1}, "fell": {"tie_rate": 0.5}}, "overall": {}}
     now = {"rose": {"tie_rate": 0.25}, "fell": {"tie_rate": 0.125}, "new": {"tie_rate": 0.9}}
-    found = Findings({}, now, {"tie_rate": 0.4}, before)
-    assert breaches(found, limits, "warn") == [
+    result = Findings({}, now, {"tie_rate": 0.4}, before)
+    assert breaches(result, limits, "warn") == [
         "rose: 25 % of the rows have tied scores, 10 % in the previous run "
         "(warning above a change of 10 %: quality.gates.tie_rate.warn_change)",
     ]
-    assert [line.split(":")[0] for line in breaches(found, limits, "fail")] == ["fell"]
-    assert found.as_record()["previous"] == {"run_id": "earlier", "overall": {}}
+    assert [line.split(":")[0] for line in breaches(result, limits, "fail")] == ["fell"]
+    assert result.as_record()["previous"] == {"run_id": "earlier", "overall": {}}
     assert "previous" not in Findings({}, now, {}).as_record()
 
 
@@ -77,9 +77,9 @@ def test_every_rate_is_a_row_with_the_limit_that_judged_it() -> None:
     limits = {"tie_rate": {"warn": 0.1, "fail": 0.5, "fail_change": 0.25}, "unjudged_rate": {"fail": 0.1}}
     now = {name: {"tie_rate": rate, "gap_rate": 0.25} for name, rate in (("low", 0.0625), ("odd", 0.25), ("bad", 0.75))}
     before = {"rates": {"low": {"tie_rate": 0.0625}, "bad": {"tie_rate": 0.25}}}
-    found = rate_checks(Findings({}, now, {"shared_user_rate": 0.5}, before), limits)
+    result = rate_checks(Findings({}, now, {"shared_user_rate": 0.5}, before), limits)
     rows = {
-        (check.experiment, check.name): (check.status, check.observed, check.limit, check.margin) for check in found
+        (check.experiment, check.name): (check.status, check.observed, check.limit, check.margin) for check in result
     }
     assert rows["low", "tie_rate"] == ("ok", 0.0625, 0.1, pytest.approx(0.0375))
     assert rows["odd", "tie_rate"] == ("warn", 0.25, 0.1, pytest.approx(-0.15))
@@ -92,7 +92,7 @@ def test_every_rate_is_a_row_with_the_limit_that_judged_it() -> None:
     assert rows["low", "unjudged_rate"] == ("not_checked", None, None, None)
     # A rate of the whole log has the same row in each experiment.
     assert {rows[name, "shared_user_rate"] for name in now} == {("not_checked", 0.5, None, None)}
-    assert len(rows) == 3 * 5 == len(found)
+    assert len(rows) == 3 * 5 == len(result)
 
 
 @pytest.mark.parametrize(

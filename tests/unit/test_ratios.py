@@ -56,8 +56,8 @@ def test_accepted_ratios_are_those_of_the_pairs_and_their_limit_is_above_them() 
 
 def test_ratio_is_that_of_the_least_seconds_after_the_warm_up() -> None:
     turns = WARM_UP * [9.0]
-    found = ratios.measure(both([*turns, 7, 3, 6, 30], [*turns, 2.5, 2, 4, 20]), "", [NAME], 1)
-    assert found == {NAME: Ratio(1.5, 0.0)}
+    result = ratios.measure(both([*turns, 7, 3, 6, 30], [*turns, 2.5, 2, 4, 20]), "", [NAME], 1)
+    assert result == {NAME: Ratio(1.5, 0.0)}
 
 
 def test_margin_is_four_spreads_but_neither_tiny_nor_huge() -> None:

@@ -65,11 +65,11 @@ def columns_of(layout: Layout) -> Arrays:
 def test_every_layout_reads_the_lowest_relevant_grade(layout: Layout, by_position: bool) -> None:
     metrics = (parse("ndcg@4"), parse("idcg@4"))
     scoring = Scoring(metrics, (resolve(FROM_FOUR),), by_position, repeats=False)
-    (found,) = score_batch(columns_of(layout), layout, scoring)
-    assert found["ndcg_at_4"].tolist() == pytest.approx([NDCG], abs=1e-15)
-    assert found["idcg_at_4"].tolist() == pytest.approx([1 + 1 / math.log2(3)], abs=1e-15)
+    (result,) = score_batch(columns_of(layout), layout, scoring)
+    assert result["ndcg_at_4"].tolist() == pytest.approx([NDCG], abs=1e-15)
+    assert result["idcg_at_4"].tolist() == pytest.approx([1 + 1 / math.log2(3)], abs=1e-15)
     # 5, 3 and 4 are grades above 0 that are not 1, in the list and again among the judged items.
-    assert (found["n_relevant"].tolist(), found["_graded"].tolist()) == ([2], [6])
+    assert (result["n_relevant"].tolist(), result["_graded"].tolist()) == ([2], [6])
 
 
 def test_the_ideal_list_of_judged_items_reads_it_too() -> None:
@@ -102,10 +102,10 @@ def test_all_metrics_leave_out_the_same_users(rule: dict[str, Any], counted: lis
     names = ["ap@10", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10", "dcg@10", "cg@10", "err@10", "judged@10"]
     convention = resolve({"relevant_from": 4, "zero_relevant": "skip"} | rule)
     values = compute(batch_of(*SOME), [parse(name) for name in names], convention)
-    there = ~np.isnan(values)
+    present = ~np.isnan(values)
     # An empty list has no share of judged items.
-    assert [[*np.flatnonzero(column)] for column in there[:, :-1].T] == [counted] * (len(names) - 1)
-    assert [*np.flatnonzero(there[:, -1])] == [i for i in counted if i != 4]
+    assert [[*np.flatnonzero(column)] for column in present[:, :-1].T] == [counted] * (len(names) - 1)
+    assert [*np.flatnonzero(present[:, -1])] == [i for i in counted if i != 4]
 
 
 def test_the_presets_side_by_side_keep_which_grades_are_relevant() -> None:

@@ -74,9 +74,9 @@ def compared(
     return {**names, **bounds, **relative, **words, "p_adjusted": 0.0001, "n_users": 2000, **more}
 
 
-def words(found: Answer) -> str:
+def words(actual: Answer) -> str:
     """What stands below the title."""
-    return " ".join(part for part in ("".join(found.value), found.change, "".join(found.detail)) if part)
+    return " ".join(part for part in ("".join(actual.value), actual.change, "".join(actual.detail)) if part)
 
 
 def title(*rows: dict[str, Any], names: str = "control a b") -> str:
@@ -162,8 +162,8 @@ def test_of_all_pairs_the_accent_is_for_the_one_that_nobody_beats() -> None:
     # The last one in the order of the names is never a baseline, and here the worst one.
     figures = ranked(0.5, 0.7, 0.4)
     assert leader(figures) == "b"
-    found = payload_of(figures)
-    assert [found["experiments"][found["leader"]], *found["experiments"]] == ["b", "b", "a", "c"]
+    actual = payload_of(figures)
+    assert [actual["experiments"][actual["leader"]], *actual["experiments"]] == ["b", "b", "a", "c"]
     assert payload_of(ranked(0.5, 0.5, 0.5))["leader"] == -1
     colours = {row["name"]: row["colour"] for row in notebook._points(figures, {"ap@10"})}
     assert [name for name, colour in colours.items() if colour == LIGHT["accent"]] == ["b"]
@@ -178,10 +178,10 @@ def test_the_accent_follows_the_direction_of_the_metric(better: str, changes: tu
     ]
     figures = Figures([mean(name, "softmax_loss(t=1)") for name in ("control", "a", "b")], rows)
     assert leader(figures) == better
-    found = payload_of(figures)
+    actual = payload_of(figures)
     states = {
-        found["experiments"][e]: state
-        for e, state in zip(*(found["compared"][name] for name in ("e", "state")), strict=True)
+        actual["experiments"][e]: state
+        for e, state in zip(*(actual["compared"][name] for name in ("e", "state")), strict=True)
     }
     assert states == {better: "better", "ab".replace(better, ""): "worse"}
 
@@ -195,11 +195,11 @@ def test_without_a_winner_nothing_has_the_accent() -> None:
 
 def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_is_on() -> None:
     # b is 0.1 ahead of a, 0.3 ahead of c. In the pair of b and c, b is the baseline.
-    said = "The closest is a. MAP@10 rose from 0.600 (a) to 0.700 (b): +20.0 % (95 % interval +16.0 to +24.0 %)"
-    assert words(answer(ranked(0.6, 0.7, 0.4))) == said and answer(ranked(0.6, 0.7, 0.4)).won
+    message = "The closest is a. MAP@10 rose from 0.600 (a) to 0.700 (b): +20.0 % (95 % interval +16.0 to +24.0 %)"
+    assert words(answer(ranked(0.6, 0.7, 0.4))) == message and answer(ranked(0.6, 0.7, 0.4)).won
     # c is the closest, 0.1 behind b: as a candidate against b it has 2 * -0.1.
-    said = "The closest is c. MAP@10 fell from 0.700 (b) to 0.600 (c): -20.0 % (95 % interval -24.0 to -16.0 %)"
-    assert words(answer(ranked(0.4, 0.7, 0.6))).replace("\N{MINUS SIGN}", "-") == said
+    message = "The closest is c. MAP@10 fell from 0.700 (b) to 0.600 (c): -20.0 % (95 % interval -24.0 to -16.0 %)"
+    assert words(answer(ranked(0.4, 0.7, 0.6))).replace("\N{MINUS SIGN}", "-") == message
     assert not answer(ranked(0.4, 0.7, 0.6)).won, "the change is one for the worse"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).title) == "a beats 1 of 2 others"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).sure).endswith(" 1 other beats as many.")
@@ -208,9 +208,9 @@ def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_i
 def test_the_columns_of_the_page_are_those_of_the_table() -> None:
     row = compared("a", "candidate", 0.1, p_adjusted=0.0496, p_value=0.01, mean_baseline=0.4, mean_candidate=0.5)
     row |= {"relative_difference": 0.2, "relative_ci_low": 0.11, "relative_ci_high": 0.33, "note": "a note"}
-    found = payload_of(Figures([mean("control"), mean("a")], [row]))["compared"]
+    actual = payload_of(Figures([mean("control"), mean("a")], [row]))["compared"]
     columns = ["n", "meanB", "meanC", "d", "low", "high", "rel", "relLow", "relHigh", "p", "said", "note", "state"]
-    assert {name: found[name] for name in columns} == {
+    assert {name: actual[name] for name in columns} == {
         "n": [2000], "meanB": [0.4], "meanC": [0.5], "d": [0.1], "low": [0.1 - 0.02], "high": [0.1 + 0.02],
         "rel": [0.2], "relLow": [0.11], "relHigh": [0.33], "p": [0.0496], "said": ["0.0496"], "note": ["a note"],
         "state": ["better"],
@@ -254,76 +254,76 @@ def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidat
     assert "".join(context["answer"].sure).endswith(" 7 more candidates beat control as well.")
     assert context["n_cards"] == candidates
     assert {card.others for card in context["cards"]} == {f"better on {metrics} of {metrics} metrics"}
-    said = {check.title: check.text for check in context["checks"]}
-    assert said["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
+    message = {check.title: check.text for check in context["checks"]}
+    assert message["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
 
 
 @pytest.mark.parametrize("most", [4_000, 500, 50])
 def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: int) -> None:
     figures = large(130, 31)
-    found = payload_of(figures, most)
-    assert found["totals"] == {
+    actual = payload_of(figures, most)
+    assert actual["totals"] == {
         "differences": 130 * 31, "means": 131 * 31, "segments": 2 * 130 * 31 + 7, "segmentMeans": 2 * 131 * 31,
         "users": 131 * 31, "trend": 2 * 3 * 31, "overTime": 0, "pairs": 130, "further": 130 * 31, "userChanges": 0,
         "checks": 0,
     }  # fmt: skip
-    last = len(found["metrics"]) - 1
-    assert found["metrics"][last]["name"] == "dcg@31", "the metric that decides"
+    last = len(actual["metrics"]) - 1
+    assert actual["metrics"][last]["name"] == "dcg@31", "the metric that decides"
 
     def held(table: str) -> Any:
-        columns = found[table]
+        columns = actual[table]
         segments = columns.get("s", [0] * len(columns["e"]))
-        whole = [i for i, s in enumerate(segments) if found["segments"][s] == "all"]
-        return {(found["experiments"][columns["e"][i]], columns["m"][i]) for i in whole}
+        whole = [i for i, s in enumerate(segments) if actual["segments"][s] == "all"]
+        return {(actual["experiments"][columns["e"][i]], columns["m"][i]) for i in whole}
 
-    everyone = {(name, last) for name in found["experiments"]}
+    everyone = {(name, last) for name in actual["experiments"]}
     baseline = {("control", metric) for metric in range(31)}
     assert everyone | baseline <= held("means") and everyone | baseline <= held("users")
     assert everyone - {("control", last)} <= held("compared")
     assert ("control", last) in held("trend")
     # Distributions are whole: each of the 20 steps, or none; nobody is at the lowest value itself.
-    assert all(counts == [0, *[50] * 20] for counts in found["users"]["counts"])
-    assert len(found["compared"]["e"]) == max(most, 130)
+    assert all(counts == [0, *[50] * 20] for counts in actual["users"]["counts"])
+    assert len(actual["compared"]["e"]) == max(most, 130)
 
 
 def test_all_rows_of_all_users_are_read() -> None:
     rows = [mean(f"e{i}", segment=segment) for i in range(9) for segment in ("s=1", "all", "s=2")]
     large = [row | {"n_users": 2_000} if row["segment"] == "s=2" else row for row in rows]
-    found = Counter(row["segment"] for row in everyone_and_largest(large, 3))
-    assert found == {"all": 9, "s=2": 3}
+    actual = Counter(row["segment"] for row in everyone_and_largest(large, 3))
+    assert actual == {"all": 9, "s=2": 3}
 
 
 def test_a_table_that_is_cut_for_a_terminal_keeps_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
     # By name, the segment comes before all users.
     monkeypatch.setattr(console, "MOST_ROWS", 4)
     rows = [mean(name, segment=segment) for name in "abc" for segment in ("age=1", "all")]
-    found = console.compared_rows(rows)
-    assert [(row["segment"], row["experiment_id"]) for row in found] == [
+    actual = console.compared_rows(rows)
+    assert [(row["segment"], row["experiment_id"]) for row in actual] == [
         ("age=1", "a"), ("all", "a"), ("all", "b"), ("all", "c"),
     ]  # fmt: skip
 
 
 def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments() -> None:
-    found = payload_of(large(5, 2), 22)
-    keys = zip(found["compared"]["s"], found["compared"]["m"], strict=True)
-    sizes = Counter((found["segments"][s], found["metrics"][m]["name"]) for s, m in keys)
+    actual = payload_of(large(5, 2), 22)
+    keys = zip(actual["compared"]["s"], actual["compared"]["m"], strict=True)
+    sizes = Counter((actual["segments"][s], actual["metrics"][m]["name"]) for s, m in keys)
     assert sizes == {
         ("all", "dcg@1"): 5, ("all", "dcg@2"): 5, ("s=large", "dcg@2"): 5, ("s=small", "dcg@2"): 5,
         ("s=large", "dcg@1"): 2,
     }  # fmt: skip
-    assert {found["segments"][s] for s in found["means"]["s"]} == {"all"}, "the page shows none of segments"
+    assert {actual["segments"][s] for s in actual["means"]["s"]} == {"all"}, "the page shows none of segments"
 
 
 def test_further_columns_are_those_that_hold_a_value() -> None:
     rows = [compared("a", "candidate", 0.1, p_wilcoxon=0.0, wins=3, ties=0, losses=0, effect_size=None)]
     rows.append(compared("b", None, 0.0, wins=1, ties=0, losses=0, bootstrap_ci_low=-0.1, bootstrap_ci_high=1 / 3))
-    found = payload_of(Figures([mean(name) for name in ("control", "a", "b")], rows))
-    titles = [column["title"] for column in found["furtherColumns"]]
+    actual = payload_of(Figures([mean(name) for name in ("control", "a", "b")], rows))
+    titles = [column["title"] for column in actual["furtherColumns"]]
     assert titles == ["wins", "ties", "losses", "plain interval", "bootstrap interval", "p of Wilcoxon's test"]
-    assert found["further"]["p_wilcoxon"] == [0.0, None] and found["further"]["bootstrap_ci_high"] == [None, 0.333333]
+    assert actual["further"]["p_wilcoxon"] == [0.0, None] and actual["further"]["bootstrap_ci_high"] == [None, 0.333333]
     nobody = [row | {"wins": 0} for row in rows]
-    found = payload_of(Figures([mean(name) for name in ("control", "a", "b")], nobody))
-    assert "wins" not in [column["title"] for column in found["furtherColumns"]]
+    actual = payload_of(Figures([mean(name) for name in ("control", "a", "b")], nobody))
+    assert "wins" not in [column["title"] for column in actual["furtherColumns"]]
 
 
 def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> None:
@@ -336,9 +336,9 @@ def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> Non
 
 
 def test_the_map_of_segments_holds_the_metric_that_decides_whole() -> None:
-    found = payload_of(large(5, 2, winners=1), 10)["map"]
-    assert len(found["s"]) == 2 * 5 and {*found["x"]} == {0.2, -0.2} and {*found["percent"]} == {1}
-    assert Counter(found["state"]) == {"worse": 8, "better": 2}
+    actual = payload_of(large(5, 2, winners=1), 10)["map"]
+    assert len(actual["s"]) == 2 * 5 and {*actual["x"]} == {0.2, -0.2} and {*actual["percent"]} == {1}
+    assert Counter(actual["state"]) == {"worse": 8, "better": 2}
 
 
 @pytest.mark.parametrize("shown", [(130, 31), (199, 4)])
@@ -397,7 +397,7 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
 
 
 @pytest.mark.parametrize(
-    ("figures", "said", "without"),
+    ("figures", "users", "without"),
     [
         # The same people in all experiments are counted once.
         (
@@ -434,14 +434,14 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
         (Figures([mean("a")]), "1,000 users.", ": 400"),
     ],
 )
-def test_a_person_is_counted_once(figures: Figures, said: str, without: str) -> None:
+def test_a_person_is_counted_once(figures: Figures, users: str, without: str) -> None:
     texts = {check.title: check.text for check in checks(figures)}
-    assert texts["Number of users"] == said
+    assert texts["Number of users"] == users
     assert ": ".join(without_relevant(figures)) == f"users without a relevant item{without}"
 
 
 def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
-    def said(rule: str, **more: Any) -> str:
+    def sentence(rule: str, **more: Any) -> str:
         record = {
             "rows": {"in": 1, "evaluated": 1, "quarantined": 0},
             "convention": {"text": f"standard;zero_relevant={rule};ties=best"},
@@ -451,31 +451,31 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
         return {check.title: check.text for check in checks(figures)}["Users without a relevant item"]
 
     # 600 of 1,000 users have one, and the mean over them is 0.8 where it is 0.5 over all.
-    assert said("zero") == (
+    assert sentence("zero") == (
         "40 % of the users of each experiment had no relevant item; they count as 0 "
         "(without them MAP@10 of a is 0.800 instead of 0.500)."
     )
-    assert said("one", n_users_with_relevant=996).startswith(
+    assert sentence("one", n_users_with_relevant=996).startswith(
         "0.4 % of the users of each experiment had no relevant item; they count as 1"
     )
     # Who is left out of the mean is not among the users; the lists are counted before.
-    assert said("skip", n_users_with_relevant=1000) == (
+    assert sentence("skip", n_users_with_relevant=1000) == (
         "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
     )
 
 
 def test_the_answer_says_how_large_and_how_sure_the_difference_is() -> None:
-    found = answer(Figures([mean("control"), mean("a")], [compared("a", "candidate", 0.1)]))
-    assert words(found) == "MAP@10 rose from 0.500 (control) to 0.600 (a): +20.0 % (95 % interval +16.0 to +24.0 %)"
-    assert "".join(found.sure) == "Chance alone would almost never give this (p < 0.001, corrected for 3 comparisons)."
+    actual = answer(Figures([mean("control"), mean("a")], [compared("a", "candidate", 0.1)]))
+    assert words(actual) == "MAP@10 rose from 0.500 (control) to 0.600 (a): +20.0 % (95 % interval +16.0 to +24.0 %)"
+    assert "".join(actual.sure) == "Chance alone would almost never give this (p < 0.001, corrected for 3 comparisons)."
 
 
 def test_an_open_answer_says_what_the_test_would_have_found() -> None:
     # 0.04 / 0.5 = 8 %, after the correction.
     row = compared("a", None, 0.01, p_adjusted=0.18, adjusted_minimum_detectable_effect=0.04)
-    found = answer(Figures([mean("control"), mean("a")], [row]))
-    assert words(found) == "MAP@10 is 0.500 in control and 0.510 in a: +2.0 % (95 % interval \u22122.0 to +6.0 %)"
-    assert "".join(found.sure) == (
+    actual = answer(Figures([mean("control"), mean("a")], [row]))
+    assert words(actual) == "MAP@10 is 0.500 in control and 0.510 in a: +2.0 % (95 % interval \u22122.0 to +6.0 %)"
+    assert "".join(actual.sure) == (
         "Chance alone could explain this (p = 0.180, corrected for 3 comparisons). "
         "The test would have found changes of 8.0 % or more."
     )
@@ -483,9 +483,9 @@ def test_an_open_answer_says_what_the_test_would_have_found() -> None:
 
 def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() -> None:
     rows = [compared("a", "baseline", -0.1), compared("b", None, 0.01, p_adjusted=0.18)]
-    found = answer(Figures([mean("control"), mean("a"), mean("b")], rows))
-    assert words(found).startswith("MAP@10 is 0.500 in control and 0.510 in b: +2.0 %")
-    assert "".join(found.sure).startswith(
+    actual = answer(Figures([mean("control"), mean("a"), mean("b")], rows))
+    assert words(actual).startswith("MAP@10 is 0.500 in control and 0.510 in b: +2.0 %")
+    assert "".join(actual.sure).startswith(
         "1 candidate is worse, 1 shows no clear difference. Chance alone could explain this (p = 0.180"
     )
 
@@ -498,9 +498,9 @@ def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
 
 
 def test_one_experiment_has_nothing_to_be_compared_with() -> None:
-    found = answer(Figures([mean("only")]))
-    assert ("".join(found.title), found.change) == ("MAP@10 of only is 0.500", "0.5000")
-    assert found.sure == ("There is one experiment, so nothing to compare it with.",)
+    actual = answer(Figures([mean("only")]))
+    assert ("".join(actual.title), actual.change) == ("MAP@10 of only is 0.500", "0.5000")
+    assert actual.sure == ("There is one experiment, so nothing to compare it with.",)
 
 
 def test_the_primary_metric_decides_else_the_largest_cut_off_of_the_first_metric() -> None:
@@ -546,13 +546,13 @@ def test_what_weakens_an_answer_is_a_warning() -> None:
         "quality": {"warnings": ["ranks seem to start at 0"]},
     }
     rows = [compared("a", None, 0.1, sample_ratio_p=1e-9)]
-    found = {check.title: (check.level, check.text) for check in checks(Figures(few, rows, record=record))}
-    assert {title for title, (level, _) in found.items() if level == "warn"} == {
+    actual = {check.title: (check.level, check.text) for check in checks(Figures(few, rows, record=record))}
+    assert {title for title, (level, _) in actual.items() if level == "warn"} == {
         "Number of users", "Users without a relevant item", "Split of the users", "Faulty rows", "Ties",
         "Judgements", "Judged lists", "Quality of the log",
     }  # fmt: skip
-    assert found["Faulty rows"][1] == "20 of 120 rows (16.67%) were faulty and are left out."
-    assert found["Ties"][1].startswith("30.0% of the rows")
+    assert actual["Faulty rows"][1] == "20 of 120 rows (16.67%) were faulty and are left out."
+    assert actual["Ties"][1].startswith("30.0% of the rows")
 
 
 def test_a_clean_run_has_no_warning() -> None:
@@ -644,10 +644,10 @@ def test_a_page_opens_each_file_once_and_none_that_it_does_not_show(
         lambda: tables.changes("2026-11-20", edges, metrics, [("control", "candidate_a")]),
     ]
     names = [["user_metrics/candidate_a"], ["experiment_metrics/candidate_a"], ["comparisons/candidate_a"]]
-    for look, wanted in zip(shown, [*names, ["user_metrics/candidate_a", "user_metrics/control"]], strict=True):
+    for look, expected in zip(shown, [*names, ["user_metrics/candidate_a", "user_metrics/control"]], strict=True):
         opened.clear()
         assert look()
-        assert sorted(opened) == wanted
+        assert sorted(opened) == expected
 
 
 def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
@@ -714,9 +714,9 @@ def test_a_pointer_says_which_files_count(tmp_path: Path) -> None:
 def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() -> None:
     nan = float("nan")
     figures = Figures([mean("a", value=nan)], [compared("gone", None, 0.1)], users=[])
-    found = payload_of(figures)
-    assert found["means"]["mean"] == [None] and found["compared"]["e"] == []
-    json.dumps(found, allow_nan=False)
+    actual = payload_of(figures)
+    assert actual["means"]["mean"] == [None] and actual["compared"]["e"] == []
+    json.dumps(actual, allow_nan=False)
 
 
 def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -963,7 +963,7 @@ METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         (None, ["MAP@5", "MAP@10"]),
         ("map", ["MAP@5", "MAP@10"]),
@@ -977,18 +977,22 @@ METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
     ],
 )
 def test_a_plot_takes_every_name_of_a_metric_and_shows_itself_without_a_network(
-    text: str | None, wanted: list[str]
+    text: str | None, expected: list[str]
 ) -> None:
     pytest.importorskip("altair")
     rows = [mean(name, metric) for metric in METRICS_SHOWN for name in ("control", "a")]
     figures = Figures(rows, [compared("a", "candidate", 0.1)], order=METRICS_SHOWN)
     bundle = notebook.plot(figures, text)._repr_mimebundle_()
     (vega,) = (value for name, value in bundle.items() if name.startswith("application/vnd.vegalite"))
-    assert [row["metric"] for row in vega["datasets"]["rows"] if row["name"] == "a"] == wanted
+    assert [row["metric"] for row in vega["datasets"]["rows"] if row["name"] == "a"] == expected
     # Altair's own HTML loads its scripts from a network.
     assert "text/html" not in bundle and "http" not in json.dumps({**vega, "$schema": ""})
     svg = bundle["image/svg+xml"]
-    for word in ("control", "a", f"{wanted[0] if len(wanted) == 1 else 'MAP'}: mean over users, with 95 % intervals"):
+    for word in (
+        "control",
+        "a",
+        f"{expected[0] if len(expected) == 1 else 'MAP'}: mean over users, with 95 % intervals",
+    ):
         assert f">{word}</text>" in svg, "legend and title"
 
 
@@ -1081,14 +1085,14 @@ def test_bad_days_are_those_that_failed_warned_or_are_missing() -> None:
     history[1] |= {"quality": {"warnings": ["tie_rate is 31.00%"]}}
     history[2] |= {"error": error}
     rows = [developed("day", f"2026-11-{day:02}", 0.1) | {"p_adjusted": None} for day in (8, 9, 12)]
-    found = payload_of(Figures([mean("a"), mean("b")], rows[:1], over_time=rows, history=history))
-    assert [(day["date"][-2:], day["state"], day["text"]) for day in found["alerts"]] == [
+    actual = payload_of(Figures([mean("a"), mean("b")], rows[:1], over_time=rows, history=history))
+    assert [(day["date"][-2:], day["state"], day["text"]) for day in actual["alerts"]] == [
         ("09", "warned", "tie_rate is 31.00%"),
         ("10", "failed", "the gate allows 0.09"),
         ("11", "missing", "nothing is published for this date"),
     ]
-    assert found["overTime"]["label"] == ["2026-11-08", "2026-11-09", "2026-11-12"]
-    assert (found["overTime"]["d"][0], found["overTime"]["low"][0], found["overTime"]["rel"][0]) == (0.1, 0.08, 0.2)
+    assert actual["overTime"]["label"] == ["2026-11-08", "2026-11-09", "2026-11-12"]
+    assert (actual["overTime"]["d"][0], actual["overTime"]["low"][0], actual["overTime"]["rel"][0]) == (0.1, 0.08, 0.2)
 
 
 def test_failed_runs_of_newer_dates_are_named_above_the_headline() -> None:
@@ -1114,16 +1118,16 @@ def test_differences_of_dates_are_read_from_a_folder(tmp_path: Path) -> None:
         output.write(day, seed=int(day[-2:]))
     tables = local_tables(str(output.path))
     assert tables is not None
-    found = figures_of(tables)
-    assert found.trend == [] and len(found.over_time) == 2 * 2 * 4
-    for row in found.over_time:
+    actual = figures_of(tables)
+    assert actual.trend == [] and len(actual.over_time) == 2 * 2 * 4
+    for row in actual.over_time:
         (file,) = output.path.glob(f"comparisons/*={row['experiment_id']}/*={row['label']}/*.parquet")
-        wanted = next(each for each in pq.read_table(file, partitioning=None).to_pylist()
+        expected = next(each for each in pq.read_table(file, partitioning=None).to_pylist()
                       if (each["segment"], each["metric"]) == ("all", row["metric"]))  # fmt: skip
-        assert row["kind"] == "day" and row["difference"] == wanted["difference"]
-        assert row["relative_ci_high"] == wanted["relative_ci_high"]
+        assert row["kind"] == "day" and row["difference"] == expected["difference"]
+        assert row["relative_ci_high"] == expected["relative_ci_high"]
     of_period = difference_rows(
-        [{**wanted, "experiment_id": "b", "evaluation_date": "2026-11-19", "period_from": "2026-11-08"}]
+        [{**expected, "experiment_id": "b", "evaluation_date": "2026-11-19", "period_from": "2026-11-08"}]
     )
     assert of_period[0]["kind"] == "cumulative"
 
@@ -1155,15 +1159,15 @@ def test_failed_runs_after_a_period_are_named_after_its_last_day() -> None:
 def test_of_two_small_experiments_the_other_one_is_one_more(tmp_path: Path) -> None:
     tables = local_tables(str(Output(tmp_path, ["a", "b"], users=60).write()))
     assert tables is not None
-    (said,) = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
-    assert said.startswith("a has only 60 users, so intervals are rough; 1 more has fewer than 100.")
+    (message,) = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
+    assert message.startswith("a has only 60 users, so intervals are rough; 1 more has fewer than 100.")
 
 
 def test_experiments_with_few_users_are_said_in_one_check(tmp_path: Path) -> None:
     tables = local_tables(str(Output(tmp_path, users=60).write()))
     assert tables is not None
-    found = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
-    assert found == [
+    actual = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
+    assert actual == [
         "candidate_a has only 60 users, so intervals are rough; 2 more have fewer than 100. 60 users in each of 3 "
         "experiments (independent)."
     ]

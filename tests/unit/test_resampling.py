@@ -53,8 +53,8 @@ def test_random_bits_are_those_of_splitmix64() -> None:
     assert first == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     for key, seed in ((0, 0), (MASK, 12), (7, -3)):
         state = mixed(key ^ mixed((seed + 1) * golden & MASK))
-        wanted = [mixed(state + golden * i & MASK) for i in (1, 2, 3)]
-        assert random_bits(np.array([key], np.uint64), seed, 3)[0].tolist() == wanted
+        expected = [mixed(state + golden * i & MASK) for i in (1, 2, 3)]
+        assert random_bits(np.array([key], np.uint64), seed, 3)[0].tolist() == expected
 
 
 def test_weights_and_signs_are_read_from_the_bits_from_the_lowest_on() -> None:
@@ -92,12 +92,12 @@ def test_more_replicates_begin_with_the_same_ones_and_another_seed_gives_others(
 
 @pytest.mark.parametrize("keys", [some_keys(20_000), np.arange(20_000, dtype=np.uint64)], ids=["hashes", "counters"])
 def test_signs_are_fair_and_independent(keys: Any) -> None:
-    found = random_signs(keys, 5, 64).astype(float)
-    assert set(np.unique(found)) == {-1.0, 1.0}
+    result = random_signs(keys, 5, 64).astype(float)
+    assert set(np.unique(result)) == {-1.0, 1.0}
     # A mean of n signs has the standard deviation 1 / sqrt(n).
-    assert np.abs(found.mean(axis=0)).max() * np.sqrt(20_000) < 4.2
-    between_replicates = found.T @ found / 20_000 - np.eye(64)
-    between_users = (found[1:] * found[:-1]).mean(axis=0)
+    assert np.abs(result.mean(axis=0)).max() * np.sqrt(20_000) < 4.2
+    between_replicates = result.T @ result / 20_000 - np.eye(64)
+    between_users = (result[1:] * result[:-1]).mean(axis=0)
     assert np.abs(between_replicates).max() * np.sqrt(20_000) < 5
     assert np.abs(between_users).max() * np.sqrt(20_000) < 4.2
 
@@ -112,29 +112,29 @@ def test_the_table_of_weights_is_that_of_a_poisson_number() -> None:
 
 @pytest.mark.parametrize("keys", [some_keys(20_000), np.arange(20_000, dtype=np.uint64)], ids=["hashes", "counters"])
 def test_weights_have_the_distribution_of_the_table_and_are_independent(keys: Any) -> None:
-    found = poisson_weights(keys, 6, 50)
-    seen = np.bincount(found.ravel(), minlength=9)
-    assert stats.chisquare(seen, np.array(POISSON_COUNTS) * found.size / 2**16).pvalue > 0.001
-    assert stats.chisquare(*_grouped(seen, stats.poisson(1).pmf(np.arange(7)) * found.size)).pvalue > 0.001
-    correlations = np.corrcoef(found.T) - np.eye(50)
+    result = poisson_weights(keys, 6, 50)
+    seen = np.bincount(result.ravel(), minlength=9)
+    assert stats.chisquare(seen, np.array(POISSON_COUNTS) * result.size / 2**16).pvalue > 0.001
+    assert stats.chisquare(*_grouped(seen, stats.poisson(1).pmf(np.arange(7)) * result.size)).pvalue > 0.001
+    correlations = np.corrcoef(result.T) - np.eye(50)
     assert np.abs(correlations).max() * np.sqrt(20_000) < 5
 
 
-def _grouped(seen: Any, wanted: Floats) -> tuple[Any, Floats]:
+def _grouped(seen: Any, expected: Floats) -> tuple[Any, Floats]:
     """The last group holds all weights from 6 on."""
-    return np.append(seen[:6], seen[6:].sum()), np.append(wanted[:6], seen.sum() - wanted[:6].sum())
+    return np.append(seen[:6], seen[6:].sum()), np.append(expected[:6], seen.sum() - expected[:6].sum())
 
 
 def test_weighted_sums_are_exact() -> None:
     rng = np.random.default_rng(3)
     values = rng.normal(0, 1, (300, 4)) * [1, 2.0**40, 2.0**-20, 0]
     weights = rng.integers(-8, 9, (300, 5))
-    found = weighted_sums(weights, values)
+    result = weighted_sums(weights, values)
     cut = [[int(Fraction(v) * 2**30) for v in column] for column in values.T.tolist()]
-    whole = found.astype(object) * np.array([2**60, 2**30, 1], object)[:, None, None]
-    wanted = [[sum(w * v for w, v in zip(row, column, strict=True)) for column in cut] for row in weights.T.tolist()]
-    assert whole.sum(axis=0).tolist() == wanted
-    assert weighted_totals(found) == pytest.approx(weights.T @ values, rel=1e-5, abs=300 * 8 * 2.0**-30)
+    whole = result.astype(object) * np.array([2**60, 2**30, 1], object)[:, None, None]
+    expected = [[sum(w * v for w, v in zip(row, column, strict=True)) for column in cut] for row in weights.T.tolist()]
+    assert whole.sum(axis=0).tolist() == expected
+    assert weighted_totals(result) == pytest.approx(weights.T @ values, rel=1e-5, abs=300 * 8 * 2.0**-30)
 
 
 def test_sums_with_weights_of_one_are_the_first_limbs_of_the_exact_sums() -> None:
@@ -153,17 +153,17 @@ def test_percentiles_are_those_of_numpy_without_nan() -> None:
     replicates = np.random.default_rng(5).normal(0, 1, (6, 101))
     replicates[2, :7], replicates[3, 1:], replicates[4, :] = np.nan, np.nan, np.nan
     low, high = percentile(replicates, 0.9)
-    wanted = np.nanquantile(replicates[[0, 1, 2, 3, 5]], [0.05, 0.95], axis=1)
-    assert np.array([low, high])[:, [0, 1, 2, 3, 5]] == pytest.approx(wanted, rel=1e-12)
+    expected = np.nanquantile(replicates[[0, 1, 2, 3, 5]], [0.05, 0.95], axis=1)
+    assert np.array([low, high])[:, [0, 1, 2, 3, 5]] == pytest.approx(expected, rel=1e-12)
     assert np.isnan([low[4], high[4]]).all()
     assert np.isnan(bca(replicates, np.zeros(6), np.zeros(6), 0.9))[:, 4].all()
 
 
 def test_bca_is_that_of_scipy() -> None:
     values = np.random.default_rng(6).exponential(1, 40)
-    found = stats.bootstrap((values,), np.mean, n_resamples=999, random_state=1, method="BCa")
-    mine = bca(found.bootstrap_distribution[None], values.mean()[None], moments([values]).skew_term(), 0.95)
-    assert np.concatenate(mine) == pytest.approx(found.confidence_interval, rel=1e-9)
+    result = stats.bootstrap((values,), np.mean, n_resamples=999, random_state=1, method="BCa")
+    mine = bca(result.bootstrap_distribution[None], values.mean()[None], moments([values]).skew_term(), 0.95)
+    assert np.concatenate(mine) == pytest.approx(result.confidence_interval, rel=1e-9)
 
 
 def test_bca_of_a_difference_is_that_of_scipy() -> None:
@@ -173,10 +173,10 @@ def test_bca_of_a_difference_is_that_of_scipy() -> None:
     def difference(x: Floats, y: Floats, axis: int = -1) -> Any:
         return np.mean(y, axis=axis) - np.mean(x, axis=axis)
 
-    found = stats.bootstrap((left, right), difference, n_resamples=999, random_state=1, method="BCa")
+    result = stats.bootstrap((left, right), difference, n_resamples=999, random_state=1, method="BCa")
     acceleration = acceleration_of_difference(moments([left]), moments([right]))
-    mine = bca(found.bootstrap_distribution[None], np.array([difference(left, right)]), acceleration, 0.95)
-    assert np.concatenate(mine) == pytest.approx(found.confidence_interval, rel=1e-9)
+    mine = bca(result.bootstrap_distribution[None], np.array([difference(left, right)]), acceleration, 0.95)
+    assert np.concatenate(mine) == pytest.approx(result.confidence_interval, rel=1e-9)
 
 
 def test_intervals_without_spread_are_a_point() -> None:
@@ -208,26 +208,26 @@ def test_the_bootstrap_is_within_monte_carlo_error_of_the_reference(shared_data:
     reference must agree with draws of exactly n users, summed and read by the same functions.
     """
     size, rng = 9_999, np.random.default_rng(seed)
-    for wanted, differences in measures(shared_data / name):
+    for expected, differences in measures(shared_data / name):
         n = differences.shape[1]
         draws = rng.multinomial(n, np.full(n, 1 / n), size).T
         plain = (weighted_totals(weighted_sums(draws, differences.T)) / n).T
         of_poisson = rng.multinomial(rng.poisson(n, size), np.full(n, 1 / n)).T
         means = (of_poisson.T @ differences.T / of_poisson.sum(axis=0)[:, None]).T
-        found = bootstrapped(differences.T, seed, size)
-        reference = wanted[["ci_lo", "ci_hi"]].to_numpy().T
+        result = bootstrapped(differences.T, seed, size)
+        reference = expected[["ci_lo", "ci_hi"]].to_numpy().T
         for bound, level in enumerate((0.025, 0.975)):
             close = 4.5 * np.sqrt(2) * spread_of_quantile(plain, level) + 1e-12
             assert (np.abs(percentile(plain, 0.95)[bound] - reference[bound]) <= close).all()
-            close = 4.5 * np.sqrt(2) * spread_of_quantile(found, level) + 1e-12
-            assert (np.abs(percentile(found, 0.95)[bound] - np.quantile(means, level, axis=1)) <= close).all()
+            close = 4.5 * np.sqrt(2) * spread_of_quantile(result, level) + 1e-12
+            assert (np.abs(percentile(result, 0.95)[bound] - np.quantile(means, level, axis=1)) <= close).all()
 
 
 def test_the_poisson_bootstrap_is_at_most_a_fifteenth_wider_than_the_reference(shared_data: Path) -> None:
     for name in REFERENCES:
-        for wanted, differences in measures(shared_data / name):
+        for expected, differences in measures(shared_data / name):
             low, high = percentile(bootstrapped(differences.T, 3, 9_999), 0.95)
-            ratio = (high - low) / (wanted.ci_hi - wanted.ci_lo).to_numpy()
+            ratio = (high - low) / (expected.ci_hi - expected.ci_lo).to_numpy()
             assert 1 < np.median(ratio) < 1 + 2 / differences.shape[1]
             assert ratio.min() > 0.95 and ratio.max() < 1.15
 
@@ -266,9 +266,9 @@ def test_the_aa_check_of_a_paired_design_counts_the_t_tests_of_scipy() -> None:
     differences = rng.exponential(1, (3, 15)) - 0.5
     drawn = random_signs(some_keys(15), 1, 400)
     flipped = weighted_totals(weighted_sums(drawn, differences.T)).T
-    found = aa_share_paired(np.full(3, 15), (differences**2).sum(axis=1), flipped, 0.05)
+    result = aa_share_paired(np.full(3, 15), (differences**2).sum(axis=1), flipped, 0.05)
     p = stats.ttest_1samp(differences[:, None, :] * drawn.T[None], 0, axis=2).pvalue
-    assert found.tolist() == (p < 0.05).mean(axis=1).tolist()
+    assert result.tolist() == (p < 0.05).mean(axis=1).tolist()
 
 
 def arms_of_signs(values: Floats, drawn: Any) -> tuple[list[Any], Floats]:
@@ -279,9 +279,9 @@ def arms_of_signs(values: Floats, drawn: Any) -> tuple[list[Any], Floats]:
 
 def test_the_aa_check_of_an_independent_design_counts_the_tests_of_scipy() -> None:
     values, drawn = np.random.default_rng(10).exponential(1, 40), random_signs(some_keys(40), 1, 300)
-    found = aa_share_independent(*arms_of_signs(values, drawn), 0.1)
+    result = aa_share_independent(*arms_of_signs(values, drawn), 0.1)
     p = [stats.ttest_ind(values[each > 0], values[each < 0], equal_var=False).pvalue for each in drawn.T]
-    assert float(found) == (np.array(p) < 0.1).mean()
+    assert float(result) == (np.array(p) < 0.1).mean()
 
 
 def test_equal_arms_look_different_in_5_percent_of_the_replicates() -> None:

@@ -45,12 +45,12 @@ def test_paired_users_are_two_groups_of_differences() -> None:
     row = row_of(users, confidence=0.9)
     a, b = (users[users.experiment == name] for name in "ab")
     d, inside = b[METRIC].to_numpy() - a[METRIC].to_numpy(), (a.country == "de").to_numpy()
-    wanted = stats.ttest_ind(d[inside], d[~inside], equal_var=False)
-    assert row["p_rest"] == pytest.approx(wanted.pvalue, rel=1e-9)
+    expected = stats.ttest_ind(d[inside], d[~inside], equal_var=False)
+    assert row["p_rest"] == pytest.approx(expected.pvalue, rel=1e-9)
     assert row["rest_difference"] == pytest.approx(d[~inside].mean(), rel=1e-9)
     assert row["rest_relative_difference"] == pytest.approx(d[~inside].mean() / a[METRIC][~inside].mean(), rel=1e-9)
     assert row["from_rest"] == pytest.approx(row["difference"] - row["rest_difference"], rel=1e-9)
-    interval = wanted.confidence_interval(0.9)
+    interval = expected.confidence_interval(0.9)
     assert (row["from_rest_ci_low"], row["from_rest_ci_high"]) == pytest.approx(tuple(interval), rel=1e-9)
 
 
@@ -75,9 +75,9 @@ def test_different_users_are_four_groups_with_the_interaction_of_a_least_squares
 
 
 def test_all_users_have_no_rest_and_rows_without_segments_lack_the_columns() -> None:
-    found = compared(both(), Request("a"), segments=("country",))
-    assert np.isnan(found["a", "b", EVERYONE, METRIC]["p_rest"])
-    assert np.isnan(found["a", "b", EVERYONE, METRIC]["rest_difference"])
+    result = compared(both(), Request("a"), segments=("country",))
+    assert np.isnan(result["a", "b", EVERYONE, METRIC]["p_rest"])
+    assert np.isnan(result["a", "b", EVERYONE, METRIC]["rest_difference"])
     assert "p_rest" not in compared(both(), Request("a"))["a", "b", EVERYONE, METRIC]
 
 
@@ -88,7 +88,7 @@ def test_p_values_are_corrected_over_candidates_and_values_of_a_column_by_role(c
     users["m2"], users["m3"] = rng.random(360), rng.random(360)
     users["country"], users["device"] = [*COUNTRIES] * 90, ["web", "app", "tv"] * 120
     roles = {METRIC: "primary", "m2": "secondary", "m3": "secondary"}
-    found = compared(
+    result = compared(
         users,
         Request("a"),
         metrics=tuple(roles),
@@ -98,31 +98,31 @@ def test_p_values_are_corrected_over_candidates_and_values_of_a_column_by_role(c
     )
     for column, n in (("country", 4), ("device", 3)):
         for role, n_metrics in (("primary", 1), ("secondary", 2)):
-            rows = [r for r in found.values() if r["segment"].startswith(column) and r["role"] == role]
+            rows = [r for r in result.values() if r["segment"].startswith(column) and r["role"] == role]
             assert len(rows) == 2 * n * n_metrics
             p = [row["p_rest"] for row in rows]
-            wanted = p if correction == "none" else multipletests(p, method=correction)[1]
-            assert [row["p_rest_adjusted"] for row in rows] == pytest.approx(list(wanted), rel=1e-12)
+            expected = p if correction == "none" else multipletests(p, method=correction)[1]
+            assert [row["p_rest_adjusted"] for row in rows] == pytest.approx(list(expected), rel=1e-12)
 
 
 def test_one_family_corrects_the_segments_of_all_columns_together() -> None:
     users = both().assign(device=["web", "app", "tv"] * 80)
-    found = compared(users, Request("a"), segments=("country", "device"), one_family=True, correction="bonferroni")
-    rows = [row for row in found.values() if row["segment"] != EVERYONE]
+    result = compared(users, Request("a"), segments=("country", "device"), one_family=True, correction="bonferroni")
+    rows = [row for row in result.values() if row["segment"] != EVERYONE]
     assert [row["p_rest_adjusted"] for row in rows] == pytest.approx([min(1, 7 * r["p_rest"]) for r in rows])
 
 
 def test_the_only_two_segments_of_a_column_are_one_question() -> None:
     users = both().assign(country=["de", "fr"] * 120)
-    found = compared(users, Request("a"), segments=("country",), correction="bonferroni")
-    de, fr = (found["a", "b", f"country={name}", METRIC] for name in ("de", "fr"))
+    result = compared(users, Request("a"), segments=("country",), correction="bonferroni")
+    de, fr = (result["a", "b", f"country={name}", METRIC] for name in ("de", "fr"))
     assert de["from_rest"] == pytest.approx(-fr["from_rest"], rel=1e-12)
     assert 0.01 < de["p_rest"] < 0.9
     assert de["p_rest_adjusted"] == fr["p_rest_adjusted"] == pytest.approx(de["p_rest"], rel=1e-12)
     # With one of them left out as too small, the other one still is one question.
     users = users[~((users.country == "fr") & (users.user > "u3"))]
-    found = compared(users, Request("a"), segments=("country",), correction="bonferroni", min_users=50)
-    assert [key[2] for key in found] == [EVERYONE, "country=de"]
+    result = compared(users, Request("a"), segments=("country",), correction="bonferroni", min_users=50)
+    assert [key[2] for key in result] == [EVERYONE, "country=de"]
 
 
 def test_who_has_lists_in_several_segments_is_in_no_rest() -> None:
@@ -135,8 +135,8 @@ def test_who_has_lists_in_several_segments_is_in_no_rest() -> None:
     within = totals_of(type(rows)(**{**vars(rows), "segments": rows.segments[1:]}), request)
     for key, sums in within.sums.items():
         totals.add(key, sums)
-    found = by_key(comparison_rows(totals, {}, request, Rules(directions={METRIC: True}, design="independent")))
-    of_segments = [row for key, row in found.items() if key[2] != EVERYONE]
+    result = by_key(comparison_rows(totals, {}, request, Rules(directions={METRIC: True}, design="independent")))
+    of_segments = [row for key, row in result.items() if key[2] != EVERYONE]
     assert len(of_segments) == 5 and not np.isnan(of_segments[0]["p_value"])
     for name in ("rest_difference", "from_rest", "p_rest", "p_rest_adjusted"):
         assert np.isnan([row[name] for row in of_segments]).all()

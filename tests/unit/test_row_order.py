@@ -31,7 +31,7 @@ def entries(rows: Rows) -> Entries:
 
 
 @pytest.mark.parametrize(
-    ("duplicates", "rows", "wanted"),
+    ("duplicates", "rows", "expected"),
     [
         # Item a is there twice with one score and one grade: the smaller of its ranks counts, so it is above b.
         ("highest_grade", [("a", 1, 1), ("a", 3, 1), ("b", 2, 0)], [1, 0]),
@@ -42,14 +42,14 @@ def entries(rows: Rows) -> Entries:
         ("count", [("a", NAN, 0), ("a", NAN, 8), ("b", 1, 2)], [2, 8, 0]),
     ],
 )
-def test_no_order_of_the_rows_changes_the_list(duplicates: str, rows: Rows, wanted: list[float]) -> None:
+def test_no_order_of_the_rows_changes_the_list(duplicates: str, rows: Rows, expected: list[float]) -> None:
     rule = Convention(ties="position", duplicates=duplicates)
     reading = Reading(rule, repeats=True, by_position=False)
     for shuffled in permutations(rows):
         kept, _ = without_repeats(entries(list(shuffled)), 1, reading)
         order, tied = by_score(kept, rule)
         ranked = kept.take(order)
-        assert ranked.grade.tolist() == wanted
+        assert ranked.grade.tolist() == expected
         assert tied.all()
 
 

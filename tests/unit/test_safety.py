@@ -346,7 +346,7 @@ def test_a_message_shows_the_shape_of_an_id(name: str, shown: str) -> None:
 def test_a_failing_filter_names_no_value_of_the_log() -> None:
     section = Source(path=("logs",), where="cast(user_id as int) = 1 and s rlike '('")
     for value in ("u", "Anna", "O'Neil", "user_id"):
-        said = str(failed_filter(ValueError(f"[CAST_INVALID_INPUT] The value '{value}' of the type"), [section]))
-        assert f"[CAST_INVALID_INPUT] The value {HIDDEN} of the type; allowed: " in said
+        message = str(failed_filter(ValueError(f"[CAST_INVALID_INPUT] The value '{value}' of the type"), [section]))
+        assert f"[CAST_INVALID_INPUT] The value {HIDDEN} of the type; allowed: " in message
     kept = failed_filter(ValueError("[INVALID_PARAMETER_VALUE.PATTERN] invalid: '('. SQLSTATE: 22023"), [section])
     assert "invalid: '('" in str(kept)

@@ -42,13 +42,13 @@ def expected(work: Work) -> tuple[dict[tuple[str, str], float], Counter[tuple[st
         metrics=COLUMNS,
         hashes=defaultdict(int),
     )
-    found = evaluated(rows, [], case)
+    result = evaluated(rows, [], case)
     left_out: Counter[tuple[str | None, str]] = Counter()
-    for (experiment, _, reason), n in found.left_out.items():
+    for (experiment, _, reason), n in result.left_out.items():
         left_out[experiment, reason] += n
     numbers: dict[tuple[str, str], float] = {}
-    for experiment in {name for name, _ in found.users}:
-        users = [row for (name, _), row in found.users.items() if name == experiment]
+    for experiment in {name for name, _ in result.users}:
+        users = [row for (name, _), row in result.users.items() if name == experiment]
         with_relevant = sum(row["n_relevant"] > 0 for row in users)
         numbers |= {(experiment, "n_users"): len(users), (experiment, "n_users relevant"): with_relevant}
         for name in COLUMNS:
@@ -67,18 +67,18 @@ def expected(work: Work) -> tuple[dict[tuple[str, str], float], Counter[tuple[st
 @pytest.mark.parametrize("peer", PEERS, ids=["DuckDB", "Polars"])
 @pytest.mark.parametrize("work", WORKS, ids=["default", "ignoring", "real-valued", "by score"])
 def test_numbers_and_faulty_rows_are_those_of_the_brute_force_evaluation(log: str, peer: object, work: Work) -> None:
-    found = peer.run(log, work)  # type: ignore[attr-defined]
+    result = peer.run(log, work)  # type: ignore[attr-defined]
     numbers, left_out = expected(work)
     repeats = {"duplicate_item", "repeated_position"}
     faulty = {key: n for key, n in left_out.items() if key[1] not in repeats}
     assert len({reason for _, reason in faulty}) >= 7
-    assert {(key[0], key[1][7:]): n for key, n in found.items() if key[1].startswith("faulty ")} == faulty
-    repeated = {key[0]: n for key, n in found.items() if key[1] == "n_repeated"}
-    wanted = {name: sum(left_out[name, reason] for reason in repeats) for name in repeated}
+    assert {(key[0], key[1][7:]): n for key, n in result.items() if key[1].startswith("faulty ")} == faulty
+    repeated = {key[0]: n for key, n in result.items() if key[1] == "n_repeated"}
+    target = {name: sum(left_out[name, reason] for reason in repeats) for name in repeated}
     # By position, repeats among rows without a grade are looked for only where a rank may repeat.
-    assert repeated == wanted if work.by_score else all(repeated[name] <= n for name, n in wanted.items())
+    assert repeated == target if work.by_score else all(repeated[name] <= n for name, n in target.items())
     assert sum(repeated.values()) > 20
-    rest = {key: n for key, n in found.items() if key[1] != "n_repeated" and not key[1].startswith("faulty ")}
+    rest = {key: n for key, n in result.items() if key[1] != "n_repeated" and not key[1].startswith("faulty ")}
     assert rest.keys() == numbers.keys()
     # The standard library's deviation of values that are equal but for rounding is not exactly 0.
     assert rest == pytest.approx(numbers, abs=2e-8)

@@ -18,9 +18,9 @@ def test_the_p_value_is_that_of_the_chi_square_distribution() -> None:
 
 def test_several_groups_are_tested_at_once() -> None:
     counts = [[480, 520], [500, 500], [0, 0]]
-    found = sample_ratio_p(counts, [1, 1])
-    assert found[:2].tolist() == [float(sample_ratio_p(row, [1, 1])) for row in counts[:2]]
-    assert found[1] == 1 and np.isnan(found[2])
+    result = sample_ratio_p(counts, [1, 1])
+    assert result[:2].tolist() == [float(sample_ratio_p(row, [1, 1])) for row in counts[:2]]
+    assert result[1] == 1 and np.isnan(result[2])
 
 
 def test_the_planned_split_is_doubted_in_5_percent_of_draws() -> None:

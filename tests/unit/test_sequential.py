@@ -55,7 +55,7 @@ def of_z(z: Any, df: float = 1e9) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("baseline", "candidate", "tuning", "wanted", "digits"),
+    ("baseline", "candidate", "tuning", "expected", "digits"),
     [
         # Tests of GrowthBook's gbstats, 5 digits; the further digits are the closed form.
         (
@@ -72,14 +72,14 @@ def test_the_relative_interval_is_that_of_growthbook(
     baseline: tuple[int, float, float],
     candidate: tuple[int, float, float],
     tuning: int,
-    wanted: tuple[float, ...],
+    expected: tuple[float, ...],
     digits: float,
 ) -> None:
     single = relative_independent(of_sums(*baseline), of_sums(*candidate), 0.95)
-    found = over_looks(single, baseline[0] + candidate[0], AnyLook(tuning, 0.05), 0.95)
-    shown = [found.difference[0], found.standard_error[0], found.ci_low[0], found.ci_high[0]]
-    assert shown == pytest.approx(wanted, rel=digits)
-    assert bool(found.p_value[0] == 1) is (wanted[2] < 0)
+    result = over_looks(single, baseline[0] + candidate[0], AnyLook(tuning, 0.05), 0.95)
+    shown = [result.difference[0], result.standard_error[0], result.ci_low[0], result.ci_high[0]]
+    assert shown == pytest.approx(expected, rel=digits)
+    assert bool(result.p_value[0] == 1) is (expected[2] < 0)
 
 
 def test_bound_and_evidence_are_those_of_confseq() -> None:
@@ -95,7 +95,7 @@ def test_bound_and_evidence_are_those_of_confseq() -> None:
 
 
 @pytest.mark.parametrize(
-    ("z", "wanted"),
+    ("z", "expected"),
     [
         (2, (0.471574, 0.506041, 0.823203)),
         (3, (0.101734, 0.054948, 0.072934)),
@@ -103,14 +103,14 @@ def test_bound_and_evidence_are_those_of_confseq() -> None:
         (4, (0.011884, 0.002455, 0.002451)),
     ],
 )
-def test_the_p_value_is_that_of_the_closed_form(z: float, wanted: tuple[float, ...]) -> None:
-    found = always_valid_p([z, -z, z], [1_000, 5_000, 20_000], mixture_rho(5_000, 0.05))
-    assert found == pytest.approx(wanted, abs=5e-7)
+def test_the_p_value_is_that_of_the_closed_form(z: float, expected: tuple[float, ...]) -> None:
+    result = always_valid_p([z, -z, z], [1_000, 5_000, 20_000], mixture_rho(5_000, 0.05))
+    assert result == pytest.approx(expected, abs=5e-7)
 
 
 def test_the_half_width_is_that_of_the_closed_form() -> None:
-    found = always_valid_bound([100, 1_000, 5_000, 20_000], mixture_rho(5_000, 0.05), 0.05) / 1.959964
-    assert found == pytest.approx([3.41557, 1.71630, 1.54860, 1.59550], abs=5e-6)
+    result = always_valid_bound([100, 1_000, 5_000, 20_000], mixture_rho(5_000, 0.05), 0.05) / 1.959964
+    assert result == pytest.approx([3.41557, 1.71630, 1.54860, 1.59550], abs=5e-6)
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
@@ -128,7 +128,7 @@ def test_the_interval_is_tightest_near_the_tuning_users(confidence: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("spending", "alpha", "fractions", "wanted"),
+    ("spending", "alpha", "fractions", "expected"),
     [
         ("obrien_fleming", 0.025, [0.3, 0.6, 1], [3.9285725, 2.6699720, 1.9810245]),
         (
@@ -146,8 +146,10 @@ def test_the_interval_is_tightest_near_the_tuning_users(confidence: float) -> No
         ("linear", 0.05, [0.25, 0.5, 0.75, 1], [2.2414027, 2.1251188, 2.0187043, 1.9255292]),
     ],
 )
-def test_the_bounds_of_lan_and_demets(spending: str, alpha: float, fractions: list[float], wanted: list[float]) -> None:
-    assert spending_bounds(fractions, alpha, spending) == pytest.approx(wanted, abs=1e-7)
+def test_the_bounds_of_lan_and_demets(
+    spending: str, alpha: float, fractions: list[float], expected: list[float]
+) -> None:
+    assert spending_bounds(fractions, alpha, spending) == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.slow
@@ -170,9 +172,9 @@ def test_as_much_is_passed_as_may_be_spent(spending: str, fractions: tuple[float
 def test_one_planned_look_is_the_test_of_a_single_look() -> None:
     single = paired_t(moments([[1.0, 2.0, 3.0, 2.5, 0.5, 4.0, -1.0]]), 0.9)
     for spending in SPENDING:
-        found = over_looks(single, 7, PlannedLook(1, 1, spending, 0.1), 0.9)
-        assert found.p_value == pytest.approx(single.p_value, rel=1e-9)
-        assert found.ci_low == pytest.approx(single.ci_low, rel=1e-9)
+        result = over_looks(single, 7, PlannedLook(1, 1, spending, 0.1), 0.9)
+        assert result.p_value == pytest.approx(single.p_value, rel=1e-9)
+        assert result.ci_low == pytest.approx(single.ci_low, rel=1e-9)
 
 
 @pytest.mark.parametrize("spending", SPENDING)
@@ -188,8 +190,8 @@ def test_the_p_value_of_a_planned_look_is_the_level_whose_bound_is_reached(
 
 
 def test_a_tiny_z_at_a_planned_look_has_a_p_value_of_one() -> None:
-    found = PlannedLook(3, 14, "obrien_fleming", 0.05).p_value(of_z([0.0, 0.5, np.nan, 1e3]), 1)
-    assert found[:2].tolist() == [1, 1] and np.isnan(found[2]) and 0 <= found[3] < 1e-15
+    result = PlannedLook(3, 14, "obrien_fleming", 0.05).p_value(of_z([0.0, 0.5, np.nan, 1e3]), 1)
+    assert result[:2].tolist() == [1, 1] and np.isnan(result[2]) and 0 <= result[3] < 1e-15
 
 
 # ---- interval and p-value say the same
@@ -212,29 +214,29 @@ def test_the_p_value_is_below_the_level_exactly_where_the_interval_excludes_zero
     bound = max(bound, stats.t.isf(alpha / 2, df))
     z = bound * np.array([0.5, 1 - 1e-6, 1 + 1e-6, 2, -1 - 1e-6, -1 + 1e-6])
     single = Estimate.of(z, np.ones(6), np.full(6, df), 1 - alpha)
-    found = over_looks(single, np.full(6, df + 1), rule, 1 - alpha)
-    assert (found.p_value < alpha).tolist() == [False, False, True, True, True, False]
-    assert ((found.ci_low > 0) | (found.ci_high < 0)).tolist() == (found.p_value < alpha).tolist()
-    assert (found.p_value >= single.p_value).all()
-    assert (found.ci_high - found.ci_low >= (single.ci_high - single.ci_low) * (1 - 1e-9)).all()
+    result = over_looks(single, np.full(6, df + 1), rule, 1 - alpha)
+    assert (result.p_value < alpha).tolist() == [False, False, True, True, True, False]
+    assert ((result.ci_low > 0) | (result.ci_high < 0)).tolist() == (result.p_value < alpha).tolist()
+    assert (result.p_value >= single.p_value).all()
+    assert (result.ci_high - result.ci_low >= (single.ci_high - single.ci_low) * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_a_spread_the_test_is_that_of_a_single_look(rule: Looks) -> None:
     same, few = paired_t(moments([[0.5] * 9]), 0.95), paired_t(moments([[0.5] * 4]), 0.95)
     for single, n in ((same, 9), (few, 4), (paired_t(moments([[0.0] * 4]), 0.95), 4)):
-        found = over_looks(single, n, rule, 0.95)
-        assert found.p_value.tolist() == single.p_value.tolist()
-        assert np.array_equal(found.ci_low, single.ci_low, equal_nan=True)
+        result = over_looks(single, n, rule, 0.95)
+        assert result.p_value.tolist() == single.p_value.tolist()
+        assert np.array_equal(result.ci_low, single.ci_low, equal_nan=True)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_fewer_than_two_users_give_no_interval_and_no_p_value(rule: Looks) -> None:
     none, one = moments(np.zeros((1, 0))), moments([[1.0]])
     for single, n in ((paired_t(one, 0.95), 1), (welch(none, one, 0.95), 1), (welch(none, none, 0.95), 0)):
-        found = over_looks(single, np.array([n]), rule, 0.95)
-        assert np.isnan([found.ci_low, found.ci_high, found.p_value]).all()
-        assert np.isnan(rule.users_needed(found, np.array([n]), 0.05, 0.8)).all()
+        result = over_looks(single, np.array([n]), rule, 0.95)
+        assert np.isnan([result.ci_low, result.ci_high, result.p_value]).all()
+        assert np.isnan(rule.users_needed(result, np.array([n]), 0.05, 0.8)).all()
 
 
 # ---- what could be found
@@ -269,8 +271,8 @@ def test_the_users_needed_have_the_effect_as_what_they_can_find(effect: float) -
 def test_no_difference_needs_no_number_of_users_and_a_certain_one_needs_two() -> None:
     single = Estimate.of(np.array([0.0, 0.5]), np.array([0.1, 0.0]), np.array([9.0, 9.0]), 0.95)
     for rule in RULES:
-        found = rule.users_needed(single, np.array([10, 10]), 0.05, 0.8)
-        assert np.isnan(found[0]) and found[1] == 2
+        result = rule.users_needed(single, np.array([10, 10]), 0.05, 0.8)
+        assert np.isnan(result[0]) and result[1] == 2
 
 
 def test_more_users_than_growthbook_asks_for_are_not_needed() -> None:

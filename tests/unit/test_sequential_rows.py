@@ -139,8 +139,8 @@ def test_the_corrected_effect_is_that_of_the_stricter_level() -> None:
     # The mixture is that of the run's level, also where a comparison has to pass half of it.
     rho, error = rho_of(700), row["standard_error"]
     bound = error * np.sqrt((200 + rho) / 200 * np.log((200 + rho) / (rho * 0.025**2)))
-    wanted = bound + stats.norm.ppf(0.8) * error
-    assert row["adjusted_minimum_detectable_effect"] == pytest.approx(wanted, rel=0.02)
+    expected = bound + stats.norm.ppf(0.8) * error
+    assert row["adjusted_minimum_detectable_effect"] == pytest.approx(expected, rel=0.02)
     assert row["adjusted_minimum_detectable_effect"] > row["minimum_detectable_effect"] * 1.02
 
 
@@ -225,8 +225,8 @@ def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
     assert failed_gates([drop], [], [row]) == []
     tight = one(both(effect=-0.05), sequential="any", tuning_users=700)
     limit = -(tight["ci_low"] + tight["sequential_ci_low"]) / 2
-    found = failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [tight])
-    assert found == [
+    result = failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [tight])
+    assert result == [
         f"MAP@10 of b may have fallen by {-tight['sequential_ci_low']:.4f} against a; the gate allows {limit:g}"
     ]
     assert failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [one(both(effect=-0.05))]) == []
@@ -302,7 +302,7 @@ def test_looks_are_read_as_users_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("comparison", "said"),
+    ("comparison", "message"),
     [
         (
             {"looks": "daily"},
@@ -325,10 +325,10 @@ def test_looks_are_read_as_users_write_them() -> None:
         ({"tuning_users": 1}, "comparison.tuning_users is 1; allowed: a whole number from 2 to 1,000,000,000,000"),
     ],
 )
-def test_other_looks_are_refused(comparison: dict[str, Any], said: str) -> None:
+def test_other_looks_are_refused(comparison: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config(**comparison)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 # ---- the page
@@ -338,9 +338,9 @@ def test_the_page_shows_the_interval_that_decides_and_says_at_which_looks_it_hol
     row = one(both(effect=0.2), sequential="any", tuning_users=700)
     means = [{"experiment_id": name, "segment": "all", "metric": METRIC, "mean": 0.5} for name in "ab"]
     figures = Figures(means, [row | {"experiment_id": "b", "baseline": "a"}])
-    found = answer(figures)
+    result = answer(figures)
     shown = [100 * row[f"sequential_relative_ci_{side}"] for side in ("low", "high")]
-    assert "".join(found.detail) == f"(95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look)"
+    assert "".join(result.detail) == f"(95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look)"
     (card,) = cards(figures)
     assert card.interval == f"95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look"
     open_row = one(both(effect=0.02), sequential=PlannedLooks(**PLAN))

@@ -83,10 +83,10 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
 
 def chosen(master: str | None = None, local: bool = False) -> tuple[Session, list[str]]:
     """The session that a command gets, and the steps that it tells."""
-    said: list[str] = []
-    with session_choice.session_of(session_choice.choose(None, master, local), said.append) as spark:
+    message: list[str] = []
+    with session_choice.session_of(session_choice.choose(None, master, local), message.append) as spark:
         assert isinstance(spark, Session) and not spark.stopped
-    return spark, said
+    return spark, message
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_the_master_comes_before_the_environment_variable(
 ) -> None:
     if variable:
         monkeypatch.setenv("SPARK_REMOTE", variable)
-    spark, said = chosen(master)
-    assert (spark.origin, spark.stopped, said) == (origin, True, ["starting Spark", "stopping Spark"])
+    spark, message = chosen(master)
+    assert (spark.origin, spark.stopped, message) == (origin, True, ["starting Spark", "stopping Spark"])
 
 
 def test_a_program_of_spark_submit_uses_its_session_and_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +134,9 @@ def test_the_session_of_a_platform_is_used_and_not_stopped(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for local in (False, True):
-        spark, said = chosen(local=local)
+        spark, message = chosen(local=local)
         assert (spark.origin, spark.stopped) == (("platform",), False)
-        assert said == ["using the session that is running here"]
+        assert message == ["using the session that is running here"]
     assert not session_choice.choose().here
 
 

@@ -175,8 +175,8 @@ def test_the_launcher_is_written_once_and_leaves_no_other_file(make_java: MakeJa
 
     def written() -> tuple[int, int]:
         """Not all of stat: reading a file changes when it was read."""
-        found = (home / "bin" / "java").stat()
-        return found.st_ino, found.st_mtime_ns
+        result = (home / "bin" / "java").stat()
+        return result.st_ino, result.st_mtime_ns
 
     before = written()
     assert sessions.launcher_home(java) == home

@@ -45,8 +45,8 @@ def ranked(differences: Floats) -> tuple[int, int, int, int]:
     return len(moved), round(2 * ranks[moved > 0].sum()), int((ties**3 - ties).sum()), len(differences) - len(moved)
 
 
-def shown_of(found: Estimate) -> tuple[Floats, Floats, Floats]:
-    return found.difference, found.ci_low, found.ci_high
+def shown_of(result: Estimate) -> tuple[Floats, Floats, Floats]:
+    return result.difference, result.ci_low, result.ci_high
 
 
 def wilcoxon(rows: Any) -> Floats:
@@ -55,45 +55,45 @@ def wilcoxon(rows: Any) -> Floats:
 
 def measures(folder: Path) -> list[tuple[pd.DataFrame, Floats]]:
     """Per measure the rows of the reference, and the (pairs, queries) differences that they are about."""
-    wanted = pd.read_csv(folder / "ref.significance.csv")
+    expected = pd.read_csv(folder / "ref.significance.csv")
     per_query = pd.read_csv(folder / "ref.perquery.csv.gz", float_precision="round_trip")
-    found = []
-    for measure, rows in wanted.groupby("measure"):
+    result = []
+    for measure, rows in expected.groupby("measure"):
         # A topic for which a system returned nothing counts 0.
         table = per_query.pivot(index="query", columns="run", values=measure).fillna(0.0)
-        found.append((rows, (table[rows.run_b].to_numpy() - table[rows.run_a].to_numpy()).T))
-    return found
+        result.append((rows, (table[rows.run_b].to_numpy() - table[rows.run_a].to_numpy()).T))
+    return result
 
 
 def test_the_paired_t_test_is_that_of_scipy() -> None:
     rng = np.random.default_rng(1)
     left = rng.random((4, 25))
     right = left + rng.normal(0.1, 0.3, (4, 25))
-    found = paired_t(pair_moments(left, right).difference, 0.9)
-    assert found.p_value == pytest.approx(stats.ttest_rel(right, left, axis=1).pvalue, rel=1e-10)
+    result = paired_t(pair_moments(left, right).difference, 0.9)
+    assert result.p_value == pytest.approx(stats.ttest_rel(right, left, axis=1).pvalue, rel=1e-10)
     bounds = stats.t.interval(0.9, 24, (right - left).mean(axis=1), stats.sem(right - left, axis=1))
-    assert np.array([found.ci_low, found.ci_high]) == pytest.approx(np.array(bounds), rel=1e-10)
-    assert found.df.tolist() == [24] * 4
+    assert np.array([result.ci_low, result.ci_high]) == pytest.approx(np.array(bounds), rel=1e-10)
+    assert result.df.tolist() == [24] * 4
 
 
 def test_welchs_test_is_that_of_scipy_and_its_interval_that_of_statsmodels() -> None:
     rng = np.random.default_rng(2)
     groups = [(rng.random(n), rng.normal(0.4, 2, m)) for n, m in ((2, 2), (5, 40), (200, 17))]
     arms = [joined([Moments.of(pair[side].tolist()) for pair in groups]) for side in (0, 1)]
-    found = welch(*arms, 0.95)
+    result = welch(*arms, 0.95)
     for i, (left, right) in enumerate(groups):
-        assert found.p_value[i] == pytest.approx(stats.ttest_ind(right, left, equal_var=False).pvalue, rel=1e-9)
-        wanted = CompareMeans(DescrStatsW(right), DescrStatsW(left)).tconfint_diff(0.05, usevar="unequal")
-        assert (found.ci_low[i], found.ci_high[i]) == pytest.approx(wanted, rel=1e-9)
+        assert result.p_value[i] == pytest.approx(stats.ttest_ind(right, left, equal_var=False).pvalue, rel=1e-9)
+        expected = CompareMeans(DescrStatsW(right), DescrStatsW(left)).tconfint_diff(0.05, usevar="unequal")
+        assert (result.ci_low[i], result.ci_high[i]) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_paired_t_and_signed_ranks_are_those_of_the_reference(shared_data: Path, name: str) -> None:
-    for wanted, differences in measures(shared_data / name):
-        found = paired_t(moments(differences), 0.95)
-        assert found.difference == pytest.approx(wanted["diff"].to_numpy(), abs=1e-12)
-        assert found.p_value == pytest.approx(wanted.p_t.to_numpy(), abs=1e-10)
-        assert wilcoxon(differences) == pytest.approx(wanted.p_wilcoxon.to_numpy(), abs=1e-10)
+    for expected, differences in measures(shared_data / name):
+        result = paired_t(moments(differences), 0.95)
+        assert result.difference == pytest.approx(expected["diff"].to_numpy(), abs=1e-12)
+        assert result.p_value == pytest.approx(expected.p_t.to_numpy(), abs=1e-10)
+        assert wilcoxon(differences) == pytest.approx(expected.p_wilcoxon.to_numpy(), abs=1e-10)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -102,13 +102,13 @@ def test_the_randomisation_test_is_within_monte_carlo_error_of_the_reference(
     shared_data: Path, name: str, seed: int
 ) -> None:
     replicates = 9_999
-    for wanted, differences in measures(shared_data / name):
+    for expected, differences in measures(shared_data / name):
         keys = np.arange(differences.shape[1], dtype=np.uint64)
         signs = random_signs(keys, seed, replicates)
         flipped = weighted_totals(weighted_sums(signs, differences.T)).T
-        found = sign_flip_p(differences.sum(axis=1), flipped)
+        result = sign_flip_p(differences.sum(axis=1), flipped)
         counts = [
-            np.rint(p * (n + 1) - 1) for p, n in ((found, replicates), (wanted.p_randomization.to_numpy(), 99_999))
+            np.rint(p * (n + 1) - 1) for p, n in ((result, replicates), (expected.p_randomization.to_numpy(), 99_999))
         ]
         # Given how many of all replicates are as large, the number of ours is binomial: no p-value is too small for it.
         of_ours = stats.binom(counts[0] + counts[1], replicates / (replicates + 99_999))
@@ -124,8 +124,8 @@ def test_signed_ranks_are_those_of_scipy() -> None:
     tied = [rng.integers(-3, 5, n).astype(float) for n in (30, 51, 500)]
     assert wilcoxon(small) == pytest.approx([stats.wilcoxon(d, method="exact").pvalue for d in small], abs=1e-12)
     # SciPy 1.10 knows the approximation as "approx" only.
-    wanted = [stats.wilcoxon(d, correction=False, method="approx").pvalue for d in [*large, *tied]]
-    assert wilcoxon([*large, *tied]) == pytest.approx(wanted, abs=1e-12)
+    expected = [stats.wilcoxon(d, correction=False, method="approx").pvalue for d in [*large, *tied]]
+    assert wilcoxon([*large, *tied]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_zero_or_a_tie_makes_small_samples_approximate() -> None:
@@ -148,31 +148,31 @@ def test_exact_and_approximate_signed_ranks_agree_where_scipy_chooses_otherwise(
 
 def signed(n: int, w_plus: int) -> list[int]:
     """Ranks 1 to n with signs; the positive ones add up to ``w_plus``."""
-    found = []
+    result = []
     for rank in range(n, 0, -1):
-        found.append(rank if rank <= w_plus else -rank)
+        result.append(rank if rank <= w_plus else -rank)
         w_plus -= rank if rank <= w_plus else 0
-    return found
+    return result
 
 
 def test_signed_ranks_of_many_users_do_not_overflow() -> None:
     n = 10**9
     row = (n, n * (n + 1) // 2 + 10**14, n**2, 5)
     z = 10**14 / 2 / np.sqrt((n * (n + 1) * (2 * n + 1) - n**2 / 2) / 24)
-    found = signed_rank(*(np.array([x], object) for x in row))
-    assert found == pytest.approx([2 * stats.norm.sf(z)], rel=1e-9)
+    result = signed_rank(*(np.array([x], object) for x in row))
+    assert result == pytest.approx([2 * stats.norm.sf(z)], rel=1e-9)
 
 
 def test_signed_ranks_without_differences() -> None:
     rows = [(0, 0, 0, 7), (0, 0, 0, 0)]
-    found = signed_rank(*np.array(rows, object).T)
-    assert found[0] == 1 and np.isnan(found[1])
+    result = signed_rank(*np.array(rows, object).T)
+    assert result[0] == 1 and np.isnan(result[1])
 
 
 def test_sign_flips_count_the_replicates_that_are_at_least_as_large() -> None:
     replicates = np.array([[1.0, -3.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
-    found = sign_flip_p(np.array([-2.0, 0.0, np.nan]), replicates)
-    assert found[:2].tolist() == [(1 + 2) / (3 + 1), (1 + 3) / (3 + 1)] and np.isnan(found[2])
+    result = sign_flip_p(np.array([-2.0, 0.0, np.nan]), replicates)
+    assert result[:2].tolist() == [(1 + 2) / (3 + 1), (1 + 3) / (3 + 1)] and np.isnan(result[2])
 
 
 def test_sign_flips_of_equal_differences_see_ties() -> None:
@@ -188,8 +188,8 @@ def test_identical_arms_have_no_difference_and_p_is_one() -> None:
     values = np.random.default_rng(4).random((1, 20))
     pair = pair_moments(values, values)
     same = pair_moments(np.full((1, 9), 0.7), np.full((1, 9), 0.7))
-    for found in (paired_t(pair.difference, 0.95), welch(same.baseline, same.candidate, 0.95)):
-        shown = found.difference, found.p_value, found.ci_low, found.ci_high
+    for result in (paired_t(pair.difference, 0.95), welch(same.baseline, same.candidate, 0.95)):
+        shown = result.difference, result.p_value, result.ci_low, result.ci_high
         assert [each.tolist() for each in shown] == [[0], [1], [0], [0]]
     assert [each.tolist() for each in shown_of(relative_paired(pair, 0.95))] == [[0], [0], [0]]
 
@@ -198,8 +198,8 @@ def test_a_constant_difference_has_the_p_value_of_a_permutation_test() -> None:
     pair = pair_moments(np.full((1, 9), 0.25), np.full((1, 9), 0.75))
     # 2 of 2**9 signs, and 2 of 18! / (9! 9!) = 48,620 ways to choose 9 of 18 users, give a difference of this size.
     tests = (paired_t(pair.difference, 0.95), 2 / 2**9), (welch(pair.baseline, pair.candidate, 0.95), 2 / 48_620)
-    for found, p in tests:
-        shown = found.difference, found.p_value, found.ci_low, found.ci_high
+    for result, p in tests:
+        shown = result.difference, result.p_value, result.ci_low, result.ci_high
         assert [each.tolist() for each in shown] == [[0.5], [p], [0.5], [0.5]]
     assert np.isnan(effect_size_paired(pair.difference)) and np.isnan(
         effect_size_independent(pair.baseline, pair.candidate)
@@ -209,10 +209,10 @@ def test_a_constant_difference_has_the_p_value_of_a_permutation_test() -> None:
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_a_few_users_with_equal_values_are_no_certain_difference(n: int) -> None:
     zeros, ones = Moments.of([0.0] * n), Moments.of([1.0] * n)
-    for found in (paired_t(ones, 0.95), welch(zeros, ones, 0.95), welch(zeros, Moments.of([1.0] * 2), 0.95)):
-        p = float(found.p_value[0])
+    for result in (paired_t(ones, 0.95), welch(zeros, ones, 0.95), welch(zeros, Moments.of([1.0] * 2), 0.95)):
+        p = float(result.p_value[0])
         assert p in (2 / 2**n, 2 / math.comb(2 * n, n), 1 / math.comb(n + 2, 2))
-        assert np.isnan(found.ci_low[0]) == np.isnan(found.ci_high[0]) == (p >= 0.05)
+        assert np.isnan(result.ci_low[0]) == np.isnan(result.ci_high[0]) == (p >= 0.05)
 
 
 def test_an_experiment_without_a_spread_counts_with_that_of_the_other() -> None:
@@ -223,21 +223,21 @@ def test_an_experiment_without_a_spread_counts_with_that_of_the_other() -> None:
     error = np.sqrt(hits.var(ddof=1) * (1 / 1_000 + 1 / 3))
     p = 2 * stats.t.sf(0.3 / error, 999)
     half = stats.t.ppf(0.975, 999) * error
-    for found, sign in ((welch(many, few, 0.95), -1), (welch(few, many, 0.95), 1)):
-        assert found.p_value[0] == pytest.approx(p, rel=1e-12) and found.df[0] == 999
-        assert (found.ci_low[0], found.ci_high[0]) == pytest.approx((sign * 0.3 - half, sign * 0.3 + half), rel=1e-12)
+    for result, sign in ((welch(many, few, 0.95), -1), (welch(few, many, 0.95), 1)):
+        assert result.p_value[0] == pytest.approx(p, rel=1e-12) and result.df[0] == 999
+        assert (result.ci_low[0], result.ci_high[0]) == pytest.approx((sign * 0.3 - half, sign * 0.3 + half), rel=1e-12)
     assert 0.2 < p < stats.fisher_exact([[300, 700], [0, 3]]).pvalue
 
 
 @pytest.mark.parametrize("values", [[], [0.5]])
 def test_below_two_users_nothing_is_tested(values: list[float]) -> None:
     few, many = Moments.of(values), Moments.of([0.1, 0.2, 0.6])
-    for found in (paired_t(few, 0.95), welch(few, many, 0.95), welch(many, few, 0.95)):
-        assert np.isnan([found.standard_error, found.df, found.ci_low, found.ci_high, found.p_value]).all()
-        assert np.isnan(minimum_detectable_effect(found.standard_error, found.df, 0.95)).all()
-        assert np.isnan(users_needed(len(values), found.difference, found.standard_error, 0.95)).all()
-    for found in (relative_paired(PairMoments(few, few, few), 0.95), relative_independent(many, few, 0.95)):
-        assert np.isnan(shown_of(found)[1:]).all()
+    for result in (paired_t(few, 0.95), welch(few, many, 0.95), welch(many, few, 0.95)):
+        assert np.isnan([result.standard_error, result.df, result.ci_low, result.ci_high, result.p_value]).all()
+        assert np.isnan(minimum_detectable_effect(result.standard_error, result.df, 0.95)).all()
+        assert np.isnan(users_needed(len(values), result.difference, result.standard_error, 0.95)).all()
+    for result in (relative_paired(PairMoments(few, few, few), 0.95), relative_independent(many, few, 0.95)):
+        assert np.isnan(shown_of(result)[1:]).all()
     assert np.isnan(effect_size_paired(few)).all() and np.isnan(effect_size_independent(few, many)).all()
 
 
@@ -260,14 +260,14 @@ def test_the_relative_interval_is_that_of_the_delta_method_done_by_hand() -> Non
     b, c = left.mean(), right.mean()
     gradient, covariance = np.array([-c / b**2, 1 / b]), np.cov(left, right)
     half = stats.t.ppf(0.975, 39) * np.sqrt(gradient @ covariance @ gradient / 40)
-    found = relative_paired(pair_moments([left], [right]), 0.95)
-    assert np.concatenate(shown_of(found)) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
+    result = relative_paired(pair_moments([left], [right]), 0.95)
+    assert np.concatenate(shown_of(result)) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
     right = rng.random(25) + 1
     c, parts = right.mean(), (right.mean() ** 2 / b**4 * left.var(ddof=1) / 40, right.var(ddof=1) / 25 / b**2)
     df = sum(parts) ** 2 / (parts[0] ** 2 / 39 + parts[1] ** 2 / 24)
     half = stats.t.ppf(0.975, df) * np.sqrt(sum(parts))
-    found = relative_independent(moments([left]), moments([right]), 0.95)
-    assert np.concatenate(shown_of(found)) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
+    result = relative_independent(moments([left]), moments([right]), 0.95)
+    assert np.concatenate(shown_of(result)) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
 
 
 def test_effect_sizes_are_those_of_their_definitions() -> None:
@@ -275,18 +275,18 @@ def test_effect_sizes_are_those_of_their_definitions() -> None:
     left, right = rng.random(30), rng.random(12) * 2
     assert effect_size_paired(moments([left])) == pytest.approx([left.mean() / left.std(ddof=1)])
     pooled = np.sqrt((29 * left.var(ddof=1) + 11 * right.var(ddof=1)) / 40)
-    found = effect_size_independent(moments([left]), moments([right]))
-    assert found == pytest.approx([(right.mean() - left.mean()) / pooled])
+    result = effect_size_independent(moments([left]), moments([right]))
+    assert result == pytest.approx([(right.mean() - left.mean()) / pooled])
 
 
 @pytest.mark.parametrize("n", [10, 30, 200, 10_000])
 def test_the_minimum_detectable_effect_is_close_to_that_of_statsmodels(n: int) -> None:
     exact = TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8)
-    found = minimum_detectable_effect(np.array([1 / np.sqrt(n)]), np.array([n - 1.0]), 0.95)[0]
-    assert found == pytest.approx(exact, rel=0.005)
+    result = minimum_detectable_effect(np.array([1 / np.sqrt(n)]), np.array([n - 1.0]), 0.95)[0]
+    assert result == pytest.approx(exact, rel=0.005)
     exact = TTestIndPower().solve_power(nobs1=n, ratio=2, alpha=0.1, power=0.9)
-    found = minimum_detectable_effect(np.array([np.sqrt(1 / n + 0.5 / n)]), np.array([3 * n - 2.0]), 0.9, 0.9)[0]
-    assert found == pytest.approx(exact, rel=0.005)
+    result = minimum_detectable_effect(np.array([np.sqrt(1 / n + 0.5 / n)]), np.array([3 * n - 2.0]), 0.9, 0.9)[0]
+    assert result == pytest.approx(exact, rel=0.005)
 
 
 @pytest.mark.parametrize("level", [0.05 / 72, 0.05 / 5_000])
@@ -294,23 +294,23 @@ def test_the_minimum_detectable_effect_is_close_to_that_of_statsmodels(n: int) -
 def test_the_minimum_detectable_effect_has_its_power_at_the_level_of_a_correction(
     n: int, near: float, level: float
 ) -> None:
-    found = minimum_detectable_effect(np.array([1.0]), np.array([n - 1.0]), 1 - level)[0]
-    assert stats.nct.sf(stats.t.ppf(1 - level / 2, n - 1), n - 1, found) == pytest.approx(0.8, abs=near)
+    result = minimum_detectable_effect(np.array([1.0]), np.array([n - 1.0]), 1 - level)[0]
+    assert stats.nct.sf(stats.t.ppf(1 - level / 2, n - 1), n - 1, result) == pytest.approx(0.8, abs=near)
 
 
 @pytest.mark.parametrize("effect", [0.5, 0.1, 0.02])
 def test_the_users_needed_are_close_to_those_of_statsmodels(effect: float) -> None:
     exact = TTestPower().solve_power(effect_size=effect, alpha=0.05, power=0.8)
-    found = users_needed(50, np.array([effect]), np.array([1 / np.sqrt(50)]), 0.95)[0]
-    assert 1 <= exact - found <= 2
+    result = users_needed(50, np.array([effect]), np.array([1 / np.sqrt(50)]), 0.95)[0]
+    assert 1 <= exact - result <= 2
     exact = TTestIndPower().solve_power(effect_size=effect, alpha=0.05, power=0.8, ratio=4)
-    found = users_needed(500, np.array([-effect]), np.array([np.sqrt(1 / 100 + 1 / 400)]), 0.95)[0]
-    assert 1 <= 5 * exact - found <= 2
+    result = users_needed(500, np.array([-effect]), np.array([np.sqrt(1 / 100 + 1 / 400)]), 0.95)[0]
+    assert 1 <= 5 * exact - result <= 2
 
 
 def test_no_difference_needs_no_number_of_users_and_a_certain_one_needs_two() -> None:
-    found = users_needed(np.array([10, 10]), np.array([0.0, 0.5]), np.array([0.1, 0.0]), 0.95)
-    assert np.isnan(found[0]) and found[1] == 2
+    result = users_needed(np.array([10, 10]), np.array([0.0, 0.5]), np.array([0.1, 0.0]), 0.95)
+    assert np.isnan(result[0]) and result[1] == 2
 
 
 @pytest.mark.parametrize("users", [30, 200])
@@ -320,18 +320,18 @@ def test_intervals_of_differences_cover_the_truth_in_95_percent_of_draws(users: 
     paired = paired_t(moments(0.3 * own + 0.7 * candidate - baseline), 0.95)
     few = moments(baseline[:, : users * 2 // 3])
     independent = welch(few, moments(candidate + 0.1), 0.95)
-    for found, truth in ((paired, 0.0), (independent, 0.1)):
-        covered = np.mean((found.ci_low <= truth) & (truth <= found.ci_high))
+    for result, truth in ((paired, 0.0), (independent, 0.1)):
+        covered = np.mean((result.ci_low <= truth) & (truth <= result.ci_high))
         assert 0.94 <= covered <= 0.96
-        assert 0.04 <= np.mean(np.abs(found.difference - truth) > np.abs(found.ci_high - found.difference)) <= 0.06
+        assert 0.04 <= np.mean(np.abs(result.difference - truth) > np.abs(result.ci_high - result.difference)) <= 0.06
 
 
 def test_relative_intervals_cover_the_truth_in_95_percent_of_draws() -> None:
     rng = np.random.default_rng(8)
     baseline, own = rng.beta(1, 3, (DRAWS, 200)), rng.beta(1, 3, (DRAWS, 200))
     candidate = 0.6 * baseline + 0.5 * own  # mean 0.25 * 1.1
-    for found in (
+    for result in (
         relative_paired(pair_moments(baseline, candidate), 0.95),
         relative_independent(moments(baseline), moments(1.1 * own), 0.95),
     ):
-        assert 0.94 <= np.mean((found.ci_low <= 0.1) & (found.ci_high >= 0.1)) <= 0.96
+        assert 0.94 <= np.mean((result.ci_low <= 0.1) & (result.ci_high >= 0.1)) <= 0.96

@@ -18,9 +18,9 @@ def moments_of(*groups: list[float]) -> Moments:
 def test_mean_and_standard_deviation_are_those_of_numpy() -> None:
     rng = np.random.default_rng(1)
     groups = [rng.random(n).tolist() for n in (2, 3, 10, 1000)]
-    found = moments_of(*groups)
-    assert found.mean == pytest.approx([np.mean(group) for group in groups], rel=1e-14)
-    assert found.std == pytest.approx([np.std(group, ddof=1) for group in groups], rel=1e-12)
+    result = moments_of(*groups)
+    assert result.mean == pytest.approx([np.mean(group) for group in groups], rel=1e-14)
+    assert result.std == pytest.approx([np.std(group, ddof=1) for group in groups], rel=1e-12)
 
 
 def test_the_interval_is_that_of_scipy() -> None:
@@ -29,8 +29,8 @@ def test_the_interval_is_that_of_scipy() -> None:
     for confidence in (0.5, 0.9, 0.95, 0.999):
         low, high = t_interval(moments_of(*groups), confidence)
         for i, group in enumerate(groups):
-            wanted = stats.t.interval(confidence, len(group) - 1, np.mean(group), stats.sem(group))
-            assert (low[i], high[i]) == pytest.approx(wanted, rel=1e-11)
+            expected = stats.t.interval(confidence, len(group) - 1, np.mean(group), stats.sem(group))
+            assert (low[i], high[i]) == pytest.approx(expected, rel=1e-11)
 
 
 def test_moments_of_two_halves_add_up_to_those_of_the_whole() -> None:
@@ -42,14 +42,14 @@ def test_moments_of_two_halves_add_up_to_those_of_the_whole() -> None:
 
 
 def test_equal_values_have_no_spread() -> None:
-    found = moments_of([0.1] * 7, [1 / 3] * 1000, [0.0, 0.0])
-    assert found.std.tolist() == [0, 0, 0]
-    low, high = t_interval(found, 0.95)
-    assert low.tolist() == high.tolist() == found.mean.tolist()
+    result = moments_of([0.1] * 7, [1 / 3] * 1000, [0.0, 0.0])
+    assert result.std.tolist() == [0, 0, 0]
+    low, high = t_interval(result, 0.95)
+    assert low.tolist() == high.tolist() == result.mean.tolist()
 
 
 def test_one_value_has_a_mean_and_no_interval_and_zero_values_have_neither() -> None:
-    found = moments_of([0.25], [])
-    assert found.mean[0] == 0.25 and np.isnan(found.mean[1])
-    assert np.isnan(found.std).all()
-    assert np.isnan(t_interval(found, 0.95)).all()
+    result = moments_of([0.25], [])
+    assert result.mean[0] == 0.25 and np.isnan(result.mean[1])
+    assert np.isnan(result.std).all()
+    assert np.isnan(t_interval(result, 0.95)).all()

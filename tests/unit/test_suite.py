@@ -46,12 +46,12 @@ def test_a_test_without_its_reference_data_is_skipped_by_hand_and_fails_where_ev
 def pins(name: str) -> dict[str, str]:
     """Package -> version of a list of pins, for this Python."""
     lines = (ROOT / "constraints" / f"{name}.txt").read_text().splitlines()
-    wanted = [
+    expected = [
         requirement
         for requirement in map(Requirement, lines)
         if not requirement.marker or requirement.marker.evaluate()
     ]
-    return {requirement.name: str(requirement.specifier) for requirement in wanted}
+    return {requirement.name: str(requirement.specifier) for requirement in expected}
 
 
 def test_both_engines_have_the_same_numpy_and_scipy() -> None:
@@ -74,8 +74,8 @@ def test_messages_name_packages_that_an_index_has_as_the_extras_do() -> None:
         (lines,) = re.findall(
             rf"^{extra} = \[(.*?)\]$", project.replace("[connect,sql]", "(sql)"), re.MULTILINE | re.DOTALL
         )
-        there = [name.replace("(sql)", "[connect,sql]") for name in re.findall(r'"([^"]+)"', lines)]
-        assert [name for name in there if not name.startswith("rankmetrics-spark")] == list(packages)
+        present = [name.replace("(sql)", "[connect,sql]") for name in re.findall(r'"([^"]+)"', lines)]
+        assert [name for name in present if not name.startswith("rankmetrics-spark")] == list(packages)
     # This package is on no index, so no message sends anybody there.
     sources = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
                for folder in ("rankmetrics_spark", "docs", "jobs", "conf") for path in (ROOT / folder).rglob("*")

@@ -40,8 +40,8 @@ def by_statsmodels(baseline: Users, candidate: Users, confidence: float = 0.95) 
     return float(fit.params.iloc[3]), fit.bse.iloc[3], low, high, float(fit.pvalues.iloc[3])
 
 
-def numbers(found: Slope) -> list[float]:
-    return [float(getattr(found, name)[0]) for name in ("change", "standard_error", "ci_low", "ci_high",
+def numbers(result: Slope) -> list[float]:
+    return [float(getattr(result, name)[0]) for name in ("change", "standard_error", "ci_low", "ci_high",
                                                         "p_value")]  # fmt: skip
 
 
@@ -68,12 +68,12 @@ def test_a_user_of_both_experiments_is_one_cluster(n_shared: int) -> None:
     noisy = {user: {k: v + rng.normal(0, 0.001) for k, v in days.items()} for user, days in same.items()}
     arms = [drawn(3, 50, 0.0, names), noisy]
     assert len(set(arms[0]) & set(arms[1])) == n_shared
-    found = of(*arms)
-    assert numbers(found) == pytest.approx(by_statsmodels(*arms), rel=1e-9)
+    result = of(*arms)
+    assert numbers(result) == pytest.approx(by_statsmodels(*arms), rel=1e-9)
     if n_shared == 50:
         # The same users with nearly the same noise: their levels cancel out, which independent users would not know.
         apart = slope_difference(*(TrendMoments.of([*users.values()]) for users in arms))
-        assert found.standard_error[0] < apart.standard_error[0] / 10
+        assert result.standard_error[0] < apart.standard_error[0] / 10
 
 
 def test_a_slope_is_not_known_without_two_days_in_each_experiment() -> None:
@@ -101,5 +101,5 @@ def test_several_pairs_are_tested_at_once() -> None:
     base = TrendMoments.of([*arms[0].values()])
     twice = TrendMoments(*(np.repeat(base.users, 2), [np.repeat(x, 2) for x in base.sums],
                            [np.repeat(x, 2) for x in base.products]))  # fmt: skip
-    found = slope_difference(twice, stacked)
-    assert found.p_value.tolist() == [of(arms[0], arms[i]).p_value[0] for i in (1, 2)]
+    result = slope_difference(twice, stacked)
+    assert result.p_value.tolist() == [of(arms[0], arms[i]).p_value[0] for i in (1, 2)]

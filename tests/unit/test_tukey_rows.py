@@ -33,13 +33,13 @@ def rows_of(arms: dict[str, Any], **rules: Any) -> list[dict[str, Any]]:
 def test_different_users_have_the_p_values_and_intervals_of_scipy() -> None:
     arms = users()
     names = [*arms]
-    wanted = stats.tukey_hsd(*arms.values(), equal_var=False)
-    bounds = wanted.confidence_interval(0.95)
+    expected = stats.tukey_hsd(*arms.values(), equal_var=False)
+    bounds = expected.confidence_interval(0.95)
     rows = rows_of(arms)
     assert len(rows) == 6 and {row["n_comparisons"] for row in rows} == {6}
     for row in rows:
         place = names.index(row["experiment_id"]), names.index(row["baseline"])
-        assert row["p_adjusted"] == pytest.approx(wanted.pvalue[place], rel=1e-7, abs=1e-11)
+        assert row["p_adjusted"] == pytest.approx(expected.pvalue[place], rel=1e-7, abs=1e-11)
         assert row["adjusted_ci_low"] == pytest.approx(bounds.low[place], rel=1e-6)
         assert row["adjusted_ci_high"] == pytest.approx(bounds.high[place], rel=1e-6)
 
@@ -48,8 +48,8 @@ def test_different_users_have_the_p_values_and_intervals_of_scipy() -> None:
 @pytest.mark.parametrize("df", [2.0, 5.0, 37.5, 900.0])
 def test_p_values_and_levels_are_those_of_the_studentized_range(k: int, df: float) -> None:
     p = np.array([1.0, 0.7, 0.05, 0.01, 1e-3, 1e-5])
-    wanted = stats.studentized_range.sf(-stats.t.ppf(p / 2, df) * np.sqrt(2), k, df)
-    assert tukey_p_values(p, np.full(6, df), k) == pytest.approx(wanted, rel=1e-5, abs=1e-7)
+    expected = stats.studentized_range.sf(-stats.t.ppf(p / 2, df) * np.sqrt(2), k, df)
+    assert tukey_p_values(p, np.full(6, df), k) == pytest.approx(expected, rel=1e-5, abs=1e-7)
     level = tukey_levels(0.05, np.array([df, np.nan]), k)
     critical = -stats.t.ppf(level[0] / 2, df) * np.sqrt(2)
     assert stats.studentized_range.sf(critical, k, df) == pytest.approx(0.05, rel=1e-6)
@@ -71,8 +71,8 @@ def test_metrics_and_segments_of_a_family_are_counted_by_bonferroni() -> None:
         log[metric] = rng.random(180) + np.repeat([0, 0.1, 0.2], 60)
     log["country"] = ["de", "fr", "it"] * 60
     roles = {"m1": "primary", "m2": "secondary", "m3": "secondary"}
-    found = compared(log, metrics=names, segments=("country",), correction="tukey", roles=roles, primary_share=0.8)
-    for (_, _, segment, _), row in found.items():
+    result = compared(log, metrics=names, segments=("country",), correction="tukey", roles=roles, primary_share=0.8)
+    for (_, _, segment, _), row in result.items():
         n, share = (1, 0.8) if row["role"] == "primary" and segment == "all" else (2 + 3 * 3, 0.2)
         alone = stats.studentized_range.sf(-stats.t.ppf(row["p_value"] / 2, row["n_users"] - 1) * np.sqrt(2), 3,
                                            row["n_users"] - 1)  # fmt: skip

@@ -33,8 +33,8 @@ def test_many_lists_have_the_values_of_each_alone(name: str, rank_by: RankBy, sc
             each: pd.Series([v for i in chosen for v in lists[each][i]], dtype=object if each == "item" else None)
             for each in names
         }
-        found = _values(columns, np.array([len(lists["item"][i]) for i in chosen]), metric, rule)
-        return [float(value) for value in found]
+        result = _values(columns, np.array([len(lists["item"][i]) for i in chosen]), metric, rule)
+        return [float(value) for value in result]
 
     alone = [of([i])[0] for i in range(5)]
     assert np.array_equal(of([0, 1, 2, 3, 4]), alone, equal_nan=True)

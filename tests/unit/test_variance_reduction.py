@@ -36,52 +36,52 @@ def test_the_slope_is_that_of_the_covariance() -> None:
 
 def test_the_variance_shrinks_by_rho_squared() -> None:
     y, x = sample(80, 2)
-    found = covariate_moments([y], [x])
-    adjusted = y - theta(found) * (x - x.mean())
-    assert 1 - variance_reduction_of(found) == pytest.approx([adjusted.var(ddof=1) / y.var(ddof=1)], rel=1e-10)
-    assert variance_reduction_of(found) == pytest.approx([np.corrcoef(y, x)[0, 1] ** 2], rel=1e-10)
+    result = covariate_moments([y], [x])
+    adjusted = y - theta(result) * (x - x.mean())
+    assert 1 - variance_reduction_of(result) == pytest.approx([adjusted.var(ddof=1) / y.var(ddof=1)], rel=1e-10)
+    assert variance_reduction_of(result) == pytest.approx([np.corrcoef(y, x)[0, 1] ** 2], rel=1e-10)
 
 
 def test_the_standard_error_shrinks_by_the_root_of_one_minus_rho_squared() -> None:
     arms = [sample(20_000, seed, shift) for seed, shift in ((3, 0.0), (4, 0.01))]
     of_arms = [covariate_moments([y], [x]) for y, x in arms]
-    found, reduction = cuped_independent(*of_arms, 0.95)
+    result, reduction = cuped_independent(*of_arms, 0.95)
     plain = welch(of_arms[0].y, of_arms[1].y, 0.95)
-    assert (found.standard_error / plain.standard_error) ** 2 == pytest.approx(1 - reduction, rel=2e-3)
+    assert (result.standard_error / plain.standard_error) ** 2 == pytest.approx(1 - reduction, rel=2e-3)
     difference = covariate_moments([arms[1][0] - arms[0][0]], [arms[1][1] - arms[0][1]])
-    found, reduction = cuped_paired(difference, 0.95)
-    assert (found.standard_error / paired_t(difference.y, 0.95).standard_error) ** 2 == pytest.approx(
+    result, reduction = cuped_paired(difference, 0.95)
+    assert (result.standard_error / paired_t(difference.y, 0.95).standard_error) ** 2 == pytest.approx(
         1 - reduction, rel=2e-3
     )
 
 
 def test_the_paired_estimate_is_the_intercept_of_a_line() -> None:
     y, x = sample(35, 5, -0.4)
-    found, _ = cuped_paired(covariate_moments([y], [x - 0.1]), 0.9)
+    result, _ = cuped_paired(covariate_moments([y], [x - 0.1]), 0.9)
     line = sm.OLS(y, sm.add_constant(x - 0.1)).fit()
-    assert (found.difference[0], found.standard_error[0], found.p_value[0], found.df[0]) == pytest.approx(
+    assert (result.difference[0], result.standard_error[0], result.p_value[0], result.df[0]) == pytest.approx(
         (line.params[0], line.bse[0], line.pvalues[0], line.df_resid), rel=1e-8
     )
-    assert (found.ci_low[0], found.ci_high[0]) == pytest.approx(tuple(line.conf_int(0.1)[0]), rel=1e-8)
+    assert (result.ci_low[0], result.ci_high[0]) == pytest.approx(tuple(line.conf_int(0.1)[0]), rel=1e-8)
 
 
 def test_the_independent_estimate_is_the_coefficient_of_the_arm() -> None:
     (y0, x0), (y1, x1) = sample(40, 6), sample(25, 7, 0.05)
-    found, _ = cuped_independent(covariate_moments([y0], [x0]), covariate_moments([y1], [x1]), 0.95)
+    result, _ = cuped_independent(covariate_moments([y0], [x0]), covariate_moments([y1], [x1]), 0.95)
     arm = np.repeat([0.0, 1.0], [40, 25])
     design = np.column_stack([np.ones(65), arm, np.concatenate([x0, x1])])
     line = sm.OLS(np.concatenate([y0, y1]), design).fit()
-    assert found.difference == pytest.approx([line.params[1]], rel=1e-9)
-    assert found.standard_error == pytest.approx([line.get_robustcov_results("HC2").bse[1]], rel=0.05)
+    assert result.difference == pytest.approx([line.params[1]], rel=1e-9)
+    assert result.standard_error == pytest.approx([line.get_robustcov_results("HC2").bse[1]], rel=0.05)
 
 
 def test_arms_of_equal_size_and_variance_have_the_error_of_least_squares() -> None:
     y, x = sample(30, 8)
     moved = y + 0.2, x + 0.03
-    found, _ = cuped_independent(covariate_moments([y], [x]), covariate_moments([moved[0]], [moved[1]]), 0.95)
+    result, _ = cuped_independent(covariate_moments([y], [x]), covariate_moments([moved[0]], [moved[1]]), 0.95)
     arm = np.repeat([0.0, 1.0], 30)
     line = sm.OLS(np.r_[y, moved[0]], np.column_stack([np.ones(60), arm, np.r_[x, moved[1]]])).fit()
-    assert (found.difference[0], found.standard_error[0], found.df[0]) == pytest.approx(
+    assert (result.difference[0], result.standard_error[0], result.df[0]) == pytest.approx(
         (line.params[1], line.bse[1], line.df_resid), rel=1e-8
     )
 
@@ -97,13 +97,13 @@ def test_moments_of_two_halves_add_up_to_those_of_the_whole() -> None:
 def test_a_covariate_without_spread_changes_nothing() -> None:
     y, other = sample(30, 10)[0], sample(20, 11)[0]
     arms = [covariate_moments([each], [np.full(len(each), 0.3)]) for each in (y, other)]
-    for found, plain in (
+    for result, plain in (
         (cuped_paired(arms[0], 0.95), paired_t(arms[0].y, 0.95)),
         (cuped_independent(*arms, 0.95), welch(arms[0].y, arms[1].y, 0.95)),
     ):
-        assert found[1].tolist() == [0]
+        assert result[1].tolist() == [0]
         for name in Estimate.__dataclass_fields__:
-            assert getattr(found[0], name) == pytest.approx(getattr(plain, name), rel=1e-12)
+            assert getattr(result[0], name) == pytest.approx(getattr(plain, name), rel=1e-12)
 
 
 def test_a_covariate_that_is_the_value_explains_all_of_it() -> None:
@@ -128,12 +128,12 @@ def test_no_groups_give_no_rows() -> None:
 def test_values_without_spread_have_no_reduction_and_the_p_of_permutations() -> None:
     _, x = sample(10, 13)
     arms = [covariate_moments([np.full(10, value)], [x]) for value in (0.25, 0.75)]
-    found, reduction = cuped_independent(*arms, 0.95)
+    result, reduction = cuped_independent(*arms, 0.95)
     # 2 of 20! / (10! 10!) = 184,756 ways to choose 10 of 20 users give a difference of this size.
-    assert found.difference.tolist() == [0.5] and np.isnan(reduction).all()
-    assert found.p_value == pytest.approx([2 / 184_756], rel=1e-12)
-    found, _ = cuped_paired(covariate_moments([np.zeros(10)], [x]), 0.95)
-    assert (found.difference.tolist(), found.p_value.tolist()) == ([0], [1])
+    assert result.difference.tolist() == [0.5] and np.isnan(reduction).all()
+    assert result.p_value == pytest.approx([2 / 184_756], rel=1e-12)
+    result, _ = cuped_paired(covariate_moments([np.zeros(10)], [x]), 0.95)
+    assert (result.difference.tolist(), result.p_value.tolist()) == ([0], [1])
 
 
 @pytest.mark.parametrize("users", [30, 100])
@@ -142,9 +142,9 @@ def test_adjusted_intervals_cover_the_truth_in_95_percent_of_draws(users: int) -
     x = rng.beta(1, 3, (2, DRAWS, users))
     y = 0.7 * x + 0.3 * rng.beta(1, 3, (2, DRAWS, users)) + np.array([0.0, 0.1])[:, None, None]
     arms = [covariate_moments(y[i], x[i]) for i in (0, 1)]
-    for found, reduction in (
+    for result, reduction in (
         cuped_independent(*arms, 0.95),
         cuped_paired(covariate_moments(y[1] - y[0], x[1] - x[0]), 0.95),
     ):
-        assert 0.94 <= np.mean((found.ci_low <= 0.1) & (found.ci_high >= 0.1)) <= 0.96
+        assert 0.94 <= np.mean((result.ci_low <= 0.1) & (result.ci_high >= 0.1)) <= 0.96
         assert np.mean(reduction) == pytest.approx(0.49 / 0.58, abs=0.03)

@@ -50,7 +50,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({}, "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001 after Holm (4 comparisons)"),
         (
@@ -136,14 +136,14 @@ def row(**changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_comparison_is_one_sentence(changes: dict[str, Any], said: str) -> None:
-    found = sentence(row(**changes), parse("ndcg@10"))
-    assert found == said if said.startswith("b ") else found.endswith(said)
+def test_a_comparison_is_one_sentence(changes: dict[str, Any], message: str) -> None:
+    result = sentence(row(**changes), parse("ndcg@10"))
+    assert result == message if message.startswith("b ") else result.endswith(message)
 
 
 def test_a_metric_without_a_direction_has_no_winner() -> None:
-    found = sentence(row(metric="idcg@5", better=None), parse("idcg@5"))
-    assert "neither direction is better, 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001" in found
+    result = sentence(row(metric="idcg@5", better=None), parse("idcg@5"))
+    assert "neither direction is better, 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001" in result
 
 
 def test_map_is_called_map() -> None:
@@ -162,10 +162,10 @@ def test_segments_are_left_out_and_shown_differences_come_first() -> None:
 
 def test_a_long_verdict_keeps_the_surest_and_says_how_many_more_there_are() -> None:
     rows = [row(experiment_id=f"e{i:02}", p_adjusted=0.001 * (40 - i)) for i in range(40)]
-    found = verdict_of(rows)
-    assert len(found) == MOST_SENTENCES + 1
-    assert [text.split()[0] for text in found[:2]] == ["e39", "e38"]
-    assert found[-1] == f"... and {40 - MOST_SENTENCES} more, in the table comparisons"
+    result = verdict_of(rows)
+    assert len(result) == MOST_SENTENCES + 1
+    assert [text.split()[0] for text in result[:2]] == ["e39", "e38"]
+    assert result[-1] == f"... and {40 - MOST_SENTENCES} more, in the table comparisons"
 
 
 def test_the_first_sentences_are_about_the_metric_that_decides() -> None:
@@ -189,13 +189,13 @@ def test_the_first_sentences_are_about_the_metric_that_decides() -> None:
 def test_a_long_verdict_begins_with_the_metric_that_decides_and_counts_what_was_not_read() -> None:
     other = [row(experiment_id=f"e{i:02}", metric="p@5", p_adjusted=1e-9) for i in range(20)]
     deciding = [row(experiment_id="x", metric="ndcg@10", better=None, p_adjusted=0.9)]
-    found = verdict_of([*other, *deciding], [parse("ndcg@10"), parse("p@5")], more=1_000)
-    assert found[0].startswith("x against a on NDCG@10: no difference shown")
-    assert found[-1] == f"... and {21 + 1_000 - MOST_SENTENCES:,} more, in the table comparisons"
+    result = verdict_of([*other, *deciding], [parse("ndcg@10"), parse("p@5")], more=1_000)
+    assert result[0].startswith("x against a on NDCG@10: no difference shown")
+    assert result[-1] == f"... and {21 + 1_000 - MOST_SENTENCES:,} more, in the table comparisons"
 
 
 @pytest.mark.parametrize(
-    ("p", "confidence", "said"),
+    ("p", "confidence", "message"),
     [
         (0.0496, 0.95, "p = 0.0496"),
         (0.04996, 0.95, "p = 0.04996"),
@@ -211,11 +211,11 @@ def test_a_long_verdict_begins_with_the_metric_that_decides_and_counts_what_was_
         (0.0005, 0.999, "p < 0.001"),
     ],
 )
-def test_a_p_value_has_the_digits_that_support_the_verb(p: float, confidence: float, said: str) -> None:
-    assert p_value(row(p_adjusted=p, confidence=confidence)) == said
+def test_a_p_value_has_the_digits_that_support_the_verb(p: float, confidence: float, message: str) -> None:
+    assert p_value(row(p_adjusted=p, confidence=confidence)) == message
     # The number as it is read falls on the side of the level that decided.
-    number = float(said.split()[-1])
-    assert said.startswith("p <") or (number < round(1 - confidence, 9)) == (p < 1 - confidence)
+    number = float(message.split()[-1])
+    assert message.startswith("p <") or (number < round(1 - confidence, 9)) == (p < 1 - confidence)
 
 
 def test_a_verdict_says_that_the_same_pair_was_looked_at_before() -> None:
@@ -238,14 +238,14 @@ def test_a_verdict_says_that_the_same_pair_was_looked_at_before() -> None:
 def test_a_verdict_beyond_the_plan_speaks_of_no_p_value_and_of_no_bounds() -> None:
     note = "not tested, since this is look 15 and 14 are planned"
     beyond = row(look=15, looks="15 of 14, pocock", p_sequential=None, p_adjusted=None, better=None, note=note)
-    found = verdict_of([{**beyond, "period_from": "2026-11-08", "n_days": 15}])
-    assert found == [f"b against a on NDCG@10: {note}"]
+    result = verdict_of([{**beyond, "period_from": "2026-11-08", "n_days": 15}])
+    assert result == [f"b against a on NDCG@10: {note}"]
 
 
 def test_a_verdict_leaves_the_missing_dates_of_a_period_to_the_sentence_about_the_period() -> None:
     gap, note = "2 of 4 days are not published: 2026-11-09, 2026-11-10", "1 user is in both experiments"
-    for found, kept in ((f"{note}; {gap}", f"; {note}"), (gap, "")):
-        (line,) = verdict_of([row(note=found)])
+    for result, kept in ((f"{note}; {gap}", f"; {note}"), (gap, "")):
+        (line,) = verdict_of([row(note=result)])
         assert line == sentence(row(note=None), parse("ndcg@10")) + kept
 
 

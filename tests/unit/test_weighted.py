@@ -70,8 +70,8 @@ def arrays(users: UserValues) -> list[Any]:
     return [column for column in vars(users).values() if column is not None]
 
 
-def covered(found: Estimate, truth: float) -> float:
-    return float(np.mean((found.low <= truth) & (truth <= found.high)))
+def covered(result: Estimate, truth: float) -> float:
+    return float(np.mean((result.low <= truth) & (truth <= result.high)))
 
 
 # ---- weights
@@ -105,8 +105,8 @@ def test_with_weights_of_one_every_value_is_that_of_the_plain_metric() -> None:
     ones = [shown(*rng.integers(0, 2, length).tolist()) for length in rng.integers(1, 40, 200)]
     batch = batch_of(*ones)
     for metric in METRICS:
-        found = WEIGHTED[metric.name](batch, np.ones(len(batch.list)), metric.cut)
-        assert np.abs(found - compute(batch, [metric], STANDARD)[:, 0]).max() < 1e-14, str(metric)
+        result = WEIGHTED[metric.name](batch, np.ones(len(batch.list)), metric.cut)
+        assert np.abs(result - compute(batch, [metric], STANDARD)[:, 0]).max() < 1e-14, str(metric)
     graded = batch_of(shown(0, 3, 1), shown(2, 0))
     assert WEIGHTED["dcg"](graded, np.ones(5), 3).tolist() == compute(graded, [parse("dcg@3")], STANDARD)[:, 0].tolist()
 
@@ -135,8 +135,8 @@ def test_the_mean_over_everything_that_can_be_examined_is_the_true_value(name: s
     examined = np.array([*itertools.product((0, 1), repeat=5)])
     chance = np.prod(np.where(examined, propensity, 1 - propensity), axis=1)
     for relevant in itertools.product((0, 1), repeat=5):
-        found = weighted(name, examined * relevant, 1 / propensity)
-        assert chance @ found == pytest.approx(plain(name, [relevant])[0], abs=1e-12)
+        result = weighted(name, examined * relevant, 1 / propensity)
+        assert chance @ result == pytest.approx(plain(name, [relevant])[0], abs=1e-12)
 
 
 def test_the_value_of_a_list_does_not_depend_on_the_lists_beside_it() -> None:
@@ -154,9 +154,9 @@ def test_the_value_of_a_list_does_not_depend_on_the_lists_beside_it() -> None:
 
 def test_the_interval_of_ips_is_students_over_users() -> None:
     values = np.array([0.0, 0.5, 2.0, 0.25])
-    found = ips(draws(values, 4), 0.9)
+    result = ips(draws(values, 4), 0.9)
     low, high = stats.t.interval(0.9, 3, np.mean(values), stats.sem(values))
-    assert [found.value[0], found.low[0], found.high[0]] == pytest.approx([0.6875, low, high], rel=1e-14)
+    assert [result.value[0], result.low[0], result.high[0]] == pytest.approx([0.6875, low, high], rel=1e-14)
 
 
 def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> None:
@@ -165,13 +165,13 @@ def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> 
     value, weight = rng.exponential(1, 50), rng.exponential(1, 50) * lengths
     users = UserValues(value, np.ones(50), lengths, weight, weight**2)
     moments = WeightedMoments.of(users)
-    found = self_normalised(moments, 0.95)
+    result = self_normalised(moments, 0.95)
     ratio = value.sum() / weight.sum() * lengths.mean()
     # The influence of each user on V * C / B.
     influence = ratio * (value / value.mean() + lengths / lengths.mean() - weight / weight.mean() - 1)
     half = stats.t.ppf(0.975, 49) * np.std(influence, ddof=1) / math.sqrt(50)
-    assert found.value[0] == pytest.approx(ratio, rel=1e-13)
-    assert [found.low[0], found.high[0]] == pytest.approx([ratio - half, ratio + half], rel=1e-10)
+    assert result.value[0] == pytest.approx(ratio, rel=1e-13)
+    assert [result.low[0], result.high[0]] == pytest.approx([ratio - half, ratio + half], rel=1e-10)
     assert moments.mean_weight[0] == pytest.approx(weight.sum() / lengths.sum(), rel=1e-14)
     a = weight / lengths
     assert moments.effective_users[0] == pytest.approx(a.sum() ** 2 / (a**2).sum(), rel=1e-14)
@@ -180,8 +180,8 @@ def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> 
 def test_equal_weights_of_any_size_give_the_plain_mean_and_its_interval() -> None:
     values = np.random.default_rng(4).random(30)
     users = UserValues(3 * values, np.ones(30), np.full(30, 2.0), np.full(30, 6.0), np.full(30, 18.0))
-    found, mean = self_normalised(WeightedMoments.of(users), 0.95), ips(draws(values, 30), 0.95)
-    assert [found.value[0], found.low[0]] == pytest.approx([mean.value[0], mean.low[0]], rel=1e-12)
+    result, mean = self_normalised(WeightedMoments.of(users), 0.95), ips(draws(values, 30), 0.95)
+    assert [result.value[0], result.low[0]] == pytest.approx([mean.value[0], mean.low[0]], rel=1e-12)
 
 
 def test_moments_of_parts_add_up_to_those_of_the_whole() -> None:
@@ -224,8 +224,8 @@ def test_clicks_are_biased_and_weights_remove_the_bias(name: str, clicks: tuple[
 @pytest.mark.parametrize("name", TRUTHS)
 def test_an_interval_covers_the_truth_as_often_as_it_says(name: str, clicks: tuple[Any, Any]) -> None:
     relevant, clicked = clicks
-    found = ips(draws(weighted(name, clicked, 1 / EXAMINED), USERS), 0.95)
-    assert 0.94 <= covered(found, plain(name, relevant).mean()) <= 0.96
+    result = ips(draws(weighted(name, clicked, 1 / EXAMINED), USERS), 0.95)
+    assert 0.94 <= covered(result, plain(name, relevant).mean()) <= 0.96
 
 
 def test_clipping_trades_bias_for_variance(clicks: tuple[Any, Any]) -> None:
@@ -245,9 +245,9 @@ def test_clipping_trades_bias_for_variance(clicks: tuple[Any, Any]) -> None:
 def test_the_mean_weight_of_shown_rows_is_no_normaliser_for_position_bias(clicks: tuple[Any, Any]) -> None:
     relevant, clicked = clicks
     weights = np.broadcast_to(1 / EXAMINED, clicked.shape)
-    found = self_normalised(draws(weighted("p@5", clicked, weights), len(clicked), LENGTH, weights), 0.95)
+    result = self_normalised(draws(weighted("p@5", clicked, weights), len(clicked), LENGTH, weights), 0.95)
     # Off by the mean of 1 / propensity, so off_policy refuses it.
-    assert found.value[0] == pytest.approx(plain("p@5", relevant).mean() / np.mean(1 / EXAMINED), rel=0.01)
+    assert result.value[0] == pytest.approx(plain("p@5", relevant).mean() / np.mean(1 / EXAMINED), rel=0.01)
 
 
 LOGGED, WANTED = np.array([0.6, 0.25, 0.15]), np.array([0.2, 0.3, 0.5])
@@ -269,13 +269,13 @@ def test_one_policys_log_gives_the_value_of_another(another_policy: tuple[float,
     error_of_ratio = math.sqrt(squares @ (RATE * (1 - truth) ** 2 + (1 - RATE) * truth**2) / USERS)
     for name in ("p@1", "ap@1", "ndcg@1"):
         values = weighted(name, clicked, weights)
-        found = draws(values, USERS, weights=weights)
-        assert 0.94 <= covered(ips(found, 0.95), truth) <= 0.96
-        assert 0.94 <= covered(self_normalised(found, 0.95), truth) <= 0.96
-        assert np.std(ips(found, 0.95).value) == pytest.approx(error, rel=0.05)
-        assert np.std(self_normalised(found, 0.95).value) == pytest.approx(error_of_ratio, rel=0.05)
+        result = draws(values, USERS, weights=weights)
+        assert 0.94 <= covered(ips(result, 0.95), truth) <= 0.96
+        assert 0.94 <= covered(self_normalised(result, 0.95), truth) <= 0.96
+        assert np.std(ips(result, 0.95).value) == pytest.approx(error, rel=0.05)
+        assert np.std(self_normalised(result, 0.95).value) == pytest.approx(error_of_ratio, rel=0.05)
     assert error_of_ratio < 0.75 * error
-    assert found.mean_weight.mean() == pytest.approx(1, abs=0.01)
+    assert result.mean_weight.mean() == pytest.approx(1, abs=0.01)
 
 
 # ---- lists from rows
@@ -296,22 +296,22 @@ def test_ap_and_ndcg_rest_on_the_rows_of_every_rank_and_on_products_of_weights()
             *((9, 1, 1, 0.0, 6.0), (9, 2, 2, 1.0, 3.0)),
         ]
     ]
-    found = weighted_lists(entries(rows), repeats=True)
+    result = weighted_lists(entries(rows), repeats=True)
     for name in ("ap@1", "ndcg@1"):
-        _, users = user_values(found, parse(name), np.minimum(found.weight, 4.0))
+        _, users = user_values(result, parse(name), np.minimum(result.weight, 4.0))
         assert (users.rows.tolist(), users.weight.tolist()) == ([5], [2.0 + 4 + 4 + 4 + 3])
         assert users.clipped is not None and users.clipped.tolist() == [2]  # 5 and 6 count as 4
         assert users.joint is not None and users.joint.tolist() == [(2 * 4 + 3) / 2]
-    _, users = user_values(found, parse("p@1"), np.minimum(found.weight, 4.0))
+    _, users = user_values(result, parse("p@1"), np.minimum(result.weight, 4.0))
     assert (users.rows.tolist(), users.weight.tolist(), users.joint) == ([2], [2.0 + 4], None)
     assert users.clipped is not None and users.clipped.tolist() == [1]
 
 
 def test_a_product_of_weights_stops_at_what_can_be_summed() -> None:
     rows = [[(7, rank, rank, 1.0, 1e5) for rank in range(1, 100)]]
-    found = weighted_lists(entries(rows), repeats=True)
+    result = weighted_lists(entries(rows), repeats=True)
     with np.errstate(over="ignore", invalid="ignore"):
-        _, users = user_values(found, parse("ap@3"), found.weight)
+        _, users = user_values(result, parse("ap@3"), result.weight)
     assert users.joint is not None and users.joint.tolist() == [LARGEST_SUMMAND]
 
 
@@ -325,10 +325,10 @@ def test_a_user_is_the_mean_over_their_lists_and_repeated_rows_are_counted() -> 
         [],
         [(7, 1, 5, 1.0, 1.5)],
     ]
-    found = weighted_lists(entries(rows), repeats=True)
-    assert (found.repeated.tolist(), found.user.tolist()) == ([2, 0, 0], [0, 0, 2])
-    there, users = user_values(found, parse("p@2"), found.weight)
-    assert there.tolist() == [True, False, True]
+    result = weighted_lists(entries(rows), repeats=True)
+    assert (result.repeated.tolist(), result.user.tolist()) == ([2, 0, 0], [0, 0, 2])
+    present, users = user_values(result, parse("p@2"), result.weight)
+    assert present.tolist() == [True, False, True]
     assert users.value.tolist() == [(2.0 / 2 + 5.0 / 2) / 2, 1.5 / 2]
     assert users.lists.tolist() == [2, 1]
     assert users.rows.tolist() == [3, 1]  # The row at rank 3 is below the cut-off.
@@ -342,8 +342,8 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
         (int(rng.integers(3)), int(rng.integers(1, 9)), int(rng.integers(12)), float(rng.integers(2)), rng.random())
         for _ in range(200)
     ]
-    found = [weighted_lists(entries([order]), repeats=True) for order in (rows, rows[::-1], sorted(rows))]
-    values = [[user_values(one, metric, one.weight)[1] for metric in METRICS] for one in found]
+    result = [weighted_lists(entries([order]), repeats=True) for order in (rows, rows[::-1], sorted(rows))]
+    values = [[user_values(one, metric, one.weight)[1] for metric in METRICS] for one in result]
     for other in values[1:]:
         assert [[*map(np.ndarray.tolist, arrays(v))] for v in other] == [
             [*map(np.ndarray.tolist, arrays(v))] for v in values[0]
@@ -352,8 +352,8 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
 
 def test_only_the_clipped_estimate_reads_clipped_weights() -> None:
     weighting = Weighting(propensity="p", estimators=("ips", "clipped", "self_normalised"), clip=4.0)
-    found = {name: w.tolist() for w, names in weights_of(np.array([1.0, 20.0]), weighting) for name in names}
-    assert found == {"ips": [1.0, 20.0], "self_normalised": [1.0, 20.0], "clipped": [1.0, 4.0]}
+    result = {name: w.tolist() for w, names in weights_of(np.array([1.0, 20.0]), weighting) for name in names}
+    assert result == {"ips": [1.0, 20.0], "self_normalised": [1.0, 20.0], "clipped": [1.0, 4.0]}
 
 
 # ---- rows of the result
@@ -379,17 +379,17 @@ def row(
 
 
 def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
-    found = row([1.0, 3.0] * 50, faulty=2, repeated=1)
-    assert found["value"] == 2.0
-    assert found["ci_low"] < 2 < found["ci_high"]
+    result = row([1.0, 3.0] * 50, faulty=2, repeated=1)
+    assert result["value"] == 2.0
+    assert result["ci_low"] < 2 < result["ci_high"]
     counts = ("n_users", "n_rows", "n_faulty_rows", "n_repeated", "note")
-    assert [found[name] for name in counts] == [100, 100, 2, 1, None]
-    assert found["effective_sample_size"] == found["effective_users"] == 200**2 / (50 * 10)
-    assert (found["effective_share"], found["mean_weight"]) == (0.8, 2.0)
+    assert [result[name] for name in counts] == [100, 100, 2, 1, None]
+    assert result["effective_sample_size"] == result["effective_users"] == 200**2 / (50 * 10)
+    assert (result["effective_share"], result["mean_weight"]) == (0.8, 2.0)
 
 
 @pytest.mark.parametrize(
-    ("found", "note"),
+    ("result", "note"),
     [
         (row([1.0] * 29), "the weights leave 29.0 effective rows of 29 rows; an estimate needs at least 30"),
         (
@@ -413,9 +413,9 @@ def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
         (row([1.0] * 99, "self_normalised", replace(RULES, policy=False)), "there is no self-normalised estimate"),
     ],
 )
-def test_without_an_estimate_a_row_says_why_in_one_sentence(found: dict[str, Any], note: str) -> None:
-    assert found["note"].startswith(note)
-    assert (found["value"], found["ci_low"], found["ci_high"]) == (None, None, None)
+def test_without_an_estimate_a_row_says_why_in_one_sentence(result: dict[str, Any], note: str) -> None:
+    assert result["note"].startswith(note)
+    assert (result["value"], result["ci_low"], result["ci_high"]) == (None, None, None)
 
 
 CLICKS = replace(RULES, policy=False, clip=2.0, ranges={"ndcg@3": (0.0, 1.0)})
@@ -424,9 +424,9 @@ CLICKS = replace(RULES, policy=False, clip=2.0, ranges={"ndcg@3": (0.0, 1.0)})
 @pytest.mark.parametrize("estimator", ["ips", "clipped"])
 def test_a_value_that_is_outside_its_range_for_sure_is_no_estimate(estimator: str) -> None:
     # Each user has a click of the weight 1.5: a mean of 1.5 without any spread, where at most 1 is possible.
-    found = row([1.5] * 100, estimator, CLICKS)
-    assert (found["value"], found["ci_low"], found["ci_high"]) == (None, None, None)
-    assert found["note"] == (
+    result = row([1.5] * 100, estimator, CLICKS)
+    assert (result["value"], result["ci_low"], result["ci_high"]) == (None, None, None)
+    assert result["note"] == (
         "the estimate of 1.5 is outside the range of ndcg@3, 0 to 1, by more than its error (1.5 to 1.5): "
         "the propensities do not fit the clicks"
     )
@@ -437,9 +437,9 @@ def test_a_value_that_is_outside_its_range_for_sure_is_no_estimate(estimator: st
 def test_a_value_outside_its_range_within_its_error_is_one() -> None:
     # 100 users of 0 or 2.1: the mean is 1.05, its standard error 0.1.
     users = UserValues(np.array([0.0, 2.1] * 50), *np.ones((4, 100)))
-    found = row([], rules=CLICKS, users=users)
-    assert (found["value"], found["note"]) == (pytest.approx(1.05), None)
-    assert found["ci_low"] < 1 < found["ci_high"]
+    result = row([], rules=CLICKS, users=users)
+    assert (result["value"], result["note"]) == (pytest.approx(1.05), None)
+    assert result["ci_low"] < 1 < result["ci_high"]
     # A sum of gains has no highest value.
     assert row([1.5] * 100, rules=replace(CLICKS, ranges={"ndcg@3": (0.0, math.inf)}))["value"] == 1.5
     # Rounding is no error of the propensities.
@@ -448,9 +448,9 @@ def test_a_value_outside_its_range_within_its_error_is_one() -> None:
 
 def test_a_clipped_value_says_what_its_interval_is_of() -> None:
     users = UserValues(*np.ones((5, 100)), clipped=np.array([1.0] * 7 + [0.0] * 93))
-    found = row([], "clipped", CLICKS, users=users)
-    assert found["value"] == 1.0
-    assert found["note"] == (
+    result = row([], "clipped", CLICKS, users=users)
+    assert result["value"] == 1.0
+    assert result["note"] == (
         "7 of 100 rows have a weight above 2 and count with 2: the value is biased, and the interval is that of the "
         "clipped value, not of the metric"
     )

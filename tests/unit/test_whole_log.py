@@ -27,8 +27,8 @@ def note(schema: dict[str, str], **source: object) -> list[str]:
     ],
 )
 def test_a_dated_log_without_a_filter_is_reported(schema: dict[str, str], named: str) -> None:
-    (found,) = note(schema)
-    assert found == (
+    (result,) = note(schema)
+    assert result == (
         f"no filter selects a day: every row of the log counts as {DATE}, whatever its "
         f"'{named.removeprefix('to_date(').strip('`)')}' is; one day: source.where: \"{named} = '{{date}}'\"; "
         'all on purpose: source.where: "true"'

@@ -16,13 +16,13 @@ def one_user(rows: pd.DataFrame) -> pd.DataFrame:
     values = {}
     for k in CUTOFFS:
         top = hit[:k]
-        found = int(top.sum())
+        result = int(top.sum())
         precisions = np.cumsum(top) / rank[:k]
         ideal = discount[: min(m, k)].sum()
         values[f"ap@{k}"] = float(precisions[top].sum() / min(m, k)) if m else 0.0
         values[f"ndcg@{k}"] = float(discount[:k][top].sum() / ideal) if m else 0.0
-        values[f"p@{k}"] = found / k
-        values[f"r@{k}"] = found / m if m else 0.0
+        values[f"p@{k}"] = result / k
+        values[f"r@{k}"] = result / m if m else 0.0
     return pd.DataFrame([[rows["experiment"].iloc[0], *(values[name] for name in COLUMNS)]])
 
 

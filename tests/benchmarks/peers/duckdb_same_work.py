@@ -72,17 +72,17 @@ def hits(source: str, work: Work) -> str:
 
 def users(source: str) -> str:
     """SQL: the metrics of users with a relevant item, from ``hits``."""
-    found = [f"{KEYS}, count(*) as m, count(distinct item) as items"]
+    result = [f"{KEYS}, count(*) as m, count(distinct item) as items"]
     for k in CUTOFFS:
         top = f"filter (where position <= {k})"
         ideal = f"sum(grade * {DISCOUNT.format('ideal')}) filter (where ideal <= {k})"
-        found += [
+        result += [
             f'coalesce(sum(hit / position) {top}, 0) / least(count(*), {k}) as "ap@{k}"',
             f'coalesce(sum(grade * {DISCOUNT.format("position")}) {top}, 0) / {ideal} as "ndcg@{k}"',
             f'count(*) {top} / {k} as "p@{k}"',
             f'count(*) {top} / count(*) as "r@{k}"',
         ]
-    return f"select {', '.join(found)} from ({source}) group by {KEYS}"
+    return f"select {', '.join(result)} from ({source}) group by {KEYS}"
 
 
 def cleaned(source: str, work: Work) -> str:
@@ -129,7 +129,7 @@ def _values(base: duckdb.DuckDBPyConnection, repeated: dict, work: Work) -> dict
     checks = same_work.reasons(work, relevance_is_real=True)
     faulty = "select experiment, reason, sum(n) from lists where reason is not null group by all"
     rows = base.execute(faulty).fetchall()
-    found = {(experiment, f"faulty {checks[reason][0]}"): float(n) for experiment, reason, n in rows}
+    result = {(experiment, f"faulty {checks[reason][0]}"): float(n) for experiment, reason, n in rows}
     powers = (power for name in COLUMNS for power in (f'"{name}"', f'"{name}" * "{name}"'))
     sums = ", ".join(f"sum(({power} * {UNIT}::double)::hugeint)" for power in powers)
     counts = _by_experiment(base, "select experiment, count(*) from lists where reason is null group by all")
@@ -139,8 +139,8 @@ def _values(base: duckdb.DuckDBPyConnection, repeated: dict, work: Work) -> dict
         with_relevant, numbers = by_experiment.get(experiment, (0, [0] * 2 * len(COLUMNS)))
         pairs = dict(zip(COLUMNS, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
         named = same_work.estimates(n, with_relevant, repeated.get(experiment, 0), pairs)
-        found |= {(experiment, name): value for name, value in named.items()}
-    return found
+        result |= {(experiment, name): value for name, value in named.items()}
+    return result
 
 
 def _by_experiment(base: duckdb.DuckDBPyConnection, query: str) -> dict:

@@ -98,12 +98,12 @@ def duckdb(path: str) -> dict:
         )
         totals = base.execute(f"select experiment, {sums} from users group by all").fetchall()
         (n,) = base.execute("select count(*) from pools").fetchone() or (0,)
-    found = {}
+    result = {}
     for experiment, *numbers in totals:
         pairs = dict(zip(METRICS, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
         estimated = same_work.estimates(n, n, 0, pairs)
-        found |= {(experiment, name): estimated[name] for name in METRICS}
-    return found
+        result |= {(experiment, name): estimated[name] for name in METRICS}
+    return result
 
 
 def trec_eval(path: str) -> dict:
@@ -112,13 +112,13 @@ def trec_eval(path: str) -> dict:
 
     judged, runs = _inputs[path]
     evaluator = pytrec_eval.RelevanceEvaluator(judged, {"ndcg_cut.10,20", "P.5,20", "recall.1000", "map"})
-    found = {}
+    result = {}
     for experiment, run in runs.items():
         topics = evaluator.evaluate(run).values()
         for name in METRICS:
             values = [topic[_TREC.get(name, "map")] for topic in topics]
-            found[experiment, name] = sum(values) / len(judged)
-    return found
+            result[experiment, name] = sum(values) / len(judged)
+    return result
 
 
 def prepare(path: str) -> None:

@@ -60,8 +60,8 @@ def hits(source: pl.LazyFrame, work: Work, ties: bool = False) -> pl.LazyFrame:
         if ties:
             source, rank = source.sort("score", "item", descending=True), pl.int_range(1, pl.len() + 1).over(KEYS)
         source = source.filter(pl.col("reason").is_null()).with_columns(position=rank)
-    found = source.filter(pl.col("reason").is_null() & (pl.col("grade") > 0))
-    return found.with_columns(
+    result = source.filter(pl.col("reason").is_null() & (pl.col("grade") > 0))
+    return result.with_columns(
         hit=pl.col("position").rank("ordinal").over(KEYS),
         ideal=pl.col("grade").rank("ordinal", descending=True).over(KEYS),
     )
@@ -91,11 +91,11 @@ def _ratios(k: int) -> list[pl.Expr]:
     ]
 
 
-def users(found: pl.LazyFrame, work: Work) -> pl.LazyFrame:
+def users(result: pl.LazyFrame, work: Work) -> pl.LazyFrame:
     """The metrics of users with a relevant item, from ``hits``."""
     compared = work.items and not work.by_score
     items = [pl.col("item").n_unique().alias("items")] if compared else []
-    sums = found.group_by(KEYS).agg(pl.len().alias("m"), *items, *(e for k in CUTOFFS for e in _sums(k)))
+    sums = result.group_by(KEYS).agg(pl.len().alias("m"), *items, *(e for k in CUTOFFS for e in _sums(k)))
     return sums.select(*KEYS, "m", *(["items"] if compared else []), *(e for k in CUTOFFS for e in _ratios(k)))
 
 
@@ -118,9 +118,9 @@ def cleaned(source: pl.LazyFrame, flagged: pl.LazyFrame, work: Work) -> pl.DataF
 def run(path: str, work: Work = same_work.DEFAULT) -> dict:
     """The fastest of several variants: the streaming engine, which ranks only the relevant rows."""
     source = rows(path, work)
-    wanted = [lists(source, work), users(hits(source, work), work)]
-    found, values = pl.collect_all(wanted, engine="streaming")
-    sound = found.filter(pl.col("reason").is_null())
+    request = [lists(source, work), users(hits(source, work), work)]
+    result, values = pl.collect_all(request, engine="streaming")
+    sound = result.filter(pl.col("reason").is_null())
     flagged = sound.filter(~pl.col("sound")).select(KEYS)
     if work.items and not work.by_score:
         flagged = pl.concat([flagged, values.filter(pl.col("m") != pl.col("items")).select(KEYS)]).unique()
@@ -130,12 +130,12 @@ def run(path: str, work: Work = same_work.DEFAULT) -> dict:
         more = users(hits(rest.lazy().filter("stays"), work, ties=True), work).collect()
         values = pl.concat([values.join(flagged, on=KEYS, how="anti"), more])
         repeated = dict(rest.filter(~pl.col("stays")).group_by("experiment").len().iter_rows())
-    return _values(found, sound, values, repeated, work)
+    return _values(result, sound, values, repeated, work)
 
 
-def _values(found: pl.DataFrame, sound: pl.DataFrame, values: pl.DataFrame, repeated: dict, work: Work) -> dict:
+def _values(result: pl.DataFrame, sound: pl.DataFrame, values: pl.DataFrame, repeated: dict, work: Work) -> dict:
     checks = same_work.reasons(work, relevance_is_real=True)
-    faulty = found.filter(pl.col("reason").is_not_null()).group_by("experiment", "reason").agg(pl.col("n").sum())
+    faulty = result.filter(pl.col("reason").is_not_null()).group_by("experiment", "reason").agg(pl.col("n").sum())
     numbers = {(experiment, f"faulty {checks[reason][0]}"): float(n) for experiment, reason, n in faulty.iter_rows()}
     powers = {name: pl.col(name) for name in COLUMNS} | {f"{name}²": pl.col(name) ** 2 for name in COLUMNS}
     scaled = values.lazy().select("experiment", *((power * HALF).alias(name) for name, power in powers.items()))

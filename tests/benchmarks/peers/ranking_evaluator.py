@@ -41,8 +41,8 @@ def run(path: str) -> dict:
     lists = _built(path)
     try:
         names = [row["experiment"] for row in lists.select("experiment").distinct().collect()]
-        found = (_means(lists.where(F.col("experiment") == name), name) for name in names)
-        return {key: value for part in found for key, value in part.items()}
+        result = (_means(lists.where(F.col("experiment") == name), name) for name in names)
+        return {key: value for part in result for key, value in part.items()}
     finally:
         lists.unpersist()
 

@@ -17,9 +17,9 @@ def run(path: str) -> dict:
     names = {"col_user": "user", "col_item": "item", "col_rating": "rating", "col_prediction": "rating"}
     values = {}
     for k in CUTOFFS:
-        found = SparkRankingEvaluation(truth(path), rankings(path), k=k, **names)
-        values[EVERYTHING, f"ap@{k}"] = found.map_at_k()
-        values[EVERYTHING, f"ndcg@{k}"] = found.ndcg_at_k()
-        values[EVERYTHING, f"p@{k}"] = found.precision_at_k()
-        values[EVERYTHING, f"r@{k}"] = found.recall_at_k()
+        result = SparkRankingEvaluation(truth(path), rankings(path), k=k, **names)
+        values[EVERYTHING, f"ap@{k}"] = result.map_at_k()
+        values[EVERYTHING, f"ndcg@{k}"] = result.ndcg_at_k()
+        values[EVERYTHING, f"p@{k}"] = result.precision_at_k()
+        values[EVERYTHING, f"r@{k}"] = result.recall_at_k()
     return values

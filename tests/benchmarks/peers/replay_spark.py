@@ -19,7 +19,7 @@ def run(path: str) -> dict:
     session()
     metrics = [kind(list(CUTOFFS)) for kind in NAMES.values()]
     evaluator = OfflineMetrics(metrics, query_column="user", item_column="item", rating_column="rating")
-    found = evaluator(rankings(path).drop("relevance"), truth(path))
+    result = evaluator(rankings(path).drop("relevance"), truth(path))
     return {
-        (EVERYTHING, f"{metric}@{k}"): found[f"{kind.__name__}@{k}"] for metric, kind in NAMES.items() for k in CUTOFFS
+        (EVERYTHING, f"{metric}@{k}"): result[f"{kind.__name__}@{k}"] for metric, kind in NAMES.items() for k in CUTOFFS
     }

@@ -52,33 +52,33 @@ BY_SCORE = Work(by_score=True)
 
 def reasons(work: Work, relevance_is_real: bool) -> list[tuple[str, str, str]]:
     """(reason, column, check) of every check of a row, in order: the first that fails is the reason."""
-    found = [("null_experiment", "experiment", "null"), ("empty_experiment", "experiment", "empty")]
-    found.append(("null_user", "user", "null"))
+    result = [("null_experiment", "experiment", "null"), ("empty_experiment", "experiment", "empty")]
+    result.append(("null_user", "user", "null"))
     if work.reads_item:
-        found.append(("null_item", "item", "null"))
+        result.append(("null_item", "item", "null"))
     if work.by_score:
-        found += [("null_score", "score", "null"), ("nan_score", "score", "nan")]
+        result += [("null_score", "score", "null"), ("nan_score", "score", "nan")]
     else:
-        found.append(("null_position", "position", "null"))
-        found += [("position_below_1", "position", "low"), ("position_too_large", "position", "large")]
-    found.append(("null_relevance", work.relevance, "null"))
+        result.append(("null_position", "position", "null"))
+        result += [("position_below_1", "position", "low"), ("position_too_large", "position", "large")]
+    result.append(("null_relevance", work.relevance, "null"))
     if relevance_is_real:
-        found += [("nan_relevance", work.relevance, "nan"), ("infinite_relevance", work.relevance, "infinite")]
-    return found
+        result += [("nan_relevance", work.relevance, "nan"), ("infinite_relevance", work.relevance, "infinite")]
+    return result
 
 
 def estimates(users: int, with_relevant: int, repeated: int, sums: Mapping[str, tuple[int, int]]) -> dict[str, float]:
     """The numbers of an experiment from its counts and, per metric, the sum and the sum of squares in ``UNIT``."""
-    found = {"n_users": float(users), "n_users relevant": float(with_relevant), "n_repeated": float(repeated)}
+    result = {"n_users": float(users), "n_users relevant": float(with_relevant), "n_repeated": float(repeated)}
     for name, (total, squares) in sums.items():
-        found[name] = float(Fraction(total, UNIT * users))
+        result[name] = float(Fraction(total, UNIT * users))
         if with_relevant:
-            found[f"{name} relevant"] = float(Fraction(total, UNIT * with_relevant))
+            result[f"{name} relevant"] = float(Fraction(total, UNIT * with_relevant))
         if users > 1:
             variance = (Fraction(squares, UNIT) - Fraction(total, UNIT) ** 2 / users) / (users - 1)
             # Squares are rounded, so that equal values seem to differ a little.
-            rounding = (1 + 4 * found[name]) / UNIT + found[name] ** 2 * 2.0**-52
-            found[f"{name} std"] = math.sqrt(variance) if variance > rounding else 0.0
-            half = float(student.ppf((1 + CONFIDENCE) / 2, users - 1)) * found[f"{name} std"] / math.sqrt(users)
-            found[f"{name} low"], found[f"{name} high"] = found[name] - half, found[name] + half
-    return found
+            rounding = (1 + 4 * result[name]) / UNIT + result[name] ** 2 * 2.0**-52
+            result[f"{name} std"] = math.sqrt(variance) if variance > rounding else 0.0
+            half = float(student.ppf((1 + CONFIDENCE) / 2, users - 1)) * result[f"{name} std"] / math.sqrt(users)
+            result[f"{name} low"], result[f"{name} high"] = result[name] - half, result[name] + half
+    return result
