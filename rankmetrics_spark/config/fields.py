@@ -344,10 +344,10 @@ def day(path: str, value: object) -> str:
     >>> day("evaluation_date", "2026-11-21")
     '2026-11-21'
     """
-    day = value.date() if isinstance(value, datetime) else value
+    plain = value.date() if isinstance(value, datetime) else value
     try:
-        if date.fromisoformat(str(day)).isoformat() == str(day):
-            return str(day)
+        if date.fromisoformat(str(plain)).isoformat() == str(plain):
+            return str(plain)
     except ValueError:
         pass
     raise refuse(path, value, "a date as YYYY-MM-DD")

@@ -412,14 +412,14 @@ class Sink(Section):
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""
         super().__post_init__()
-        path, table, own_format = self.path_of("path"), self.path_of("table"), self.path_of("format")
+        path, table, format_path = self.path_of("path"), self.path_of("table"), self.path_of("format")
         if self.path and self.table:
             raise ConfigError(f"{path} and {table}: both given; allowed: at most one of the two")
         if self.table and self.format == "parquet":
-            raise refuse(own_format, self.format, f"delta or iceberg, since there is a {table}")
+            raise refuse(format_path, self.format, f"delta or iceberg, since there is a {table}")
         if self.format == "iceberg" and not self.table:
             raise refuse(
-                table, self.table, f"a schema of a catalog, such as lake.ranking, since {own_format} is 'iceberg'"
+                table, self.table, f"a schema of a catalog, such as lake.ranking, since {format_path} is 'iceberg'"
             )
         if self.format == "delta":
             # Delta's SQL calls a table in a folder by its path.

@@ -77,13 +77,15 @@ def scored(
     return (step.then(then) if then else step).of(inputs)
 
 
-_NUMBERS = {COVARIATE: T.DoubleType(), N_ROWS: T.LongType(), TOP: T.LongType()}
-_FLAGS = dict.fromkeys((MIXED, ALL_ROWS_SEEN, JUDGED, FLAGGED, RANK_MAY_REPEAT), T.BooleanType())
+_KINDS = {
+    **{COVARIATE: T.DoubleType(), N_ROWS: T.LongType(), TOP: T.LongType()},
+    **dict.fromkeys((MIXED, ALL_ROWS_SEEN, JUDGED, FLAGGED, RANK_MAY_REPEAT), T.BooleanType()),
+}
+"""Types of the columns that are kept beside the scores; the others are texts."""
 
 
 def _arrow_step(names: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
-    kinds = _NUMBERS | _FLAGS
-    fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in names])
+    fields = T.StructType([T.StructField(name, _KINDS.get(name, T.StringType())) for name in names])
     from_python = [T.StructField(ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
     computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
     step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)

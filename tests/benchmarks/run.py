@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ratios.accept(every_contender(folder, options.limit), _log_of_ratios(spark, folder))
         spark.stop()
         return 0
-    request = data.Dataset(options.rows, options.layout)
-    path = data.ensure(spark, folder, request)
+    dataset = data.Dataset(options.rows, options.layout)
+    path = data.ensure(spark, folder, dataset)
     lines = measure(_chosen(options, folder), path, options.rounds, options.rows)
     wrong = agreement(lines, path)
     title = f"{options.rows:,} rows, {options.layout.replace('_', ' ')}, Spark {spark.version} local[2], 2 GB heap"
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.small:
         console.print(profile(lines))
         console.print(goals(lines))
-    _keep(folder / f"results-{request.name}.json", lines)
+    _keep(folder / f"results-{dataset.name}.json", lines)
     if options.small:
         wrong += checks.jobs(spark, folder, options.rows) + checks.plan(spark, path, options.rows)
         wrong += checks.whole_run(spark, folder, options.rows)
