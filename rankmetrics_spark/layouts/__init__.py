@@ -6,7 +6,8 @@
 
 ``masks`` and ``relevant`` read a list through cheap aggregates, and flag the lists for which these may be wrong: a rank
 or a grade does not fit, a rank or an item may repeat. ``Relevant(recheck=True)`` computes flagged lists from rows.
-``Whole`` flags none, for an engine on which that costs another pass.
+``Numbers`` is for an engine on which a shared branch costs another pass: it holds every row and flags no list, or is
+read once and kept, and only its flagged lists are read again.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from rankmetrics_spark.layouts.packings import (
     MASK_RANKS,
     NO_ENTRIES,
     RANKS,
-    RECHECK,
     SETS,
+    Numbers,
     Relevant,
     Rows,
-    Whole,
     entry,
     item_words,
     no_item_repeats,
     no_pool,
     rank_may_repeat,
+    recheck_of,
 )
 from rankmetrics_spark.layouts.scores import COUNTS, Scoring, judged_grades, n_unknown, score_batch, top_items
 
@@ -54,17 +55,16 @@ __all__ = [
     "MASK_RANKS",
     "NO_ENTRIES",
     "RANKS",
-    "RECHECK",
     "SETS",
     "Arrays",
     "Entries",
     "Layout",
+    "Numbers",
     "Packing",
     "Reading",
     "Relevant",
     "Rows",
     "Scoring",
-    "Whole",
     "by_position",
     "by_score",
     "entries_of",
@@ -77,6 +77,7 @@ __all__ = [
     "no_item_repeats",
     "no_pool",
     "rank_may_repeat",
+    "recheck_of",
     "score_batch",
     "top_items",
     "without_repeats",

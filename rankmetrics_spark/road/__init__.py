@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import AnyTable, Step, engine_of, table_of
-from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
+from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
+from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation, checking, percentiles, ranking, scoring
 from rankmetrics_spark.road.aggregation import (
@@ -126,8 +126,8 @@ class Tables:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
-        if keep is not None and plan.layout.name == "masks" and not ranking.head_fits_masks(rows):
-            plan = plan.with_layout("relevant")
+        if keep is not None:
+            plan = replace(plan, layout=ranking.layout_of_head(rows, plan.layout))
         return cls(plan, rows, judgements, pools, keep)
 
     # ---- the pass over the input
@@ -135,12 +135,33 @@ class Tables:
     @cached_property
     def outcome(self) -> DataFrame:
         """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
-        packed = self._packed
-        rejected = self._faulty_groups(packed)
-        # Sail finds no field of a struct that only the second table has.
-        none = checking.no_rejected(self.plan.columns)
-        lists = self._scored(packed).selectExpr("*", f"{none} AS {REJECTED}")
-        return self._kept(lists.unionByName(rejected, allowMissingColumns=True), "outcome")
+        if self.plan.engine == "sail" and self.keep is not None:
+            return self._in_parts(self.keep)
+        packed, none = self._packed, self._none_rejected
+        lists = self._scored(packed).selectExpr("*", none)
+        return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
+
+    def _in_parts(self, keep: Callable[[DataFrame, str], DataFrame]) -> DataFrame:
+        """The same on Sail: the log is read again for flagged lists and for faulty rows, each only if it has some."""
+        plan, flags, none = self.plan, self._flags, self._none_rejected
+        beside = scoring.columns_beside(plan.columns, plan.layout, plan.scoring) | {name: name for name in flags}
+        lists = keep(self._in_python(self._packed, plan.layout, kept=beside), "outcome")
+        is_flagged = FLAGGED if flags else "false"
+        numbers = (f"count_if({is_flagged}) AS flagged", f"coalesce(sum({N_ROWS}), 0) AS sound")
+        (counts,) = few_rows(lists.selectExpr(*numbers))
+        outcome = lists.where(f"NOT {is_flagged}").drop(*flags).selectExpr("*", none)
+        if counts["flagged"]:
+            again = self._in_python(self._repacked(lists.where(FLAGGED)), recheck_of(plan.layout))
+            outcome = outcome.unionByName(keep(again, "flagged").selectExpr("*", none))
+        if self.rows.count() > counts["sound"]:
+            faulty = keep(ranking.faulty_groups(self.rows, plan.columns), "faulty")
+            outcome = outcome.unionByName(faulty, allowMissingColumns=True)
+        return outcome
+
+    @property
+    def _none_rejected(self) -> str:
+        """SQL: the column of faulty rows, without one. Sail finds no field of a struct that only one table has."""
+        return f"{checking.no_rejected(self.plan.columns)} AS {REJECTED}"
 
     def _kept(self, rows: DataFrame, name: str) -> DataFrame:
         return rows if self.keep is None else self.keep(rows, name)
@@ -159,16 +180,16 @@ class Tables:
         return ranking.faulty_groups(self.rows, columns) if self.plan.engine == "sail" else _faulty_of(packed, columns)
 
     @property
-    def _has_flags(self) -> bool:
-        """Whether the layout flags lists for which the packed form may be wrong."""
-        return bool(self.plan.layout.pack(self.plan.columns, self.plan.scoring.repeats).flags)
+    def _flags(self) -> tuple[str, ...]:
+        """The columns that mark lists for which the packed form may be wrong; none if the layout is never wrong."""
+        return tuple(self.plan.layout.pack(self.plan.columns, self.plan.scoring.repeats).flags)
 
     def _scored(self, packed: DataFrame) -> DataFrame:
         """Score: one row per list; flagged lists are recomputed from their rows."""
-        if not self._has_flags:
+        if not self._flags:
             return self._in_python(packed.where(f"{REJECTED} IS NULL"), self.plan.layout)
         scores = self._in_python(packed.where(f"NOT {FLAGGED}"), self.plan.layout)
-        return scores.unionByName(self._in_python(self._repacked(packed.where(FLAGGED)), RECHECK))
+        return scores.unionByName(self._in_python(self._repacked(packed.where(FLAGGED)), recheck_of(self.plan.layout)))
 
     def _sums(self) -> DataFrame:
         """Score, and add up the lists in the same round trip to Python; each list is a user's only one.
@@ -180,7 +201,7 @@ class Tables:
             sums_of_lists, plan.scoring.metrics, columns.segments, plan.options.combined_segments, plan.over_lists
         )
         reads = {name: name for name in (EXPERIMENT, *columns.segment_columns)}
-        if not self._has_flags:
+        if not self._flags:
             return self._in_python(self._packed.where(f"{REJECTED} IS NULL"), plan.layout, sums(), reads)
         packed = ranking.packed(self.rows, columns, plan.layout, plan.scoring.repeats)
         key = {USER: f"CASE WHEN {FLAGGED} THEN {USER} END", FLAGGED: FLAGGED, RANK_MAY_REPEAT: RANK_MAY_REPEAT}
@@ -188,7 +209,8 @@ class Tables:
         both = self._in_python(packed.where(f"{REJECTED} IS NULL"), plan.layout, step, reads | key)
         both = ranking.share_exchange(both.repartition(EXPERIMENT))
         recheck = sums()
-        again = self._in_python(self._repacked(both.where(f"{USER} IS NOT NULL")), RECHECK, recheck, reads)
+        flagged = self._repacked(both.where(f"{USER} IS NOT NULL"))
+        again = self._in_python(flagged, recheck_of(plan.layout), recheck, reads)
         return both.where(f"{USER} IS NULL").select(*recheck.schema.names).unionByName(again)
 
     def _in_python(
@@ -196,17 +218,18 @@ class Tables:
         lists: DataFrame,
         layout: Layout,
         then: Step | None = None,
-        then_reads: Mapping[str, str] | None = None,
+        kept: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """Score lists in a layout. Left join: users without judgements are still counted."""
         lists = lists if self.pools is None else lists.join(self.pools, USER, "left")
-        return scoring.scored(lists, self.plan.columns, layout, self.plan.scoring, then, then_reads)
+        return scoring.scored(lists, self.plan.columns, layout, self.plan.scoring, then, kept)
 
     def _repacked(self, flagged: DataFrame) -> DataFrame:
         """Flagged lists, packed from their rows in the layout that computes them."""
         columns = self.plan.columns
-        rows = ranking.rows_of(self.rows, flagged.selectExpr(*columns.keys, RANK_MAY_REPEAT), columns)
-        return ranking.packed(rows, columns, RECHECK, self.plan.scoring.repeats)
+        more = [RANK_MAY_REPEAT] if RANK_MAY_REPEAT in self._flags else []
+        rows = ranking.rows_of(self.rows, flagged.selectExpr(*columns.keys, *more), columns)
+        return ranking.packed(rows, columns, recheck_of(self.plan.layout), self.plan.scoring.repeats)
 
     # ---- what is read of it
 

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.layouts import LAYOUTS, Layout, Scoring, Whole
+from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring
 from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import (
@@ -98,18 +98,14 @@ class Plan:
     def on(self, engine: str, impressions: T.StructType) -> Plan:
         """The same plan for an engine.
 
-        Sail computes twice what two branches of a query share. Unless the options name a layout, it therefore gets the
-        layout ``whole``, which flags no list.
+        Sail computes twice what two branches of a query share. Unless the options name a layout, it therefore gets one
+        that flags no list.
         """
         layout = self.layout
         if engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
             small = isinstance(_kind(impressions, self.mapping[RELEVANCE]), _SMALL) and not self.scoring.judged
-            layout = Whole(small, self.columns.item and self.scoring.repeats)
+            layout = Numbers(small, hashed=self.columns.item and self.scoring.repeats)
         return replace(self, engine=engine, layout=layout)
-
-    def with_layout(self, name: str) -> Plan:
-        """The same plan with another layout."""
-        return replace(self, layout=LAYOUTS[name])
 
 
 def make_plan(

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines import REAL, engine_of
-from rankmetrics_spark.layouts import LARGEST_MASKED_GRADE, MASK_RANKS, Layout, Packing
+from rankmetrics_spark.engines import REAL, engine_of, few_rows
+from rankmetrics_spark.layouts import LARGEST_MASKED_GRADE, LAYOUTS, MASK_RANKS, Layout, Numbers, Packing
 from rankmetrics_spark.road.checking import checked_rows
 from rankmetrics_spark.road.plan import Plan
 from rankmetrics_spark.schemas import (
@@ -155,16 +155,22 @@ def _highest_grade(columns: Columns) -> Column:
     return F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
 
 
-def head_fits_masks(rows: DataFrame) -> bool:
-    """Whether the head of the log suggests that nearly all lists fit into masks: a guess about cost, not values."""
+def layout_of_head(rows: DataFrame, layout: Layout) -> Layout:
+    """The layout for a log with this head, where scored lists are kept: a guess about cost, which changes no value."""
+    sound = rows.where(f"{REJECTED} IS NULL")
+    if isinstance(layout, Numbers):
+        # The rows of flagged lists can be read later, without another pass over all others.
+        (row,) = few_rows(sound.select(POSITION).limit(HEAD).selectExpr(f"max({POSITION}) AS top"))
+        return replace(layout, whole=(row["top"] or 0) > MASK_RANKS)
+    if layout.name != "masks":
+        return layout
     # Not an aggregation: behind a limit, it reads the head of every partition.
-    head = rows.where(f"{REJECTED} IS NULL").select(POSITION, RELEVANCE).take(HEAD)
-    if not head:
-        return True
-    top = max(row[POSITION] for row in head)
+    head = sound.select(POSITION, RELEVANCE).take(HEAD)
+    top = max((row[POSITION] for row in head), default=0)
     grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
-    few = len(grades) / len(head) * top <= _FEW_RELEVANT
-    return bool(top <= MASK_RANKS and max(grades, default=0) <= LARGEST_MASKED_GRADE and few)
+    few = len(grades) * top <= _FEW_RELEVANT * len(head)
+    fits = top <= MASK_RANKS and max(grades, default=0) <= LARGEST_MASKED_GRADE and few
+    return layout if fits else LAYOUTS["relevant"]
 
 
 def sound_rows(table: DataFrame, plan: Plan) -> DataFrame:

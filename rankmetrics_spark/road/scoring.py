@@ -43,7 +43,7 @@ def scored(
     layout: Layout,
     scoring: Scoring,
     then: Step | None = None,
-    then_reads: Mapping[str, str] | None = None,
+    kept: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Score lists that travel in a layout.
 
@@ -54,18 +54,14 @@ def scored(
         layout: How the lists were packed.
         scoring: What to compute.
         then: A step over the scored lists, in the same round trip to Python.
-        then_reads: What the step reads beside the scores: the name of each column -> SQL over ``lists``. Columns with a
-            flag are boolean, and the others texts.
+        kept: What is kept beside the scores: the name of each column -> SQL over ``lists``; by default
+            ``columns_beside``. Columns with a flag are boolean, and the others texts.
 
     Returns:
-        One row per (list, convention): keys, segments, covariate, ``_rows``, ``_all_rows_seen``, ``_judged``,
-        ``_convention``, the counts and one column per metric (null = no value under the convention). With ``then``, its
-        result.
+        One row per (list, convention): what is kept, ``_rows``, ``_all_rows_seen``, ``_convention``, the counts and one
+        column per metric (null = no value under the convention). With ``then``, its result.
     """
-    judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
-    own = [*columns.keys, *columns.of_user, *[TOP] * (not columns.by_score), *[MIXED] * bool(columns.segments)]
-    known = {} if layout.all_rows_seen is None else {ALL_ROWS_SEEN: layout.all_rows_seen}
-    kept = then_reads or dict(zip(own, own, strict=True)) | known | {JUDGED: judged}
+    kept = columns_beside(columns, layout, scoring) if kept is None else kept
     # The hashes of judged items are read to look up grades, and to count repeats of a judged item.
     needs_hash = not columns.relevance or any(rule.duplicates == "count" for rule in scoring.conventions)
     intents = [POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE] * scoring.judged_intents
@@ -75,6 +71,14 @@ def scored(
         return _by_pandas_udf(inputs, [*kept], layout, scoring)
     step = _arrow_step([*kept, N_ROWS], layout, scoring)
     return (step.then(then) if then else step).of(inputs)
+
+
+def columns_beside(columns: Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
+    """What later steps read beside the scores: keys, segments, covariate, cluster and flags -> SQL."""
+    own = [*columns.keys, *columns.of_user, *[TOP] * (not columns.by_score), *[MIXED] * bool(columns.segments)]
+    known = {} if layout.all_rows_seen is None else {ALL_ROWS_SEEN: layout.all_rows_seen}
+    judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
+    return dict(zip(own, own, strict=True)) | known | {JUDGED: judged}
 
 
 _KINDS = {

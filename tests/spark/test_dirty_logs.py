@@ -22,10 +22,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import evaluate
+from rankmetrics_spark import evaluate, read, run
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.metrics import parse
 from tests.helpers.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
-from tests.helpers.logs import assert_close, bits, by_user
+from tests.helpers.logs import assert_close, bits, by_user, config
 
 FIXED = range(30)
 N_FRESH, N_SMALL = 12, 16
@@ -116,15 +117,8 @@ def _write(folder: Path, rows: Sequence[Row] | Sequence[Judged]) -> None:
 
 def result_of(logs: Logs, case: Case, table: DataFrame | None = None) -> Any:
     """The evaluation of the logs by the package."""
-    table = logs.table if table is None else table
-    if case.whole:
-        whole = {
-            name: F.expr(f"if(abs({name}) < double('inf') and not isnan({name}), bigint({name}), null)")
-            for name in ("position", "relevance")
-        }
-        table = table.withColumns(whole)
     return evaluate(
-        table,
+        _shown(case, logs.table if table is None else table),
         case.metrics,
         None if case.grades == "shown" else logs.judgements,
         case.rank_by,  # type: ignore[arg-type]
@@ -134,6 +128,15 @@ def result_of(logs: Logs, case: Case, table: DataFrame | None = None) -> Any:
         layout=case.layout,  # type: ignore[arg-type]
         repeated_items=case.repeated_items,  # type: ignore[arg-type]
     )
+
+
+def _shown(case: Case, table: DataFrame) -> DataFrame:
+    """The log with ranks and grades in the type that the case needs."""
+    whole = {
+        name: F.expr(f"if(abs({name}) < double('inf') and not isnan({name}), bigint({name}), null)")
+        for name in ("position", "relevance")
+    }
+    return table.withColumns(whole) if case.whole else table
 
 
 def _with_metrics(case: Case) -> Case:
@@ -218,6 +221,61 @@ def test_files_and_partitions_change_no_bit(
     for one, other in zip(few, many, strict=True):
         assert Counter(tuple(map(bits, row)) for row in one) == Counter(tuple(map(bits, row)) for row in other)
         assert one
+
+
+KEPT = ["masks", "relevant of sessions", "ignored repeats", "own relevance, judged pool", "by score"]
+
+
+@pytest.mark.parametrize("last", [63, math.inf], ids=["ranks up to 63", "every rank"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if i else ()) for i, name in enumerate(KEPT)]
+)
+def test_a_job_which_keeps_scored_lists_publishes_the_same_bits(
+    spark: SparkSession, logs: dict[bool, Logs], tmp_path: Path, name: str, last: float
+) -> None:
+    """A job chooses another layout, and on Sail reads flagged lists and faulty rows later."""
+    case = replace(_with_metrics(next(case for case in CASES if case.name == name)), layout="auto")
+    log = logs[False].table.where(f"position IS NULL OR position <= {last}D" if last < math.inf else "true")
+    result = result_of(logs[False], case, log)
+    _shown(case, log).write.parquet(str(tmp_path / "log"))
+    judgements = {"judgements": {"path": str(tmp_path / "judgements")}}
+    if case.grades != "shown":
+        logs[False].judgements.write.parquet(str(tmp_path / "judgements"))
+    done = run(
+        spark,
+        config(
+            tmp_path / "log",
+            tmp_path / "out",
+            source={"list": ["session"] if case.session else []},
+            rank_by=case.rank_by,
+            metrics=case.metrics,
+            convention=case.convention,
+            quality={"max_invalid_fraction": 1, "repeated_items": case.repeated_items},
+            **(judgements if case.grades != "shown" else {}),
+        ),
+    )
+    if engine_of(spark) == "sail" and case.by_position:
+        assert done.record["layout"] == ("relevant" if last < math.inf else "whole")
+    published, computed = by_user(done.user_metrics), by_user(result.user_metrics)
+    assert published.keys() == computed.keys()
+    for key, row in computed.items():
+        assert [*map(bits, row.values())] == [bits(published[key][column]) for column in row], key
+    keys = ("experiment_id", "user_id", "reason")
+    left_out = [
+        {tuple(row)[:3]: row["count"] for row in table.groupBy(*keys).count().collect()}
+        for table in (read(spark, done.paths["tables"]["quarantine"]), result.quarantine)
+    ]
+    # An experiment without a name is published as that of the null partition.
+    assert Counter({(name or None, *key): n for (name, *key), n in left_out[0].items()}) == _without_empty_names(
+        left_out[1]
+    )
+
+
+def _without_empty_names(counts: dict[tuple[Any, ...], int]) -> Counter[tuple[Any, ...]]:
+    total: Counter[tuple[Any, ...]] = Counter()
+    for (name, *key), n in counts.items():
+        total[(name or None, *key)] += n
+    return total
 
 
 def _tables(result: Any) -> list[DataFrame]:

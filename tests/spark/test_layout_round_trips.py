@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout, Reading
+from rankmetrics_spark.layouts import LAYOUTS, Layout, Reading, Relevant
 from rankmetrics_spark.metrics import STANDARD
 from rankmetrics_spark.road import checked_rows, ranking
 from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, USER, Columns
@@ -67,7 +67,8 @@ def test_a_layout_unpacks_the_relevant_rows_that_it_packed(spark: SparkSession, 
 
 def test_the_recheck_unpacks_the_rows_of_lists_in_which_a_rank_may_repeat(spark: SparkSession) -> None:
     rows = typed(spark, LISTS).withColumn(RANK_MAY_REPEAT, F.lit(True))
-    result = unpacked(ranking.packed(rows, COLUMNS, RECHECK, repeats=True), RECHECK)
+    layout = Relevant(recheck=True)
+    result = unpacked(ranking.packed(rows, COLUMNS, layout, repeats=True), layout)
     assert result == unpacked(ranking.packed(typed(spark, LISTS), COLUMNS, LAYOUTS["rows"], True), LAYOUTS["rows"])
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.metrics import resolve
+from rankmetrics_spark.road import Tables
 from tests.helpers.logs import Shown, assert_close, by_user, exact, impressions, keyed, obvious, random_log
 
 LAYOUTS = ("masks", "relevant", "rows")
@@ -110,3 +114,39 @@ def test_of_repeats_with_equal_scores_the_higher_grade_comes_first_in_any_row_or
         table = impressions(spark, log, schema).coalesce(1)
         result = evaluate(table, ["ap"], rank_by="score", repeated_items="ignore").user_metrics
         assert by_user(result)["a", "u"]["ap"] == (1 / 1 + 2 / 3) / 2
+
+
+CLEAN = [("u", "i", 1, 1), ("u", "j", 2, 0), ("v", "i", 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("more", "parts", "layout"),
+    [
+        ([], [], "relevant"),
+        ([("w", "i", 1, 1), ("w", "j", 1, 0)], ["flagged"], "relevant"),
+        ([("w", "i", 1, 1), ("w", "i", 2, 1)], [], "relevant"),
+        ([("w", "i", None, 1)], ["faulty"], "relevant"),
+        ([("w", "i", 1, 1), ("w", "j", 1, 0), (None, "i", 1, 1)], ["flagged", "faulty"], "relevant"),
+        ([("w", "i", 64, 1)], [], "whole"),
+    ],
+    ids=["clean", "a rank twice", "an item twice", "no rank", "a rank twice and no user", "beyond the mask"],
+)
+def test_a_log_is_read_again_only_for_lists_and_rows_that_need_it(
+    spark: SparkSession, tmp_path: Path, more: list[tuple[Any, ...]], parts: list[str], layout: str
+) -> None:
+    rows = [("a", *row) for row in CLEAN + more]
+    result = evaluate(impressions(spark, rows), ["ndcg", "rr"])
+    options = from_mapping({"source": {"path": "log"}, "sink": {"path": "out"}, "metrics": ["ndcg", "rr"]}).options
+    kept = []
+
+    def keep(table: DataFrame, name: str) -> DataFrame:
+        kept.append(name)
+        table.write.parquet(str(tmp_path / name))
+        return spark.read.schema(table.schema).parquet(str(tmp_path / name))
+
+    tables = Tables.of(impressions(spark, rows), None, options, keep=keep)
+    assert exact(tables.user_metrics.collect()) == exact(result.user_metrics.collect())
+    assert sorted(map(str, tables.quarantine.collect())) == sorted(map(str, result.quarantine.collect()))
+    on_sail = engine_of(spark) == "sail"
+    assert kept == ["outcome", *(parts if on_sail else [])]
+    assert tables.plan.layout.name == (layout if on_sail else {"whole": "relevant"}.get(layout, "masks"))

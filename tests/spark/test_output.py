@@ -353,7 +353,7 @@ def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession,
     settings = {"spark.sql.shuffle.partitions": 3}
     for metrics in (["ap"], ["judged@2"]):
         done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", spark=settings, metrics=metrics))
-        cheapest = "whole" if engine_of(spark) == "sail" else "masks"
+        cheapest = "relevant" if engine_of(spark) == "sail" else "masks"
         assert done.record["layout"] == ("rows" if metrics == ["judged@2"] else cheapest)
         notes = [line for line in accounting(done.record) if "spark.sql.shuffle.partitions" in line]
         no_effect = "note: going on without spark.sql.shuffle.partitions, which have no effect in this session"

@@ -21,8 +21,8 @@ from rankmetrics_spark.engines import Choice, choose, sail
 from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
-from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Reading, Relevant, Whole, rank_may_repeat
-from rankmetrics_spark.metrics import PRESETS
+from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, Relevant, rank_may_repeat
+from rankmetrics_spark.metrics import PRESETS, Batch
 from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
 from rankmetrics_spark.sources import on_sail
 
@@ -178,7 +178,9 @@ def test_the_lists_are_those_of_the_layouts_that_look_twice(
         GRADES: pa.array([[float(grade) for _, _, grade in rows] for rows in lists]),
         HASHES: pa.array([[item for _, item, _ in rows] for rows in lists]),
     }
-    result = Whole(small, hashed).unpack(columns, reading)
+    result = Numbers(small, hashed).unpack(columns, reading)
+    relevant = {name: of_relevant(array, lists) for name, array in columns.items() if name != N_ROWS}
+    only_relevant = Numbers(small, hashed, whole=False).unpack({N_ROWS: columns[N_ROWS], **relevant}, reading)
     # The second look sees every row of a list in which a rank may repeat, and the relevant rows of the others.
     seen = [
         [{POSITION: r, HASH: i if hashed else 0, RELEVANCE: float(g)} for r, i, g in rows if g > 0 or all_rows]
@@ -190,6 +192,26 @@ def test_the_lists_are_those_of_the_layouts_that_look_twice(
     assert result.n_repeated.tolist() == expected.n_repeated.tolist()
     for name in ("size", "list", "rank", "grade", "shown"):
         assert np.array_equal(getattr(result.batch, name), getattr(expected.batch, name)), name
+    # Flagged lists are computed from all of their rows; of the others, the relevant ones are enough.
+    unflagged = np.flatnonzero(~may)
+    assert only_relevant.all_rows_seen is None
+    assert only_relevant.n_repeated[unflagged].tolist() == expected.n_repeated[unflagged].tolist()
+    assert only_relevant.batch.shown[unflagged].tolist() == expected.batch.shown[unflagged].tolist()
+    assert entries_of_lists(only_relevant.batch, unflagged) == entries_of_lists(expected.batch, unflagged)
+
+
+def of_relevant(array: pa.Array, lists: list[list[tuple[int, int, int]]]) -> pa.Array:
+    """The elements of relevant rows."""
+    kept = [
+        [x for x, (_, _, grade) in zip(values, rows, strict=True) if grade > 0]
+        for values, rows in zip(array.to_pylist(), lists, strict=True)
+    ]
+    return pa.array(kept, array.type)
+
+
+def entries_of_lists(batch: Batch, lists: np.ndarray) -> list[tuple[int, int, float]]:
+    rows = zip(batch.list.tolist(), batch.rank.tolist(), batch.grade.tolist(), strict=True)
+    return [row for row in rows if row[0] in set(lists.tolist())]
 
 
 # ---- what it refuses to read

@@ -11,7 +11,7 @@ import pytest
 
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.conventions import differences, every_convention
-from rankmetrics_spark.layouts import LAYOUTS, Arrays, Layout, Scoring, Whole, score_batch
+from rankmetrics_spark.layouts import LAYOUTS, Arrays, Layout, Numbers, Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, compute, parse, resolve
 from tests.helpers.builders import batch_of, shown, value_of
 
@@ -59,7 +59,7 @@ def columns_of(layout: Layout) -> Arrays:
 
 @pytest.mark.parametrize(
     ("layout", "by_position"),
-    [(LAYOUTS["rows"], False), *((one, True) for one in (*LAYOUTS.values(), Whole(small=True, hashed=False)))],
+    [(LAYOUTS["rows"], False), *((one, True) for one in (*LAYOUTS.values(), Numbers(small=True, hashed=False)))],
     ids=lambda one: getattr(one, "name", str(one)),
 )
 def test_every_layout_reads_the_lowest_relevant_grade(layout: Layout, by_position: bool) -> None:
