@@ -162,12 +162,16 @@ def explain_in_notebooks() -> None:
     shell.set_custom_exc((PySparkException,), explain)
 
 
-def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]]) -> list[T]:
-    """Run independent functions at the same time; return their results in order.
+ROWS_AT_ONCE = 500_000
+"""Most rows that queries of Sail read at the same time."""
 
-    On Sail they run one after the other, because its queries share one memory pool.
+
+def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: int) -> list[T]:
+    """Run independent functions, each of which reads ``n_rows``, at the same time; return their results in order.
+
+    On Sail they run one after the other if these are many, because its queries share one memory pool.
     """
-    if engine_of(spark) == "sail":
+    if engine_of(spark) == "sail" and n_rows > ROWS_AT_ONCE:
         return [function() for function in functions]
     pool = ThreadPoolExecutor(len(functions), "rankmetrics")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.engines import SETTINGS_OF_RUNS, engine_of
+from rankmetrics_spark.engines import SETTINGS_OF_RUNS, all_of, engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.job import rows_here
 from rankmetrics_spark.metrics import resolve
@@ -518,3 +519,22 @@ def test_rows_of_a_table_are_those_of_the_version_that_was_looked_at(spark: Spar
     # Another run commits before the rows are read, and its pointer is not written yet.
     rows("second").createOrReplaceTempView("versions")
     assert table is not None and [tuple(row) for row in table.collect()] == [("a", DATE, "first")]
+
+
+@pytest.mark.parametrize(("n_rows", "together"), [(500_000, True), (500_001, False)])
+def test_queries_of_many_rows_run_one_after_the_other_where_they_share_memory(
+    spark: SparkSession, n_rows: int, together: bool
+) -> None:
+    both, seen = threading.Event(), []
+    together = together or engine_of(spark) == "spark"
+
+    def first() -> str:
+        seen.append(both.wait(20 if together else 0.1))
+        return "first"
+
+    def second() -> str:
+        both.set()
+        return "second"
+
+    assert all_of(spark, [first, second], n_rows) == ["first", "second"]
+    assert seen == [together]

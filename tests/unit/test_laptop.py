@@ -134,7 +134,7 @@ def test_limits_come_from_the_environment_variables_and_then_from_the_machine(mo
     monkeypatch.delenv(THREADS)
     monkeypatch.delenv(MEMORY)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert Limits.of() == Limits(len(os.sched_getaffinity(0)), machine // 2)
+    assert Limits.of() == Limits(len(os.sched_getaffinity(0)), min(machine // 2, 4 * 2**30))
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
 
     Args:
         threads: Threads that compute; by default $RANKMETRICS_THREADS, or one for each core.
-        memory: Size of the memory pool, such as ``4g``; by default $RANKMETRICS_MEMORY, or half of the machine's.
+        memory: Size of the memory pool, such as ``4g``; by default $RANKMETRICS_MEMORY, or half of the
+            machine's up to 4 GiB.
 
     Raises:
         ConfigError: An argument is wrong, or an engine with other limits is running.
