@@ -319,14 +319,17 @@ class Numbers:
     """Rows as numbers; see the module.
 
     Attributes:
-        small: Grades are whole numbers of 32 bits, so that rank and grade share one number.
+        small: Grades are whole numbers of 32 bits, so that rank and grade share one number. Otherwise, a rank below 0
+            marks a row with a grade of its own: the others have 0, or none if judged.
         hashed: Whether the hashes of the items travel.
         whole: Every row travels, and not only the relevant ones.
+        judged: Whether a row without a grade differs from one that is not relevant.
     """
 
     small: bool
     hashed: bool
     whole: bool = True
+    judged: bool = False
     arrays: ClassVar[bool] = True
 
     @property
@@ -346,12 +349,14 @@ class Numbers:
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the sound rows of a list to its arrays; flags lists whose ranks may repeat, unless whole."""
-        rank = f"shiftleft({POSITION}, 32) | ({RELEVANCE} & {_LOW}L)" if self.small else POSITION
-        # An array has no place for a null.
-        grade = f"coalesce(double({RELEVANCE}), double('NaN'))"
         condition = "" if self.whole else RELEVANT
-        if condition:
-            rank, grade = (f"CASE WHEN {condition} THEN {sql} END" for sql in (rank, grade))
+        own_grade = condition or f"{RELEVANCE} {'IS NOT NULL' if self.judged else '<> 0'}"
+        grade = f"CASE WHEN {own_grade} THEN double({RELEVANCE}) END"
+        if self.small:
+            rank = f"shiftleft({POSITION}, 32) | ({RELEVANCE} & {_LOW}L)"
+        else:
+            rank = f"int(CASE WHEN {own_grade} THEN -{POSITION} ELSE {POSITION} END)"
+        rank = f"CASE WHEN {condition} THEN {rank} END" if condition else rank
         arrays = {name: f"collect_list({sql})" for name, sql in ((RANKS, rank), (GRADES, grade), (HASHES, HASH))}
         packing = Packing(item_hash(self.hashed, condition), COUNT_ROWS | {name: arrays[name] for name in self.payload})
         if self.whole:
@@ -362,13 +367,14 @@ class Numbers:
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows`` and the arrays."""
         sizes = ints(columns[N_ROWS])
-        ranks = ints(columns[RANKS].flatten())
         grades: npt.NDArray[Any]
         if self.small:
-            halves = ranks.view("<i4")
+            halves = ints(columns[RANKS].flatten()).view("<i4")
             grades, ranks = halves[0::2], halves[1::2]
         else:
-            grades = numbers(columns[GRADES].flatten(), np.float64)
+            signed = numbers(columns[RANKS].flatten(), np.int32)
+            grades, ranks = np.full(len(signed), np.nan if self.judged else 0.0), np.abs(signed)
+            grades[signed < 0] = numbers(columns[GRADES].flatten(), np.float64)
         if self.whole:
             lengths, may_repeat = sizes, rank_may_repeat(ranks, sizes)
             mask = grades > 0

@@ -103,8 +103,9 @@ class Plan:
         """
         layout = self.layout
         if engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
-            small = isinstance(_kind(impressions, self.mapping[RELEVANCE]), _SMALL) and not self.scoring.judged
-            layout = Numbers(small, hashed=self.columns.item and self.scoring.repeats)
+            judged, hashed = self.scoring.judged, self.columns.item and self.scoring.repeats
+            small = isinstance(_kind(impressions, self.mapping[RELEVANCE]), _SMALL) and not judged
+            layout = Numbers(small, hashed, judged=judged)
         return replace(self, engine=engine, layout=layout)
 
 

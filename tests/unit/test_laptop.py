@@ -172,14 +172,18 @@ def test_the_lists_are_those_of_the_layouts_that_look_twice(
     n_rows, reading = [len(rows) for rows in lists], Reading(PRESETS["standard"], repeats=hashed)
     may = rank_may_repeat(np.array([rank for rows in lists for rank, *_ in rows]), np.array(n_rows))
     packed = [[rank << 32 | (grade & 2**32 - 1) if small else rank for rank, _, grade in rows] for rows in lists]
+    if not small:
+        packed = [[-rank if grade else rank for rank, _, grade in rows] for rows in lists]
     columns = {
         N_ROWS: pa.array(n_rows),
-        RANKS: pa.array(packed),
-        GRADES: pa.array([[float(grade) for _, _, grade in rows] for rows in lists]),
+        RANKS: pa.array(packed, pa.list_(pa.int64() if small else pa.int32())),
+        GRADES: pa.array([[float(grade) for *_, grade in rows if grade] for rows in lists], pa.list_(pa.float64())),
         HASHES: pa.array([[item for _, item, _ in rows] for rows in lists]),
     }
     result = Numbers(small, hashed).unpack(columns, reading)
-    relevant = {name: of_relevant(array, lists) for name, array in columns.items() if name != N_ROWS}
+    relevant = {name: of_relevant(columns[name], lists) for name in (RANKS, HASHES)}
+    above_0 = [[float(grade) for *_, grade in rows if grade > 0] for rows in lists]
+    relevant[GRADES] = pa.array(above_0, columns[GRADES].type)
     only_relevant = Numbers(small, hashed, whole=False).unpack({N_ROWS: columns[N_ROWS], **relevant}, reading)
     # The second look sees every row of a list in which a rank may repeat, and the relevant rows of the others.
     seen = [
