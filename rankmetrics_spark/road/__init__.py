@@ -127,7 +127,7 @@ class Tables:
             reads_intents = plan.scoring.judged_intents
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
         if keep is not None:
-            plan = replace(plan, layout=ranking.layout_of_head(rows, plan.layout))
+            plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
         return cls(plan, rows, judgements, pools, keep)
 
     # ---- the pass over the input

@@ -38,6 +38,8 @@ HEAD = 20_000
 """Rows of the log that the choice of a layout reads."""
 _REPEATS_ITEM = "_repeats_item"
 _TEXT = "_text"
+_FLAGGED = 0.25
+"""Share of lists with a repeated rank beyond which a second read costs more: a log that does not name its sessions."""
 _FEW_RELEVANT = 8
 """With more relevant items in a list, the search for repeats flags one list in a thousand that has none."""
 
@@ -155,13 +157,16 @@ def _highest_grade(columns: Columns) -> Column:
     return F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
 
 
-def layout_of_head(rows: DataFrame, layout: Layout) -> Layout:
+def layout_of_head(rows: DataFrame, columns: Columns, layout: Layout) -> Layout:
     """The layout for a log with this head, where scored lists are kept: a guess about cost, which changes no value."""
     sound = rows.where(f"{REJECTED} IS NULL")
     if isinstance(layout, Numbers):
-        # The rows of flagged lists can be read later, without another pass over all others.
-        (row,) = few_rows(sound.select(POSITION).limit(HEAD).selectExpr(f"max({POSITION}) AS top"))
-        return replace(layout, whole=(row["top"] or 0) > MASK_RANKS)
+        # The rows of flagged lists can be read later, which pays if these are few.
+        repeats = F.expr(f"count(1) > count(DISTINCT {POSITION}) AS repeats")
+        lists = sound.limit(HEAD).groupBy(*columns.keys).agg(F.expr(f"max({POSITION}) AS top"), repeats)
+        (sums,) = few_rows(lists.selectExpr("max(top) AS top", "count_if(repeats) AS repeating", "count(1) AS n"))
+        few = sums["repeating"] <= _FLAGGED * sums["n"]
+        return replace(layout, whole=not few or (sums["top"] or 0) > MASK_RANKS)
     if layout.name != "masks":
         return layout
     # Not an aggregation: behind a limit, it reads the head of every partition.

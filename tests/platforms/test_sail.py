@@ -222,7 +222,7 @@ def tables_of(out: Path) -> dict[str, Any]:
         "names = ('user_metrics', 'experiment_metrics', 'comparisons', 'quarantine')\n"
         "tables = {n: read(spark, f'{sys.argv[1]}/{n}') for n in names}\n"
         "rows = lambda t: sorted(([text(v) for v in row] for row in t.select(sorted(t.columns)).collect()), key=repr)\n"
-        "print(json.dumps({n: rows(t) for n, t in tables.items()})); spark.stop()"
+        "print(json.dumps({n: rows(t) for n, t in tables.items()}, default=str)); spark.stop()"
     )
     done = program(out.parent, code, out)
     assert done.returncode == 0, done.stderr[-3000:]
