@@ -164,9 +164,10 @@ def connect_session(url: str, app_name: str = "rankmetrics") -> SparkSession:
         send_package(spark)
     except (OSError, ValueError, PySparkException) as error:
         cause = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        # No cause: a refused connection would count as that of an engine that has ended.
         raise RankmetricsError(
             f"no Spark Connect session at '{server.netloc}': {cause}; allowed: sc://HOST:PORT"
-        ) from error
+        ) from None
     return spark
 
 

@@ -144,7 +144,9 @@ class Copy:
         """Run tests until one fails; return pytest's exit code and what it printed."""
         # Without bytecode: Python would take that of the file without the bug, if time and size are the same.
         environment = os.environ | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=short", "--slow"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=short"]
+        # Doctests of the package run without tests/conftest.py, which knows this option.
+        options += ["--slow"] if any(test.startswith("tests/") for test in tests) else []
         options += ["--engine", "sail"] if engine == "sail" else []
         try:
             done = subprocess.run(

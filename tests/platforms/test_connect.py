@@ -160,7 +160,8 @@ found = {
     "written averages": done.experiment_metrics,
     "written quarantine": read(spark, f"{out}/quarantine"),
 }
-print(json.dumps({"sent": sent, "rows": done.record["rows"]} | {name: exact(table) for name, table in found.items()}))
+values = {name: exact(table) for name, table in found.items()}
+print(json.dumps({"sent": sent, "rows": done.record["rows"]} | values, default=str))
 spark.stop()
 """
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
+from socket import socket
 from typing import Any, NoReturn
 
 import pytest
@@ -98,3 +100,12 @@ def test_the_record_of_a_run_whose_engine_has_ended_says_failed(tmp_path: Path) 
     record = json.loads((tmp_path / "runs" / f"{run_record.run_id}.json").read_text())
     assert (record["outcome"], record["error"]["exit_code"]) == ("failed", 1)
     assert record["error"]["message"].startswith(ENDED)
+
+
+def test_a_server_that_was_never_there_has_not_ended() -> None:
+    with closing(socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(RankmetricsError, match=f"^no Spark Connect session at '{address}': ") as caught:
+            session_of(Choice("spark", f"sc://{address}"), lambda text: None).__enter__()
+    assert lost_engine(caught.value) is None

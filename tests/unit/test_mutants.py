@@ -56,7 +56,8 @@ def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path) -> None:
     (project / "tests").mkdir(parents=True)
     option = "def pytest_addoption(parser):\n    parser.addoption('--slow', action='store_true')\n"
     (project / "tests" / "conftest.py").write_text(option)
-    (project / "answers.py").write_text("def answer():\n    return 42\n")
+    (project / "answers.py").write_text('def answer():\n    """\n    >>> answer()\n    42\n    """\n    return 42\n')
+    (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--doctest-modules'\n")
     (project / "tests" / "test_answers.py").write_text(
         "import pytest\nfrom answers import answer\n\n"
         "def test_value():\n    assert answer() == 42\n\n"
@@ -70,9 +71,12 @@ def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path) -> None:
         bug = Mutant("area", "name", "answers.py", old, new, (f"tests/test_answers.py{test}",))
         return copy.catches(bug)[0]
 
-    assert catches("42", "43", "")
-    assert not catches("42", "43", "::test_kind")
-    assert not catches("42", "43", "::test_later")
+    changed = ("    return 42", "    return 43")
+    assert catches(*changed, "")
+    assert not catches(*changed, "::test_kind")
+    assert not catches(*changed, "::test_later")
+    # A doctest knows no option of tests/conftest.py.
+    assert copy.catches(Mutant("area", "name", "answers.py", *changed, ("answers.py",)))[0]
     # The module cannot be imported, so no test runs.
     assert not catches("def answer", "def answers", "::test_value")
     # The copy is sound again, and the project was never touched.
