@@ -143,7 +143,7 @@ def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
 
     Args:
         figures: Means, comparisons and record.
-        given: Rows that are known already; what the record says of them is not said twice.
+        others: Rows that are known already; what the record says of them is not said twice.
     """
     rows: list[Check] = []
     names = dict.fromkeys([*figures.experiments, *_counts(figures)])

@@ -55,7 +55,7 @@ def scored(
         scoring: What to compute.
         then: A step over the scored lists, in the same round trip to Python.
         kept: What is kept beside the scores: the name of each column -> SQL over ``lists``; by default
-            ``columns_beside``. Columns with a flag are boolean, and the others texts.
+            ``columns_beside``. ``_KINDS`` has their types.
 
     Returns:
         One row per (list, convention): what is kept, ``_rows``, ``_all_rows_seen``, ``_convention``, the counts and one

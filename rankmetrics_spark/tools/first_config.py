@@ -61,7 +61,7 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
 
     Args:
         rows: A sample of the log.
-        given: Role -> column, as the user says.
+        roles: Role -> column, as the user says.
 
     Raises:
         ConfigError: A given column is not in the log, or there is no such role.
