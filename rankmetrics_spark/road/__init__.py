@@ -151,10 +151,10 @@ class Tables:
         (counts,) = few_rows(lists.selectExpr(*numbers))
         outcome = lists.where(f"NOT {is_flagged}").drop(*flags).selectExpr("*", none)
         if counts["flagged"]:
-            again = self._in_python(self._repacked(lists.where(FLAGGED)), recheck_of(plan.layout))
+            again = self._rescored(lists.where(FLAGGED))
             outcome = outcome.unionByName(keep(again, "flagged").selectExpr("*", none))
         if self.rows.count() > counts["sound"]:
-            faulty = keep(ranking.faulty_groups(self.rows, plan.columns), "faulty")
+            faulty = keep(self._faulty_groups(self._packed), "faulty")
             outcome = outcome.unionByName(faulty, allowMissingColumns=True)
         return outcome
 
@@ -189,7 +189,7 @@ class Tables:
         if not self._flags:
             return self._in_python(packed.where(f"{REJECTED} IS NULL"), self.plan.layout)
         scores = self._in_python(packed.where(f"NOT {FLAGGED}"), self.plan.layout)
-        return scores.unionByName(self._in_python(self._repacked(packed.where(FLAGGED)), recheck_of(self.plan.layout)))
+        return scores.unionByName(self._rescored(packed.where(FLAGGED)))
 
     def _sums(self) -> DataFrame:
         """Score, and add up the lists in the same round trip to Python; each list is a user's only one.
@@ -209,8 +209,7 @@ class Tables:
         both = self._in_python(packed.where(f"{REJECTED} IS NULL"), plan.layout, step, reads | key)
         both = ranking.share_exchange(both.repartition(EXPERIMENT))
         recheck = sums()
-        flagged = self._repacked(both.where(f"{USER} IS NOT NULL"))
-        again = self._in_python(flagged, recheck_of(plan.layout), recheck, reads)
+        again = self._rescored(both.where(f"{USER} IS NOT NULL"), recheck, reads)
         return both.where(f"{USER} IS NULL").select(*recheck.schema.names).unionByName(again)
 
     def _in_python(
@@ -224,12 +223,14 @@ class Tables:
         lists = lists if self.pools is None else lists.join(self.pools, USER, "left")
         return scoring.scored(lists, self.plan.columns, layout, self.plan.scoring, then, kept)
 
-    def _repacked(self, flagged: DataFrame) -> DataFrame:
-        """Flagged lists, packed from their rows in the layout that computes them."""
-        columns = self.plan.columns
+    def _rescored(
+        self, flagged: DataFrame, then: Step | None = None, kept: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Score flagged lists from their rows, in the layout that computes them."""
+        columns, layout = self.plan.columns, recheck_of(self.plan.layout)
         more = [RANK_MAY_REPEAT] if RANK_MAY_REPEAT in self._flags else []
         rows = ranking.rows_of(self.rows, flagged.selectExpr(*columns.keys, *more), columns)
-        return ranking.packed(rows, columns, recheck_of(self.plan.layout), self.plan.scoring.repeats)
+        return self._in_python(ranking.packed(rows, columns, layout, self.plan.scoring.repeats), layout, then, kept)
 
     # ---- what is read of it
 
