@@ -162,7 +162,7 @@ def explain_in_notebooks() -> None:
     shell.set_custom_exc((PySparkException,), explain)
 
 
-ROWS_AT_ONCE = 500_000
+_MOST_TOGETHER = 500_000
 """Most rows that queries of Sail read at the same time."""
 
 
@@ -171,7 +171,7 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
 
     On Sail they run one after the other if these are many, because its queries share one memory pool.
     """
-    if engine_of(spark) == "sail" and n_rows > ROWS_AT_ONCE:
+    if engine_of(spark) == "sail" and n_rows > _MOST_TOGETHER:
         return [function() for function in functions]
     pool = ThreadPoolExecutor(len(functions), "rankmetrics")
     try:

@@ -327,7 +327,8 @@ def _stage_tables(
         rows = users.table.rows
         written = _in_threads(
             rows,
-            _n_user_rows(counts, context),
+            counts,
+            context,
             lambda: {"user_metrics": _stage_users(store, rows, tables, counts, context)},
             lambda: {"quarantine": _stage_quarantine(store, tables, counts, context)},
             lambda: _stage_aggregates(store, users, tables, counts, context),
@@ -370,17 +371,15 @@ def _stage_aggregates(
             return context.earlier.settled(store, config, over)
 
     works = [averages, *([comparisons] if config.comparison.is_requested else [])]
-    return _in_threads(users.table.rows, _n_user_rows(counts, context), *works)
+    return _in_threads(users.table.rows, counts, context, *works)
 
 
-def _n_user_rows(counts: Counts, context: _Context) -> int:
-    """About how many rows of users are read at once: those of the day, or as many for each day of the period."""
+def _in_threads(
+    rows: DataFrame, counts: Counts, context: _Context, *works: Callable[[], dict[str, Written]]
+) -> dict[str, Written]:
+    """Run functions that read the users at the same time, if the engine can; return all their tables."""
     days = context.earlier.days
-    return total_counts(counts, "lists") * (len(days.dates) if days else 1)
-
-
-def _in_threads(rows: DataFrame, n_rows: int, *works: Callable[[], dict[str, Written]]) -> dict[str, Written]:
-    """Run functions that each read about ``n_rows`` at the same time, if the engine can; return all their tables."""
+    n_rows = total_counts(counts, "lists") * (len(days.dates) if days else 1)
     # The session of the rows: that of the run may be wrapped.
     tables_of_works = all_of(rows.sparkSession, works, n_rows)
     return {name: table for tables in tables_of_works for name, table in tables.items()}
