@@ -272,7 +272,7 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     rng = np.random.default_rng(1)
-    n = 400_000
+    n = 2_000_000
     user = np.repeat(np.arange(n // 20), 20)
     log = {
         "experiment": pa.array(np.where(user % 2, "a", "b")),
