@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -11,7 +12,7 @@ LOADED_AHEAD: list[str] = []
 
 
 def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A ``__getattr__`` for a package, which loads the module of a name on first use.
+    """A ``__getattr__`` for a package, which loads the module of a name on first use, with all names that it defines.
 
     Args:
         package: Its ``__name__``.
@@ -25,6 +26,9 @@ def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        return getattr(import_module(f"{package}.{home[name]}"), name)
+        module = import_module(f"{package}.{home[name]}")
+        for other in modules[home[name]].split():
+            setattr(sys.modules[package], other, getattr(module, other))
+        return getattr(module, name)
 
     return load

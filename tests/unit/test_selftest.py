@@ -47,7 +47,7 @@ def test_a_line_says_how_many_values_no_system_has_printed() -> None:
 def test_a_wrong_value_fails_its_preset_only(monkeypatch: pytest.MonkeyPatch) -> None:
     right = selftest.by_kernels()
     wrong = {key: value + (key[1] == PRESETS["tfma"].digest()) * 1e-9 for key, value in right.items()}
-    monkeypatch.setattr(selftest, "by_kernels", lambda: wrong)
+    monkeypatch.setattr("rankmetrics_spark.tools.by_kernels", lambda: wrong)
     result = CliRunner().invoke(main, ["selftest"])
     failed = [line.split()[0] for line in result.stdout.splitlines() if line.endswith("FAILED")]
     assert (result.exit_code, failed) == (1, ["tfma"])
