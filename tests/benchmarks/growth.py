@@ -1,4 +1,4 @@
-"""Measures how cost grows with rows, metric columns and experiments; writes a CSV, plots and the table in the docs."""
+"""Measures how cost grows with rows, metric columns and experiments; writes a CSV and plots for the docs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 METRICS = ("ap", "ndcg", "p", "r", "f1", "hit_rate")
-BEGIN, END = "<!-- growth: begin -->", "<!-- growth: end -->"
 LABELS = {"rows": "impressions", "columns": "metric columns", "experiments": "experiments"}
 
 
@@ -68,7 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _write_csv(docs / "pictures" / "growth.csv", measured)
     for axis in LABELS:
         _picture(docs / "pictures" / f"growth_{axis}.png", [p for p in measured if p.axis == axis])
-    _section(docs / "performance.md", _markdown(_read_csv(docs / "pictures" / "growth.csv")))
     spark.stop()
     return 0
 
@@ -99,14 +97,6 @@ def _write_csv(path: Path, measured: Sequence[Point]) -> None:
         writer.writerows(asdict(point) for point in measured)
 
 
-def _read_csv(path: Path) -> list[Point]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return [
-            Point(row.pop("axis"), **{k: float(v) if k.endswith("seconds") else int(v) for k, v in row.items()})
-            for row in csv.DictReader(file)
-        ]
-
-
 def _picture(path: Path, measured: Sequence[Point]) -> None:
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
     xs = [point.x for point in measured]
@@ -121,32 +111,6 @@ def _picture(path: Path, measured: Sequence[Point]) -> None:
     pyplot.close(figure)
 
 
-def _markdown(measured: Sequence[Point]) -> str:
-    heads = ("varies", "rows", "metric columns", "experiments", "seconds", "groupBy().count()", "ratio", "jobs")
-    lines = [heads, tuple("---" if i == 0 else "---:" for i in range(len(heads) + 2))]
-    lines[0] = (*heads, "shuffle MB per M rows", "CPU s per M rows")
-    for p in measured:
-        millions = p.rows / 1e6
-        ratio = f"{p.seconds / p.floor_seconds:.2f}"
-        head = (LABELS[p.axis], f"{p.rows:,}", str(p.columns), str(p.experiments), f"{p.seconds:.2f}")
-        costs = (f"{p.shuffle_bytes / 1e6 / millions:.2f}", f"{p.cpu_seconds / millions:.2f}")
-        lines.append((*head, f"{p.floor_seconds:.2f}", ratio, str(p.jobs), *costs))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _section(path: Path, text: str) -> None:
-    """Replace the text between the two markers with the table; leave the rest of the page unchanged."""
-    page = path.read_text(encoding="utf-8") if path.exists() else "# Performance\n"
-    pictures = "\n".join(f"![Seconds by {label}](pictures/growth_{axis}.png)" for axis, label in LABELS.items())
-    section = f"{BEGIN}\n{text}\n\n{pictures}\n{END}"
-    if BEGIN in page and END in page:
-        before, after = page.split(BEGIN)[0], page.split(END)[1]
-        page = before + section + after
-    else:
-        page = f"{page.rstrip()}\n\n## How cost grows\n\n{section}\n"
-    path.write_text(page, encoding="utf-8")
-
-
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     million = 1_000_000
@@ -155,7 +119,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--base", type=int, default=10 * million, help="number of rows for the other curves")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds")
     parser.add_argument("--data", default="out/bench", help="folder for the data")
-    parser.add_argument("--docs", default="docs", help="folder of the plots, the CSV and performance.md")
+    parser.add_argument("--docs", default="docs", help="folder in whose pictures/ the plots and the CSV go")
     return parser.parse_args(arguments)
 
 
