@@ -205,16 +205,13 @@ class SqlTables(ABC):
         A run writes one table after another and checks at the end. If two runs overlap, the one that wrote
         ``user_metrics`` first finds the rows of the other there, in whatever order the other tables were written.
         """
-        users, averages = (self._writers(table, partitions) for table in ("user_metrics", "experiment_metrics"))
+        writers: list[set[tuple[str | None, str | None]]] = []
+        for table in ("user_metrics", "experiment_metrics"):
+            rows = self.current(table)
+            held = None if rows is None else rows.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
+            writers.append(set() if held is None else {(row[EXPERIMENT], row[RUN]) for row in few_rows(held)})
+        users, averages = writers
         return users == averages and {run for _, run in users} <= {self.run_id}
-
-    def _writers(self, table: str, partitions: Partitions) -> set[tuple[str | None, str | None]]:
-        """Every (experiment, run id) that these partitions hold."""
-        rows = self.current(table)
-        if rows is None:
-            return set()
-        writers = rows.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
-        return {(row[EXPERIMENT], row[RUN]) for row in few_rows(writers)}
 
 
 COMMIT_ATTEMPTS = 5
