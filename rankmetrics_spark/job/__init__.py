@@ -353,21 +353,21 @@ def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, Writ
 def _checked(context: _Context, written: dict[str, Written], users: results.Users) -> Written:
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
     record, config, earlier = context.record, context.config, context.earlier
-    store, counts = context.store, context.counts
+    store, counts, plan = context.store, context.counts, context.tables.plan
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
         known = replace(earlier, dated=None)
         if now is earlier and earlier.dated is not None:
             # The users of this day are staged by now; computing them again would cost more than reading them.
-            known = earlier.with_day(record.plan, written["user_metrics"].rows, config)
-        return results.verdict_sentences(written.get("comparisons"), record.plan, config, known)
+            known = earlier.with_day(plan, written["user_metrics"].rows, config)
+        return results.verdict_sentences(written.get("comparisons"), plan, config, known)
 
     with context.steps("verdict"):
         record.entries["verdict"] = earlier.settled(store, config, verdict_of)
     if period := earlier.as_record(counts):
         record.entries["period"] = period
-        record.entries["notes"] += earlier.notes(record.plan)
+        record.entries["notes"] += earlier.notes(plan)
     staged = results.Staged(written, users, config, counts, context.earlier.days)
     context.checks = staged.checks(record, context.checks)
     try:

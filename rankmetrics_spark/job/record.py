@@ -45,12 +45,10 @@ class Record:
 
     Attributes:
         entries: What ``runs/<run id>.json`` holds.
-        plan: The plan; available after ``add_counts``.
     """
 
     entries: dict[str, Any]
     _started: float = field(default_factory=time.monotonic)
-    _plan: Plan | None = None
 
     @classmethod
     def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
@@ -83,12 +81,6 @@ class Record:
         """Name of the run."""
         return str(self.entries[RUN])
 
-    @property
-    def plan(self) -> Plan:
-        """The plan of the run."""
-        assert self._plan is not None
-        return self._plan
-
     def add_inputs(self, config: Config, impressions: DataFrame, judgements: DataFrame | None) -> None:
         """Add paths, schemas and sizes of the inputs."""
         tables: dict[str, tuple[Input, DataFrame]] = {"source": (config.source, impressions)}
@@ -98,7 +90,7 @@ class Record:
 
     def add_counts(self, plan: Plan, findings: Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
-        counts, self._plan = findings.counts, plan
+        counts = findings.counts
         self.entries |= {
             "layout": plan.layout.name,
             "rows": {

@@ -42,6 +42,7 @@ from rankmetrics_spark.sinks.partitions import (
     count_rows,
 )
 from rankmetrics_spark.sinks.reading import (
+    as_stored,
     existing,
     exists,
     literal,
@@ -371,11 +372,9 @@ class ParquetFolder(Folder):
         if not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
         if written.here is not None and len(written.files) > MANY_FILES:
-            # With the columns of its files.
-            fields = [field for field in written.rows.schema.fields if field.name not in PARTITION]
-            columns = [written.here[name].to_pylist() for name in (*(field.name for field in fields), EXPERIMENT)]
+            schema = as_stored(written.rows.schema)
+            columns = [written.here[name].to_pylist() for name in schema.names if name != DATE]
             dates = [written.partitions.date] * len(written.here)
-            schema = T.StructType(fields + [T.StructField(name, T.StringType()) for name in PARTITION])
             return self.spark.createDataFrame(list(zip(*columns, dates, strict=True)), schema)
         # Spark would infer the schema from one file. If that file is from an earlier day, new metrics would be missing.
         if self._reach is None:

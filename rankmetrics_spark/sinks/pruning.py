@@ -124,16 +124,16 @@ class Output:
         """The path of a file below the output."""
         return str(entry.path)[len(self.files.root) + 1 :]
 
-    def is_named(self, path: str, pointer: Pointer | None) -> bool:
-        """Whether a file counts: its pointer names it, or nothing is published and it is not of a run."""
-        run_of = None if pointer is None else pointer.file_run_of()
-        current = WITHOUT_ID if run_of is None else run_of.get(experiment_of(path.split("/")[1]))
-        return run_in_name(path) == current
-
     def unnamed(self, date: str) -> list[FileInfo]:
-        """The files of a date that do not count."""
-        pointer = self.pointers.get(date)
-        return [entry for entry in self.stored.get(date, []) if not self.is_named(self.relative(entry), pointer)]
+        """The files of a date that do not count: where its pointer names others, or, without one, those of runs."""
+        run_of = self.pointers[date].file_run_of() if date in self.pointers else None
+        entries = []
+        for entry in self.stored.get(date, []):
+            path = self.relative(entry)
+            current = WITHOUT_ID if run_of is None else run_of.get(experiment_of(path.split("/")[1]))
+            if run_in_name(path) != current:
+                entries.append(entry)
+        return entries
 
     def old(self, keep: int) -> dict[str, str]:
         """Date -> why it is kept, empty if it goes: the dates before the last ``keep`` ones up to the newest.
