@@ -174,30 +174,19 @@ class Pointer:
         return json.dumps(document, indent=1, ensure_ascii=False)
 
 
-def _compared(stored: Mapping[str, Any] | None) -> Compared | None:
-    """What a pointer says of a run; those of earlier versions say nothing, or name no runs."""
-    if not stored:
-        return None
-    runs = {date: tuple(ids) for date, ids in stored.get("runs", {}).items()}
-    return Compared(tuple(stored["experiments"]), stored["every_pair"], runs)
-
-
 def parse(text: str | None) -> Pointer | None:
     """The pointer that a text holds; None if it holds none."""
     try:
         document = json.loads(text or "null")
-        runs = [
-            Entry(
-                run[RUN],
-                tuple(run["experiments"]),
-                run["tables"],
-                run["convention"],
-                run["named"],
-                _compared(run.get("compared")),
-                run.get("merged", WITHOUT_ID),
-            )
-            for run in document["runs"]
-        ]
+        runs = []
+        for run in document["runs"]:
+            names, compared = tuple(run["experiments"]), None
+            # Pointers of earlier versions do not say what was compared, or name no runs.
+            if stored := run.get("compared"):
+                ids_of = {date: tuple(ids) for date, ids in stored.get("runs", {}).items()}
+                compared = Compared(tuple(stored["experiments"]), stored["every_pair"], ids_of)
+            merged = run.get("merged", WITHOUT_ID)
+            runs.append(Entry(run[RUN], names, run["tables"], run["convention"], run["named"], compared, merged))
         return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"])
     except (ValueError, KeyError, TypeError):
         return None

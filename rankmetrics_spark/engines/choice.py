@@ -136,9 +136,18 @@ def _active_session() -> SparkSession | None:
 
 
 def _existing_session() -> SparkSession:
-    """Return the session of the platform, or the active one of this process."""
+    """Return the active session of this process, or the one that notebooks of the platform call ``spark``."""
     active = None if _is_on_platform() else _active_session()
-    return active or _platform_session()
+    if active is not None:
+        return active
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        # No name and no setting: serverless compute refuses both.
+        return SparkSession.builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as error:
+        raise RankmetricsError(f"the platform gives no Spark session: {first_sentence(error)}") from error
 
 
 def session_in_use() -> SparkSession:
@@ -151,18 +160,6 @@ def session_in_use() -> SparkSession:
             f"{sail.INSTALL}, which computes without Spark"
         )
     return sail.laptop_session()
-
-
-def _platform_session() -> SparkSession:
-    """Return the session that notebooks of the platform call ``spark``."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    try:
-        # No name and no setting: serverless compute refuses both.
-        return SparkSession.builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
-        raise RankmetricsError(f"the platform gives no Spark session: {first_sentence(error)}") from error
 
 
 def _start_session(choice: Choice) -> SparkSession:
@@ -193,8 +190,11 @@ def separate_output() -> bool:
     except OSError:  # a system without /proc
         return False
     try:
-        if not _is_shareable(parent):
-            return _write_through_java()
+        # Two processes can write to a pipe, to a terminal, or to a file that is opened for appending.
+        if stat.S_ISREG((parent / "fd" / "2").stat().st_mode):
+            flags = re.search(r"^flags:\s*([0-7]+)", (parent / "fdinfo" / "2").read_text(), re.MULTILINE)
+            if flags is None or not int(flags[1], 8) & os.O_APPEND:
+                return _write_through_java()
         stderr = os.open(parent / "fd" / "2", os.O_WRONLY | os.O_APPEND)
     except OSError:  # a socket
         return _write_through_java()
@@ -235,11 +235,3 @@ def _write_through_java() -> bool:
         return False
     sys.stderr = stream
     return True
-
-
-def _is_shareable(process: Path) -> bool:
-    """Whether two processes can write to this stderr: it is a pipe, a terminal, or a file opened for appending."""
-    if not stat.S_ISREG((process / "fd" / "2").stat().st_mode):
-        return True
-    flags = re.search(r"^flags:\s*([0-7]+)", (process / "fdinfo" / "2").read_text(), re.MULTILINE)
-    return flags is not None and bool(int(flags[1], 8) & os.O_APPEND)

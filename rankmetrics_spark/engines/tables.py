@@ -187,25 +187,24 @@ def as_number(name: str) -> str:
 
 
 def _real(name: str) -> str:
-    """Return SQL that formats doubles as Java does: with an exponent below 0.001 and from 10,000,000 on."""
-    size = f"abs({name})"
-    infinite = f"CASE WHEN {name} > 0 THEN 'Infinity' ELSE '-Infinity' END"
-    return (
-        f"CASE WHEN {name} IS NULL THEN NULL WHEN isnan({name}) THEN 'NaN' WHEN {size} = double('inf') THEN {infinite} "
-        f"WHEN {name} = 0 OR ({size} >= 0.001D AND {size} < 10000000D) THEN string({name}) "
-        f"ELSE concat(CASE WHEN {name} < 0 THEN '-' ELSE '' END, {_scientific(f'string({size})')}) END"
-    )
+    """Return SQL that formats doubles as Java does: with an exponent below 0.001 and from 10,000,000 on.
 
-
-def _scientific(text: str) -> str:
-    """1.5e-7 -> 1.5E-7, 100000000.0 -> 1.0E8, 0.00012 -> 1.2E-4."""
+    1.5e-7 -> 1.5E-7, 100000000.0 -> 1.0E8, 0.00012 -> 1.2E-4.
+    """
+    size, text = f"abs({name})", f"string(abs({name}))"
     mantissa = f"split({text}, 'e')[0], CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END"
     exponent = f"concat({mantissa}, 'E', split({text}, 'e')[1])"
     large = _digits(f"replace({text}, '.', '')", f"length(split({text}, '[.]')[0]) - 1")
     fraction = f"split({text}, '[.]')[1]"
     digits = f"regexp_replace({fraction}, '^0+', '')"
     small = _digits(digits, f"length({digits}) - length({fraction}) - 1")
-    return f"CASE WHEN contains({text}, 'e') THEN {exponent} WHEN {text} LIKE '0.%' THEN {small} ELSE {large} END"
+    scientific = f"CASE WHEN contains({text}, 'e') THEN {exponent} WHEN {text} LIKE '0.%' THEN {small} ELSE {large} END"
+    infinite = f"CASE WHEN {name} > 0 THEN 'Infinity' ELSE '-Infinity' END"
+    return (
+        f"CASE WHEN {name} IS NULL THEN NULL WHEN isnan({name}) THEN 'NaN' WHEN {size} = double('inf') THEN {infinite} "
+        f"WHEN {name} = 0 OR ({size} >= 0.001D AND {size} < 10000000D) THEN string({name}) "
+        f"ELSE concat(CASE WHEN {name} < 0 THEN '-' ELSE '' END, {scientific}) END"
+    )
 
 
 def _digits(digits: str, exponent: str) -> str:

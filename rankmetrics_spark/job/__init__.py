@@ -6,11 +6,10 @@ The module is not called ``run``, because it would hide the function of that nam
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,22 +17,22 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
-from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_engine, raised_by_python, without_secrets
+from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
-from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
-from rankmetrics_spark.pipeline import Presentation, check
+from rankmetrics_spark.job.record import Outcome, Record, on_disk, record_refusal, rows_here, versions_of
+from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
 from rankmetrics_spark.sinks import (
     MOST_ROWS,
     Entry,
+    Partitions,
     Store,
     Written,
     check_row_counts,
-    dated,
     partitions_for,
     previous_quality,
     publish,
@@ -44,9 +43,6 @@ from rankmetrics_spark.sinks import (
 )
 from rankmetrics_spark.sources import at_midnight, whole_log
 
-if TYPE_CHECKING:
-    from rankmetrics_spark.report import Figures
-
 __all__ = [
     "Outcome",
     "Progress",
@@ -55,82 +51,11 @@ __all__ = [
     "inputs",
     "on_disk",
     "record_refusal",
+    "rows_here",
     "run",
 ]
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, repr=False)
-class Outcome(Presentation):
-    """What a run wrote.
-
-    Attributes:
-        run_id: Name of the run.
-        path: Output folder, or schema of the tables.
-        record: The run record as a mapping.
-        record_path: Where the record lies.
-    """
-
-    run_id: str
-    path: str
-    record: dict[str, Any]
-    record_path: str
-    _store: Store
-    _tables: Mapping[str, Written]
-
-    def __repr__(self) -> str:
-        """One sentence about what was counted and written; it starts no job."""
-        rows, written = self.record["rows"], self.record["tables"]
-        experiments = sum(count["lists"] > 0 for count in self.record["experiments"].values())
-        return (
-            f"Outcome of run {self.run_id}: {rows['evaluated']:,} rows evaluated, {rows['quarantined']:,} left out, "
-            f"experiments: {experiments:,}; rows written to {without_secrets(self.path)}: "
-            + ", ".join(f"{name} {table['rows']:,}" for name, table in written.items())
-        )
-
-    @cached_property
-    def user_metrics(self) -> DataFrame:
-        """The written values of the users, read back; lazy."""
-        return self._read_back("user_metrics")
-
-    @cached_property
-    def experiment_metrics(self) -> DataFrame:
-        """The written averages, read back; lazy."""
-        return self._read_back("experiment_metrics")
-
-    @cached_property
-    def comparisons(self) -> DataFrame | None:
-        """The written comparisons, read back; lazy. None if nothing is compared."""
-        return self._read_back("comparisons") if "comparisons" in self._tables else None
-
-    @cached_property
-    def checks(self) -> DataFrame:
-        """The written checks, read back; lazy."""
-        return self._read_back("checks")
-
-    def _read_back(self, table: str) -> DataFrame:
-        return dated(self._store.result(self._tables[table]))
-
-    @property
-    def paths(self) -> dict[str, Any]:
-        """Where the output, its tables, the run record and, if asked for, the page are."""
-        tables = {name: self._store.name_of(name) for name, table in self._tables.items() if table.partitions.filled}
-        report = {"report": page} if (page := self.record["config"]["report"]["file"]) else {}
-        return {"output": self.path, "tables": tables, "record": self.record_path} | report
-
-    @cached_property
-    def _figures(self) -> Figures:
-        from rankmetrics_spark.report import figures_of_frames
-
-        checks = rows_here(self, "checks") or [row.asDict() for row in few_rows(self.checks)]
-        return figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record, checks=checks)
-
-
-def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
-    """Return the rows of a table if this process still has them; else None."""
-    written = outcome._tables.get(table)
-    return None if written is None else written.rows_here()
 
 
 @dataclass
@@ -164,6 +89,10 @@ class _Context:
     """What other runs have published that the comparisons read; known after the plan."""
     checks: list[Check] = field(default_factory=list)
     """What was checked so far."""
+    tables: Tables = field(init=False)
+    """The tables of the evaluation; known after the plan."""
+    counts: Counts = field(init=False)
+    """What was counted, per experiment; known after the pass over the input."""
 
     @cached_property
     def convention(self) -> tuple[str, str]:
@@ -175,6 +104,15 @@ class _Context:
         """The record of this run."""
         more = {"refused_settings": self.refused, "seconds": self.steps.seconds}
         return Record.open(self.config, engine_of(self.spark), versions_of(self.spark), more)
+
+    @cached_property
+    def store(self) -> Store:
+        """Where this run writes."""
+        return store_of(self.spark, self.config.sink, self.record.run_id, self.config.spark)
+
+    def partitions(self, filled: str, most: int = 1, few: bool = True) -> Partitions:
+        """The partitions of a table that has rows where this was counted; see ``partitions_for``."""
+        return partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
 
 
 def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
@@ -199,10 +137,10 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     with session_settings(spark, config.spark) as refused:
         context = _Context(spark, config, _Steps(progress), refused)
         events = Events.of(spark, config, context.record.entries)
-        store = store_of(spark, config.sink, context.record.run_id, config.spark)
+        store = context.store
         try:
             events.start()
-            outcome = _evaluate(context, store)
+            outcome = _evaluate(context)
         except BaseException as error:  # an interrupted run has a record too
             user_error = _user_error(error, config)
             context.record.add_checks([*context.checks, *(user_error.checks if user_error else ())])
@@ -246,11 +184,11 @@ def _user_error(error: BaseException, config: Config) -> RankmetricsError | None
 # ---- the steps
 
 
-def _tables_of(context: _Context, store: Store) -> Tables:
+def _tables_of(context: _Context) -> Tables:
     """Read the schemas and plan the evaluation; of the rows, only the first ones are read."""
-    config, record = context.config, context.record
+    config, record, store = context.config, context.record, context.store
     store.check()
-    record.note_start(store)
+    store.note(record.entries)
     refuse_other_date(store, config.evaluation_date, *context.convention)
     results.refuse_missing_date(store, config)
     context.earlier = Earlier.of(store, config)
@@ -270,11 +208,11 @@ def _tables_of(context: _Context, store: Store) -> Tables:
     return tables
 
 
-def _evaluate(context: _Context, store: Store) -> Outcome:
+def _evaluate(context: _Context) -> Outcome:
     """Run every step, from reading to publishing."""
-    config, steps = context.config, context.steps
+    config, steps, store = context.config, context.steps, context.store
     with steps("plan", "reading schemas"):
-        tables = _tables_of(context, store)
+        tables = context.tables = _tables_of(context)
     try:
         with steps("evaluate", f"evaluating ({tables.plan.layout.name} layout)"):
             tables.outcome  # noqa: B018  the pass over the input, which the store keeps
@@ -283,21 +221,22 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
             against_previous = any("_change" in level for levels in limits.gates.values() for level in levels)
             tags = source.format == "trec_run" and source.experiment_from == "tag"
             findings = check(tables, limits, previous_quality(store, against_previous), source.place, tags)
-            counts = findings.counts
+            counts = context.counts = findings.counts
             context.checks += findings.checks
             context.record.add_counts(tables.plan, findings, tables.judgement_counts())
             steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
-            every_partition = partitions_for(config.evaluation_date, counts, "rows")
+            every_partition = context.partitions("rows")
             store.claim(every_partition)
             refuse_other_convention(store, every_partition, *context.convention)
             results.refuse_comparison(config, counts)
-        users = _users(store, tables, counts, context)
-        written = _stage_tables(store, tables, users, counts, context)
+        users = _users(context)
+        written = _stage_tables(context, users)
         with steps("checks", "checking the gates" if config.gates else ""):
-            written["checks"] = _checked(store, written, users, counts, context)
+            written["checks"] = _checked(context, written, users)
         name, digest = context.convention
-        context.record.note_publishing(store)
+        # So that the counts survive if the run is killed while it publishes.
+        store.note(context.record.entries | {"outcome": "publishing"})
         with steps("publish", "publishing"):
             compared = results.compared_of(config.comparison, counts, context.earlier)
             entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
@@ -319,44 +258,81 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
 # ---- publish
 
 
-def _stage_tables(
-    store: Store, tables: Tables, users: results.Users, counts: Counts, context: _Context
-) -> dict[str, Written]:
+def _users(context: _Context) -> results.Users:
+    """Return the rows of ``user_metrics``, and those of the period; gates, averages and comparisons read them."""
+    config, store, tables, earlier = context.config, context.store, context.tables, context.earlier
+    with context.steps("users"):
+        rows = tables.user_metrics
+    users = results.Users.of(store, tables, config, earlier)
+    if earlier.days is None or not results.reads_users_again(config):
+        return users
+
+    def staged(earlier: Earlier) -> results.Users:
+        context.earlier = earlier.with_users(store, tables.plan, rows, config, context.counts)
+        return users.over(context.earlier, tables, lambda rows: store.stage(rows, "period"))
+
+    with context.steps("period", f"reading the period {earlier.days.text}"):
+        return earlier.settled(store, config, staged)
+
+
+def _stage_tables(context: _Context, users: results.Users) -> dict[str, Written]:
     """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
+    store, tables, plan, counts = context.store, context.tables, context.tables.plan, context.counts
+
+    def user_metrics() -> dict[str, Written]:
+        are_lists = plan.lists_are_users or not plan.scoring.judged
+        in_memory = are_lists and total_counts(counts, "lists") <= MOST_ROWS
+        # Assume ten rows per user.
+        largest = max(count["rows"] for count in counts.values()) // 10
+        with context.steps("user_metrics"):
+            rows = users.table.rows.withColumn(CONVENTION_HASH, F.lit(context.convention[1]))
+            partitions = context.partitions("lists", largest, in_memory)
+            return {"user_metrics": store.write("user_metrics", rows, partitions, N_LISTS)}
+
+    def quarantine() -> dict[str, Written]:
+        n_rows, largest = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
+        # The input is read again only if items or ranks repeat.
+        rows = tables.quarantine if total_counts(counts, "repeated") else tables.rejected
+        with context.steps("quarantine"):
+            if n_rows > MOST_ROWS:
+                rows = store.stage(rows, "left_out")
+            partitions = context.partitions("quarantined", largest, n_rows <= MOST_ROWS)
+            return {"quarantine": store.write("quarantine", rows, partitions)}
+
     with context.steps("tables", "writing the tables"):
-        rows = users.table.rows
-        written = _in_threads(
-            rows,
-            counts,
-            context,
-            lambda: {"user_metrics": _stage_users(store, rows, tables, counts, context)},
-            lambda: {"quarantine": _stage_quarantine(store, tables, counts, context)},
-            lambda: _stage_aggregates(store, users, tables, counts, context),
-        )
-    aggregates, quarantine = written["experiment_metrics"], written["quarantine"]
-    of_judged = tables.plan.scoring.judged and context.config.convention.population in ("judged", "both")
-    lists = "judged_lists" if of_judged else "lists"
-    context.checks += check_row_counts(written["user_metrics"], aggregates, quarantine, counts, lists)
-    groups = few_rows(quarantine.rows.groupBy(REASON).count()) if quarantine.partitions.filled else []
+        works = (user_metrics, quarantine, lambda: _stage_aggregates(context, users))
+        written = _in_threads(context, users.table.rows, *works)
+    of_judged = plan.scoring.judged and context.config.convention.population in ("judged", "both")
+    staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
+    context.checks += check_row_counts(*staged, counts, "judged_lists" if of_judged else "lists")
+    left_out = written["quarantine"]
+    groups = few_rows(left_out.rows.groupBy(REASON).count()) if left_out.partitions.filled else []
     context.record.add_tables(written, {row[REASON]: row["count"] for row in groups})
     return written
 
 
-def _stage_aggregates(
-    store: Store, users: results.Users, tables: Tables, counts: Counts, context: _Context
-) -> dict[str, Written]:
+def _in_threads(context: _Context, rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> dict[str, Written]:
+    """Run functions that read the users at the same time, if the engine can; return all their tables."""
+    days = context.earlier.days
+    n_rows = total_counts(context.counts, "lists") * (len(days.dates) if days else 1)
+    # The session of the rows: that of the run may be wrapped.
+    tables_of_works = all_of(rows.sparkSession, works, n_rows)
+    return {name: table for tables in tables_of_works for name, table in tables.items()}
+
+
+def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, Written]:
     """Stage ``experiment_metrics``, and ``comparisons`` if the config has them."""
-    config, date = context.config, context.config.evaluation_date
+    config, store, tables, counts = context.config, context.store, context.tables, context.counts
     with context.steps("sums"):
         users = users.with_sums(store)
 
     def averages() -> dict[str, Written]:
         with context.steps("experiment_metrics"):
-            lists = partitions_for(date, counts, "lists")
-            return {"experiment_metrics": store.write("experiment_metrics", results.averages(users, tables), lists)}
+            rows = results.averages(users, tables)
+            return {"experiment_metrics": store.write("experiment_metrics", rows, context.partitions("lists"))}
 
     def stage(users: results.Users) -> dict[str, Written]:
-        return {"comparisons": results.stage_comparisons(store, users, date, counts)}
+        return {"comparisons": results.stage_comparisons(store, users, config.evaluation_date, counts)}
 
     def comparisons() -> dict[str, Written]:
         days = context.earlier.days if users.compared is users.table else None
@@ -371,79 +347,27 @@ def _stage_aggregates(
             return context.earlier.settled(store, config, over)
 
     works = [averages, *([comparisons] if config.comparison.is_requested else [])]
-    return _in_threads(users.table.rows, counts, context, *works)
+    return _in_threads(context, users.table.rows, *works)
 
 
-def _in_threads(
-    rows: DataFrame, counts: Counts, context: _Context, *works: Callable[[], dict[str, Written]]
-) -> dict[str, Written]:
-    """Run functions that read the users at the same time, if the engine can; return all their tables."""
-    days = context.earlier.days
-    n_rows = total_counts(counts, "lists") * (len(days.dates) if days else 1)
-    # The session of the rows: that of the run may be wrapped.
-    tables_of_works = all_of(rows.sparkSession, works, n_rows)
-    return {name: table for tables in tables_of_works for name, table in tables.items()}
-
-
-def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> results.Users:
-    """Return the rows of ``user_metrics``, and those of the period; gates, averages and comparisons read them."""
-    config, earlier = context.config, context.earlier
-    with context.steps("users"):
-        rows = tables.user_metrics
-    users = results.Users.of(store, tables, config, earlier)
-    if earlier.days is None or not results.reads_users_again(config):
-        return users
-
-    def staged(earlier: Earlier) -> results.Users:
-        context.earlier = earlier.with_users(store, tables.plan, rows, config, counts)
-        return users.over(context.earlier, tables, lambda rows: store.stage(rows, "period"))
-
-    with context.steps("period", f"reading the period {earlier.days.text}"):
-        return earlier.settled(store, config, staged)
-
-
-def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context) -> Written:
-    """Stage ``user_metrics``."""
-    are_lists = tables.plan.lists_are_users or not tables.plan.scoring.judged
-    in_memory = are_lists and total_counts(counts, "lists") <= MOST_ROWS
-    # Assume ten rows per user.
-    largest = max(count["rows"] for count in counts.values()) // 10
-    partitions = partitions_for(context.config.evaluation_date, counts, "lists", largest, in_memory)
-    with context.steps("user_metrics"):
-        rows = rows.withColumn(CONVENTION_HASH, F.lit(context.convention[1]))
-        return store.write("user_metrics", rows, partitions, N_LISTS)
-
-
-def _stage_quarantine(store: Store, tables: Tables, counts: Counts, context: _Context) -> Written:
-    """Stage ``quarantine``. The input is read again only if items or ranks repeat."""
-    n_rows, largest = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
-    rows = tables.quarantine if total_counts(counts, "repeated") else tables.rejected
-    partitions = partitions_for(context.config.evaluation_date, counts, "quarantined", largest, n_rows <= MOST_ROWS)
-    with context.steps("quarantine"):
-        if n_rows > MOST_ROWS:
-            rows = store.stage(rows, "left_out")
-        return store.write("quarantine", rows, partitions)
-
-
-def _checked(
-    store: Store, written: dict[str, Written], users: results.Users, counts: Counts, context: _Context
-) -> Written:
+def _checked(context: _Context, written: dict[str, Written], users: results.Users) -> Written:
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
     record, config, earlier = context.record, context.config, context.earlier
+    store, counts, plan = context.store, context.counts, context.tables.plan
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
         known = replace(earlier, dated=None)
         if now is earlier and earlier.dated is not None:
             # The users of this day are staged by now; computing them again would cost more than reading them.
-            known = earlier.with_day(record.plan, written["user_metrics"].rows, config)
-        return results.verdict_sentences(written.get("comparisons"), record.plan, config, known)
+            known = earlier.with_day(plan, written["user_metrics"].rows, config)
+        return results.verdict_sentences(written.get("comparisons"), plan, config, known)
 
     with context.steps("verdict"):
         record.entries["verdict"] = earlier.settled(store, config, verdict_of)
     if period := earlier.as_record(counts):
         record.entries["period"] = period
-        record.entries["notes"] += earlier.notes(record.plan)
+        record.entries["notes"] += earlier.notes(plan)
     staged = results.Staged(written, users, config, counts, context.earlier.days)
     context.checks = staged.checks(record, context.checks)
     try:

@@ -18,7 +18,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.config import Config, Input, local_path
+from rankmetrics_spark.config import Config, local_path
 from rankmetrics_spark.errors import first_sentence, without_secrets
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, NOT_CHECKED, OK, SEGMENT, Check
 
@@ -216,8 +216,9 @@ class Events:
                 of_log["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
                     assertions, producer=_PRODUCER
                 )
-            for place in _places(section) if section else ():
-                yield InputDataset(*place, facets=facets if fields else {}, inputFacets=of_log)
+            is_table = section is not None and section.table is not None
+            for place in ([section.table] if section.table else section.path or ()) if section else ():
+                yield InputDataset(*dataset_of(place, is_table), facets=facets if fields else {}, inputFacets=of_log)
 
     def _outputs(self, tables: Mapping[str, str]) -> Iterator[OutputDataset]:
         """The published tables, each with its rows and the run as its version."""
@@ -270,11 +271,6 @@ def _assertions(checks: Sequence[Check]) -> Iterator[Any]:
             actual=None if row["observed"] is None else repr(row["observed"]),
             params={name: row[name] for name in (EXPERIMENT, SEGMENT, METRIC) if row[name] is not None},
         )
-
-
-def _places(section: Input) -> list[tuple[str, str]]:
-    locations = [section.table] if section.table else list(section.path or ())
-    return [dataset_of(place, section.table is not None) for place in locations]
 
 
 def dataset_of(place: str, is_table: bool = False) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The run record: config, inputs, counts, written tables and verdict of one run."""
+"""What a run leaves behind: its record (config, inputs, counts, written tables, verdict), and its tables, read back."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
 import rankmetrics_spark
 from rankmetrics_spark.config import Config, Input, as_dict
-from rankmetrics_spark.engines import engine_of, version_of
+from rankmetrics_spark.engines import engine_of, few_rows, version_of
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
 from rankmetrics_spark.gates import Findings, total_counts
+from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check
-from rankmetrics_spark.sinks import Store, Written, as_json, of_disk
+from rankmetrics_spark.sinks import Store, Written, as_json, dated, of_disk
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.report import Figures
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 MOST_CHECKS = 10_000
@@ -40,12 +45,10 @@ class Record:
 
     Attributes:
         entries: What ``runs/<run id>.json`` holds.
-        plan: The plan; available after ``add_counts``.
     """
 
     entries: dict[str, Any]
     _started: float = field(default_factory=time.monotonic)
-    _plan: Plan | None = None
 
     @classmethod
     def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
@@ -78,16 +81,6 @@ class Record:
         """Name of the run."""
         return str(self.entries[RUN])
 
-    @property
-    def plan(self) -> Plan:
-        """The plan of the run."""
-        assert self._plan is not None
-        return self._plan
-
-    def note_start(self, store: Store) -> None:
-        """Write the record of a run that has begun, if the store can do so cheaply."""
-        store.note(self.entries)
-
     def add_inputs(self, config: Config, impressions: DataFrame, judgements: DataFrame | None) -> None:
         """Add paths, schemas and sizes of the inputs."""
         tables: dict[str, tuple[Input, DataFrame]] = {"source": (config.source, impressions)}
@@ -97,7 +90,7 @@ class Record:
 
     def add_counts(self, plan: Plan, findings: Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
-        counts, self._plan = findings.counts, plan
+        counts = findings.counts
         self.entries |= {
             "layout": plan.layout.name,
             "rows": {
@@ -122,10 +115,6 @@ class Record:
         rows = sorted(checks, key=lambda check: order.get(check.status, len(order)))
         if rows:
             self.entries["checks"] = [check.as_row() for check in rows[:MOST_CHECKS]]
-
-    def note_publishing(self, store: Store) -> None:
-        """Write the record before publishing, so that the counts survive if the run is killed."""
-        store.note(self.entries | {"outcome": "publishing"})
 
     def finish(self, store: Store, warnings: Sequence[str]) -> str:
         """Write the record of a run that has published; return where it is."""
@@ -158,6 +147,78 @@ class Record:
         self.entries["total_seconds"] = round(time.monotonic() - self._started, 3)
 
 
+@dataclass(frozen=True, repr=False)
+class Outcome(Presentation):
+    """What a run wrote.
+
+    Attributes:
+        run_id: Name of the run.
+        path: Output folder, or schema of the tables.
+        record: The run record as a mapping.
+        record_path: Where the record lies.
+    """
+
+    run_id: str
+    path: str
+    record: dict[str, Any]
+    record_path: str
+    _store: Store
+    _tables: Mapping[str, Written]
+
+    def __repr__(self) -> str:
+        """One sentence about what was counted and written; it starts no job."""
+        rows, written = self.record["rows"], self.record["tables"]
+        experiments = sum(count["lists"] > 0 for count in self.record["experiments"].values())
+        return (
+            f"Outcome of run {self.run_id}: {rows['evaluated']:,} rows evaluated, {rows['quarantined']:,} left out, "
+            f"experiments: {experiments:,}; rows written to {without_secrets(self.path)}: "
+            + ", ".join(f"{name} {table['rows']:,}" for name, table in written.items())
+        )
+
+    @cached_property
+    def user_metrics(self) -> DataFrame:
+        """The written values of the users, read back; lazy."""
+        return self._read_back("user_metrics")
+
+    @cached_property
+    def experiment_metrics(self) -> DataFrame:
+        """The written averages, read back; lazy."""
+        return self._read_back("experiment_metrics")
+
+    @cached_property
+    def comparisons(self) -> DataFrame | None:
+        """The written comparisons, read back; lazy. None if nothing is compared."""
+        return self._read_back("comparisons") if "comparisons" in self._tables else None
+
+    @cached_property
+    def checks(self) -> DataFrame:
+        """The written checks, read back; lazy."""
+        return self._read_back("checks")
+
+    def _read_back(self, table: str) -> DataFrame:
+        return dated(self._store.result(self._tables[table]))
+
+    @property
+    def paths(self) -> dict[str, Any]:
+        """Where the output, its tables, the run record and, if asked for, the page are."""
+        tables = {name: self._store.name_of(name) for name, table in self._tables.items() if table.partitions.filled}
+        report = {"report": page} if (page := self.record["config"]["report"]["file"]) else {}
+        return {"output": self.path, "tables": tables, "record": self.record_path} | report
+
+    @cached_property
+    def _figures(self) -> Figures:
+        from rankmetrics_spark.report import figures_of_frames
+
+        checks = rows_here(self, "checks") or [row.asDict() for row in few_rows(self.checks)]
+        return figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record, checks=checks)
+
+
+def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
+    """Return the rows of a table if this process still has them; else None."""
+    written = outcome._tables.get(table)
+    return None if written is None else written.rows_here()
+
+
 def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:
     """Write the record of a run that failed before it had a session, if its output is a local folder."""
     Record.open(config, engine, {}, {}).fail(error, on_disk(config))
@@ -183,29 +244,20 @@ def versions_of(spark: SparkSession) -> dict[str, str]:
 
 
 def _input(section: Input, rows: DataFrame) -> dict[str, Any]:
-    """Describe an input without reading its rows."""
+    """Describe an input without reading its rows; ``bytes`` are known of local files only."""
     files: list[str] = []
     with suppress(Exception):  # not every session and not every table supports it
         files = list(rows.inputFiles())
+    urls, n_bytes = [urlsplit(name) for name in files], None
+    if 0 < len(files) <= MOST_PATHS and all(url.scheme in ("", "file") for url in urls):
+        with suppress(OSError):
+            n_bytes = sum(os.stat(Path(unquote(url.path))).st_size for url in urls)
     return {
         "format": section.format,
         "paths": [without_secrets(path) for path in section.paths],
         "table": section.table,
         "filter": None if section.where is None else without_secrets(section.where),
         "files": len(files) or None,
-        "bytes": _bytes(files),
+        "bytes": n_bytes,
         "schema": {field.name: field.dataType.simpleString() for field in rows.schema.fields},
     }
-
-
-def _bytes(files: list[str]) -> int | None:
-    """Return the total size of local files; None if one is elsewhere."""
-    if not files or len(files) > MOST_PATHS:
-        return None
-    urls = [urlsplit(name) for name in files]
-    if any(url.scheme not in ("", "file") for url in urls):
-        return None
-    try:
-        return sum(os.stat(Path(unquote(url.path))).st_size for url in urls)
-    except OSError:
-        return None

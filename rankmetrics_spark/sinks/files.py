@@ -365,26 +365,22 @@ def reach_of(
     disk = of_disk(path)
     if disk is not None and Path(disk.at(folder)).is_dir():
         return Reach(disk, spark, here=True)
-    files = _by_address(spark, staged, folder, settings)
-    if files is None:
+    try:
+        # As Spark gives it: with the scheme, and with the server's own folders.
+        address = urlsplit(next(iter(staged.inputFiles()), ""))
+    except Exception:  # not every session says it
         return None
+    head, separator, _ = unquote(address.path).rpartition(f"/{folder}/")
+    system = file_system(address.scheme, address.netloc, partial(_setting, spark, settings)) if separator else None
+    if system is None:
+        return None
+    files = Files(system[0], system[1] + head)
     if not files.local and _can_see(files, folder) and _can_write(files):
         return Reach(files, spark, here=True)
     try:
         return Reach(files, spark, here=False) if in_a_task(spark, partial(_can_see, files, folder)) else None
     except Exception:  # a session that runs no Python in its tasks
         return None
-
-
-def _by_address(spark: SparkSession, staged: DataFrame, folder: str, settings: Mapping[str, str]) -> Files | None:
-    """The files by the address that Spark gives them: with the scheme, and with the server's own folders."""
-    try:
-        address = urlsplit(next(iter(staged.inputFiles()), ""))
-    except Exception:  # not every session says it
-        return None
-    head, separator, _ = unquote(address.path).rpartition(f"/{folder}/")
-    system = file_system(address.scheme, address.netloc, partial(_setting, spark, settings)) if separator else None
-    return Files(system[0], system[1] + head) if system else None
 
 
 def _can_write(files: Files) -> bool:

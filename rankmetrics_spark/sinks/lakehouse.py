@@ -19,7 +19,7 @@ from rankmetrics_spark.pointers import Pointer, newest
 from rankmetrics_spark.schemas import DATE, RUN, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
 from rankmetrics_spark.sinks.parquet import Folder
-from rankmetrics_spark.sinks.partitions import Partitions, as_json
+from rankmetrics_spark.sinks.partitions import as_json
 from rankmetrics_spark.sinks.reading import pointers_of
 from rankmetrics_spark.sinks.sql_tables import SqlTables, commit, create_table, explain, is_not_set_up
 
@@ -32,9 +32,6 @@ class DeltaFolder(SqlTables, Folder):
 
     format = "delta"
     files_name_runs = False
-
-    def claim(self, partitions: Partitions) -> None:
-        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
 
     def name_of(self, table: str) -> str:
         """The SQL name of a table: ``delta.`` and its path, which Delta requires to be absolute."""
@@ -85,9 +82,6 @@ class CatalogSchema(SqlTables):
         # Looking up a table, as every run does, tells whether the catalog is there.
         with suppress(Exception):
             self._drop(self._is_dead)
-
-    def claim(self, partitions: Partitions) -> None:
-        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to a staging table of this run; return them as written."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +23,7 @@ from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import (
     STAGING,
+    Files,
     Reach,
     likely_reach,
     of_disk,
@@ -40,9 +40,9 @@ from rankmetrics_spark.sinks.partitions import (
     Written,
     as_json,
     count_rows,
-    escaped,
 )
 from rankmetrics_spark.sinks.reading import (
+    as_stored,
     existing,
     exists,
     literal,
@@ -90,11 +90,6 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
         raise output_error from error
 
 
-def write_text(files: Any, path: str, text: str) -> None:
-    """Write a file of the output at once."""
-    files.write(path, text)
-
-
 @dataclass
 class Folder:
     """A folder with staging in ``_staging`` and run records in ``runs``.
@@ -126,19 +121,14 @@ class Folder:
         here = on_this_machine(self.spark, self.path)
         if here:
             check_output(self.path)
-        with writing(self.path):
-            self._address()
+        if engine_of(self.spark) != "sail":
+            # Expected: nothing is staged there yet. Without its file system, the session cannot address the output.
+            with writing(self.path), suppress(AnalysisException):
+                # Two paths: for a single one that does not exist, Spark logs a stack trace.
+                self.spark.read.parquet(*[literal(self._staging_of("outcome"))] * 2).schema  # noqa: B018
         # Only now: what Spark cannot address gets no run record either.
         disk = of_disk(self.path) if here else None
         self._reach = Reach(disk, self.spark, here=True) if disk else None
-
-    def _address(self) -> None:
-        """Fail if Spark cannot address the output, for example because the session lacks the file system."""
-        if engine_of(self.spark) == "sail":
-            return
-        with suppress(AnalysisException):  # expected: nothing is staged there yet
-            # Two paths: for a single one that does not exist, Spark logs a stack trace.
-            self.spark.read.parquet(*[literal(self._staging_of("outcome"))] * 2).schema  # noqa: B018
 
     def _staging_of(self, name: str) -> str:
         return f"{self.path}/{STAGING}/{self.run_id}/{name}"
@@ -265,7 +255,7 @@ class Folder:
                 rows = self.spark.createDataFrame([(text,)], "value string")
                 rows.coalesce(1).write.mode("overwrite").text(f"{self.path}/{path}")
                 return f"{self.path}/{path}"
-            self._reach.do(write_text, path, text)
+            self._reach.do(Files.write, path, text)
             on_disk = self._reach.here and self._reach.files.local
             return str(local_path(f"{self.path}/{path}")) if on_disk else f"{self.path}/{path}"
 
@@ -336,12 +326,10 @@ class ParquetFolder(Folder):
                     files, here = few
                     here = None if here is None or len(here) > FEW_ROWS else here
                     return replace(Written.of_files(table, rows, partitions, files), here=here)
-            return Written.of_files(table, rows, partitions, self._split_by_tasks(rows, split, partitions))
-
-    def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[StagedFile]:
-        """Let the tasks of Spark write the files; a repeated task leaves files that the manifest does not name."""
-        manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
-        return [StagedFile(*row) for row in few_rows(manifest)]
+            # The tasks of Spark write the files; a repeated task leaves files that the manifest does not name.
+            manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
+            staged_files = [StagedFile(*row) for row in few_rows(manifest)]
+            return Written.of_files(table, rows, partitions, staged_files)
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Put the staged tables in place and let the pointer of the date name this run."""
@@ -374,8 +362,8 @@ class ParquetFolder(Folder):
                 stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
                 empty = table.rows.limit(0).drop(*PARTITION).coalesce(1)
                 for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
-                    folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
-                    empty.write.mode("overwrite").parquet(f"{self.name_of(table.table)}/{folder}")
+                    folder = folder_of(table.table, name, partitions.date)
+                    empty.write.mode("overwrite").parquet(f"{self.path}/{folder}")
         # Spark gives its files names of its own, without the id of the run.
         self.write_file(f"published/{date}.json", pointer.with_run(replace(entry, named=False)).as_json())
 
@@ -384,7 +372,10 @@ class ParquetFolder(Folder):
         if not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
         if written.here is not None and len(written.files) > MANY_FILES:
-            return _table_of(self.spark, written)
+            schema = as_stored(written.rows.schema)
+            columns = [written.here[name].to_pylist() for name in schema.names if name != DATE]
+            dates = [written.partitions.date] * len(written.here)
+            return self.spark.createDataFrame(list(zip(*columns, dates, strict=True)), schema)
         # Spark would infer the schema from one file. If that file is from an earlier day, new metrics would be missing.
         if self._reach is None:
             rows = with_schema(self.spark, self.name_of(written.table), written.rows.schema)
@@ -398,13 +389,3 @@ class ParquetFolder(Folder):
         ids = [entry.file_id for entry in (pointer.entries if pointer else ()) if entry.run_id == self.run_id]
         file_id = (ids or [self.run_id])[0]
         return of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
-
-
-def _table_of(spark: SparkSession, written: Written) -> DataFrame:
-    """The few rows of a table that this process has, with the columns of its files."""
-    fields = [field for field in written.rows.schema.fields if field.name not in PARTITION]
-    date = pa.array([written.partitions.date] * len(written.here), pa.string())
-    names = [*(field.name for field in fields), EXPERIMENT]
-    columns = [*(written.here[name].to_pylist() for name in names), date.to_pylist()]
-    schema = T.StructType(fields + [T.StructField(name, T.StringType()) for name in PARTITION])
-    return spark.createDataFrame(list(zip(*columns, strict=True)), schema)

@@ -239,8 +239,6 @@ def count_rows(written: Written, total: str | None = None) -> Written:
 
 MOST_ROWS = 500_000
 """Most rows of a table that one process splits into files; for more, the tasks of Spark do it."""
-LONGEST_NAME = 255
-"""Bytes of a folder's name; the limit of every common file system."""
 
 
 class Store(Protocol):
@@ -309,26 +307,6 @@ class Store(Protocol):
 
     def write_page(self, text: str) -> str | None:
         """Write a page beside the run record; return its path, or None in a place without files that people open."""
-
-
-def escaped(value: str) -> str:
-    """A partition value as Hive and Spark write it in a path."""
-    special = "\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32)))
-    return "".join(f"%{ord(c):02X}" if c in special else c for c in value)
-
-
-def problem_with_name(experiment: str) -> str | None:
-    """Why a partition cannot have the name of this experiment; None if it can.
-
-    >>> problem_with_name("a/b=c"), problem_with_name("x" * 300)
-    (None, 'its folder would have a name of 314 bytes; allowed: 255')
-    """
-    if experiment == NULL_PARTITION:
-        return "that is the name of the partition of rows without an experiment"
-    if "\0" in experiment:
-        return "the name holds a NUL character"
-    size = len(f"{EXPERIMENT}={escaped(experiment)}".encode())
-    return f"its folder would have a name of {size} bytes; allowed: {LONGEST_NAME}" if size > LONGEST_NAME else None
 
 
 def as_json(record: Mapping[str, Any]) -> str:

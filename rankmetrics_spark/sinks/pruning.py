@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date as day
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pyarrow.fs import FileInfo
@@ -113,28 +113,27 @@ class Output:
         for table in TABLES:
             for entry in self.files.entries(table, recursive=True):
                 steps = self.relative(entry).split("/")
-                if entry.is_file and len(steps) == 4 and steps[2].startswith(f"{DATE}=") and self._is_own(steps):
+                if not (entry.is_file and len(steps) == 4 and steps[3].endswith(".parquet")):
+                    continue
+                is_partition = steps[1].startswith(f"{EXPERIMENT}=") and steps[2].startswith(f"{DATE}=")
+                # Behind a link are the files of others.
+                if is_partition and self.files.first_link(folders_above("/".join(steps))[1:]) is None:
                     self.stored.setdefault(steps[2].partition("=")[2], []).append(entry)
 
     def relative(self, entry: FileInfo) -> str:
         """The path of a file below the output."""
         return str(entry.path)[len(self.files.root) + 1 :]
 
-    def _is_own(self, steps: Sequence[str]) -> bool:
-        """Whether a path is a data file of a partition, and not behind a link, where the files of others are."""
-        is_data = steps[1].startswith(f"{EXPERIMENT}=") and steps[3].endswith(".parquet")
-        return is_data and self.files.first_link(folders_above("/".join(steps))[1:]) is None
-
-    def is_named(self, path: str, pointer: Pointer | None) -> bool:
-        """Whether a file counts: its pointer names it, or nothing is published and it is not of a run."""
-        run_of = None if pointer is None else pointer.file_run_of()
-        current = WITHOUT_ID if run_of is None else run_of.get(experiment_of(path.split("/")[1]))
-        return run_in_name(path) == current
-
     def unnamed(self, date: str) -> list[FileInfo]:
-        """The files of a date that do not count."""
-        pointer = self.pointers.get(date)
-        return [entry for entry in self.stored.get(date, []) if not self.is_named(self.relative(entry), pointer)]
+        """The files of a date that do not count: where its pointer names others, or, without one, those of runs."""
+        run_of = self.pointers[date].file_run_of() if date in self.pointers else None
+        entries = []
+        for entry in self.stored.get(date, []):
+            path = self.relative(entry)
+            current = WITHOUT_ID if run_of is None else run_of.get(experiment_of(path.split("/")[1]))
+            if run_in_name(path) != current:
+                entries.append(entry)
+        return entries
 
     def old(self, keep: int) -> dict[str, str]:
         """Date -> why it is kept, empty if it goes: the dates before the last ``keep`` ones up to the newest.
@@ -192,23 +191,19 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
     """
     with writing(path):
         output = Output(files, path)
-        rows = _pruned(output, keep, dry)
+        reasons = {} if keep is None else output.old(keep)
+        records = {} if keep is None else _records(output, reasons)
+        dates = sorted({*reasons, *output.stored})
+        done = (_of_date(output, date, reasons.get(date), records.get(date, []), dry) for date in dates)
+        rows = [row for row in done if row]
+        expired = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
+        if not dry:
+            files.for_each(files.remove, [name for date in sorted(expired & records.keys()) for name in records[date]])
+        loose = sorted(expired - set(dates))
+        rows += [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
         left = output.pointers.keys() - {row.date for row in rows if row.action == "removed"} if compact else set()
         rows += [row for date in sorted(left) if (row := _compacted(output, date, dry))]
         return sorted(rows, key=lambda row: row.date)
-
-
-def _pruned(output: Output, keep: int | None, dry: bool) -> list[DatePruned]:
-    """Prune an output as it is now."""
-    files, reasons = output.files, {} if keep is None else output.old(keep)
-    records = {} if keep is None else _records(output, reasons)
-    dates = sorted({*reasons, *output.stored})
-    rows = [row for date in dates if (row := _of_date(output, date, reasons.get(date), records.get(date, []), dry))]
-    expired = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
-    if not dry:
-        files.for_each(files.remove, [name for date in sorted(expired & records.keys()) for name in records[date]])
-    loose = sorted(expired - set(dates))
-    return rows + [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
 
 
 def _of_date(output: Output, date: str, reason: str | None, records: Sequence[str], dry: bool) -> DatePruned | None:
@@ -309,13 +304,23 @@ def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]
     files = output.files
     stay = {date for date in output.pointers if reasons.get(date) != ""}
     first = min(date for date in output.pointers if date not in reasons)
-    named = {run for date in stay for run in _runs_named(output.pointers[date])}
+    named: set[str] = set()
+    for date in stay:
+        # On its date, and on those that it is compared with.
+        named.update(output.pointers[date].run_of().values())
+        for entry in output.pointers[date].entries:
+            named.update(chain.from_iterable(entry.compared.runs.values() if entry.compared else ()))
     names = [name for name in files.names("runs") if name.endswith(".json") and name.removesuffix(".json") not in named]
     records: dict[str, list[str]] = {}
     for name, text in zip(names, files.for_each(lambda name: files.read(f"runs/{name}"), names), strict=True):
-        record = _parsed(text)
+        try:
+            record = json.loads(text or "{}")
+        except ValueError:
+            continue
+        if not isinstance(record, dict) or not record.get(RUN) or record.get("outcome") in _OPEN:
+            continue
         date = str(record.get(DATE, ""))
-        if record.get(RUN) and date and date < first and date not in stay and record.get("outcome") not in _OPEN:
+        if date and date < first and date not in stay:
             records.setdefault(date, []).append(f"runs/{name}")
             if f"{name.removesuffix('.json')}.html" in files.names("runs"):
                 records[date].append(f"runs/{name.removesuffix('.json')}.html")
@@ -324,22 +329,6 @@ def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]
 
 _OPEN = ("running", "publishing")
 """Outcomes of runs that have not ended."""
-
-
-def _runs_named(pointer: Pointer) -> set[str]:
-    """The runs that a pointer names, on its date and on those that it is compared with."""
-    compared = (
-        run for entry in pointer.entries if entry.compared for runs in entry.compared.runs.values() for run in runs
-    )
-    return {*pointer.run_of().values(), *compared}
-
-
-def _parsed(text: str | None) -> dict[str, Any]:
-    try:
-        record = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def in_words(rows: Sequence[DatePruned], dry: bool) -> str:

@@ -37,12 +37,17 @@ def rows_of(
         os.symlink(table.at(path), link)
     reader = spark.read
     if schema is not None:
-        keys = [T.StructField(name, T.StringType()) for name in PARTITION]
-        reader = reader.schema(T.StructType([f for f in schema.fields if f.name not in PARTITION] + keys))
+        reader = reader.schema(as_stored(schema))
     rows = reader.parquet(sail_path(folder))
     # Sail reads the folder of a null value as a text.
     experiment = F.when(F.col(EXPERIMENT) != NULL_PARTITION, F.col(EXPERIMENT))
     return rows.withColumn(EXPERIMENT, experiment)
+
+
+def as_stored(schema: T.StructType) -> T.StructType:
+    """The columns of files, then those of their folders as texts; Spark would turn "007" into 7."""
+    fields = [field for field in schema.fields if field.name not in PARTITION]
+    return T.StructType(fields + [T.StructField(name, T.StringType()) for name in PARTITION])
 
 
 def partition_files(table: Files) -> list[str]:
@@ -107,10 +112,8 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Sequence[str] = ()) -> DataFrame:
-    """Read with this schema and with strings as partition columns; Spark would turn "007" into 7."""
-    keys = [T.StructField(name, T.StringType()) for name in PARTITION]
-    fields = [field for field in schema.fields if field.name not in PARTITION]
-    reader = spark.read.schema(T.StructType(fields + keys)).option("basePath", path)
+    """Read with this schema; the columns of folders are texts."""
+    reader = spark.read.schema(as_stored(schema)).option("basePath", path)
     return reader.parquet(*(paths or [literal(path)]))
 
 
@@ -226,11 +229,6 @@ def rows_by(rows: DataFrame, pointers: Mapping[str, Pointer], other: str) -> dic
     return {(row[0], row[1]): row[2] for row in few_rows(counts)}
 
 
-def of_entry(rows: DataFrame, date: str, entry: Entry) -> DataFrame:
-    """The rows of a Delta or Iceberg table that count of a run on a date."""
-    return rows.where(_is_of_entry(_run_column(), date, entry))
-
-
 def published(
     rows: DataFrame, table: str, pointers: Mapping[str, Pointer], at_version: Callable[[int], DataFrame]
 ) -> DataFrame:
@@ -249,7 +247,7 @@ def published(
     if replaced:
         selected = selected.where(~any_of([_is_of_entry(run, date, entry) for date, entry in replaced]))
     for date, entry in replaced:
-        earlier = of_entry(at_version(entry.tables[table]["version"]), date, entry)
+        earlier = at_version(entry.tables[table]["version"]).where(_is_of_entry(run, date, entry))
         selected = selected.unionByName(earlier, allowMissingColumns=True)
     return selected
 

@@ -93,7 +93,7 @@ class SqlTables(ABC):
             rows = self.spark.table(name)
             rows.schema  # noqa: B018  # Spark Connect looks up a table only when its schema is requested.
         except AnalysisException as error:
-            if is_missing(error):
+            if _MISSING.search(str(error)):
                 return None
             explain(self.format, name, error)
             raise
@@ -141,6 +141,9 @@ class SqlTables(ABC):
     @abstractmethod
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once."""
+
+    def claim(self, partitions: Partitions) -> None:  # noqa: B027  no store of SQL tables has more to do
+        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
 
     @abstractmethod
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
@@ -205,16 +208,13 @@ class SqlTables(ABC):
         A run writes one table after another and checks at the end. If two runs overlap, the one that wrote
         ``user_metrics`` first finds the rows of the other there, in whatever order the other tables were written.
         """
-        users, averages = (self._writers(table, partitions) for table in ("user_metrics", "experiment_metrics"))
+        writers: list[set[tuple[str | None, str | None]]] = []
+        for table in ("user_metrics", "experiment_metrics"):
+            rows = self.current(table)
+            held = None if rows is None else rows.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
+            writers.append(set() if held is None else {(row[EXPERIMENT], row[RUN]) for row in few_rows(held)})
+        users, averages = writers
         return users == averages and {run for _, run in users} <= {self.run_id}
-
-    def _writers(self, table: str, partitions: Partitions) -> set[tuple[str | None, str | None]]:
-        """Every (experiment, run id) that these partitions hold."""
-        rows = self.current(table)
-        if rows is None:
-            return set()
-        writers = rows.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
-        return {(row[EXPERIMENT], row[RUN]) for row in few_rows(writers)}
 
 
 COMMIT_ATTEMPTS = 5
@@ -231,25 +231,17 @@ _CONFLICT = re.compile(
 _BEING_CREATED = re.compile(r"is not empty and also\s+not a Delta table", re.IGNORECASE)
 PAUSE = 0.5
 """Seconds before the next attempt on a table that another run may be creating."""
+# The table or its schema does not exist.
 _MISSING = re.compile(r"\[(TABLE_OR_VIEW|PATH|SCHEMA|DELTA_TABLE)_NOT_FOUND\]|\[DELTA_PATH_DOES_NOT_EXIST\]")
 _NOT_SET_UP = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|DELTA_CONFIGURE_SPARK_SESSION\w*|REQUIRES_SINGLE_PART_NAMESPACE|"
                          r"UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY|CANNOT_CREATE_DATA_SOURCE_TABLE\S*)\]")  # fmt: skip
+# Iceberg refuses to overwrite rows because their file also holds rows that stay.
 _SHARED_FILE = "Cannot delete file where some, but not all, rows match"
-
-
-def is_missing(error: Exception) -> bool:
-    """Whether the table or its schema does not exist."""
-    return bool(_MISSING.search(str(error)))
 
 
 def is_not_set_up(error: Exception) -> bool:
     """Whether the session was started without the jar or the catalog settings of the format."""
     return bool(_NOT_SET_UP.search(str(error)))
-
-
-def shares_file(error: Exception) -> bool:
-    """Whether Iceberg refuses to overwrite rows because their file also holds rows that stay."""
-    return _SHARED_FILE in str(error)
 
 
 def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
@@ -304,7 +296,7 @@ def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame,
     try:
         rows.writeTo(name).overwrite(condition)
     except Exception as error:
-        if not shares_file(error):
+        if _SHARED_FILE not in str(error):
             raise
         _merge(name, rows, partitions)
 

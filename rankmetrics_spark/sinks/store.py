@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -16,11 +17,12 @@ from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import FAIL, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks import reading
-from rankmetrics_spark.sinks.files import Files, of_disk
+from rankmetrics_spark.sinks.files import of_disk
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.parquet import Folder, ParquetFolder
-from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, problem_with_name
+from rankmetrics_spark.sinks.partitions import Partitions, Store, Written
 from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_of, settled, texts_of, with_schema
+from rankmetrics_spark.sinks.swapping import problem_with_name
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
@@ -139,25 +141,21 @@ def check_row_counts(
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
             ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
-        compared += [_book(name, *check) for check in checks]
+        for check, noun, n_input, n_tables in checks:
+            sentence = f"experiment '{name}' has {n_input} {noun} in the input and {n_tables} in the tables"
+            if n_input != n_tables:
+                sentence = (
+                    f"row counts do not add up: {sentence}; nothing was published; the input may have changed while it "
+                    "was read: run this again"
+                )
+            status, difference = OK if n_input == n_tables else FAIL, float(-abs(n_input - n_tables))
+            compared.append(Check(check, status, sentence, name, n_tables, n_input, difference))
     failures = [check for check in compared if check.status == FAIL]
     if failures:
         error = OutputError(failures[0].sentence)
         error.checks = tuple(compared)
         raise error
     return compared
-
-
-def _book(experiment: str | None, name: str, noun: str, n_input: int, n_tables: int) -> Check:
-    """A number of the input against that of the tables."""
-    sentence = f"experiment '{experiment}' has {n_input} {noun} in the input and {n_tables} in the tables"
-    if n_input != n_tables:
-        sentence = (
-            f"row counts do not add up: {sentence}; nothing was published; the input may have changed while it was "
-            "read: run this again"
-        )
-    status = OK if n_input == n_tables else FAIL
-    return Check(name, status, sentence, experiment, n_tables, n_input, float(-abs(n_input - n_tables)))
 
 
 def run_records(store: Store) -> list[dict[str, Any]]:
@@ -185,19 +183,16 @@ def _parsed(texts: list[str]) -> list[dict[str, Any]]:
     return [records[name] for name in sorted(records, reverse=True)]
 
 
-def _newest_first(output: Files) -> Iterator[dict[str, Any]]:
-    """The records one by one: after years of runs, reading them all for the newest one takes long."""
-    for name in reversed(output.names("runs")):
-        if name.endswith(".json"):
-            yield from _parsed([output.read(f"runs/{name}") or ""])
-
-
 def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
     """Quality of the log in the newest record of a completed run, with its ``run_id``."""
     disk = of_disk(store.path) if isinstance(store, Folder) else None
-    if disk is not None and not disk.is_folder("runs"):
-        disk = None
-    records = _newest_first(disk) if disk else iter(run_records(store) if needed else [])
+    records: Iterator[dict[str, Any]] = iter(())
+    if disk is not None and disk.is_folder("runs"):
+        # One by one: after years of runs, reading them all for the newest one takes long.
+        names = [name for name in reversed(disk.names("runs")) if name.endswith(".json")]
+        records = chain.from_iterable(_parsed([disk.read(f"runs/{name}") or ""]) for name in names)
+    elif needed:
+        records = iter(run_records(store))
     finished = (record for record in records if record.get("outcome") == "done" and "quality" in record)
     record = next(finished, None)
     return {} if record is None else {**record["quality"], RUN: record[RUN]}

@@ -31,9 +31,13 @@ from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newes
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files
-from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile, escaped
+from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks")
+LONGEST_NAME = 255
+"""Bytes of a folder's name; the limit of every common file system."""
+_SPECIAL = {code: f"%{code:02X}" for code in (*range(1, 32), *b"\"#%'*/:=?\\{[]^\x7f")}
+"""Characters that Hive and Spark write otherwise in a path, where they are in the value of a partition."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,22 @@ def folder_of(table: str, experiment: str | None, date: str) -> str:
     >>> folder_of("user_metrics", "a/b", "2026-11-21"), folder_of("quarantine", None, "2026-11-21")[11:50]
     ('user_metrics/experiment_id=a%2Fb/evaluation_date=2026-11-21', 'experiment_id=__HIVE_DEFAULT_PARTITION_')
     """
-    name = NULL_PARTITION if experiment is None else escaped(experiment)
+    name = NULL_PARTITION if experiment is None else experiment.translate(_SPECIAL)
     return f"{table}/{EXPERIMENT}={name}/{DATE}={date}"
+
+
+def problem_with_name(experiment: str) -> str | None:
+    """Why a partition cannot have the name of this experiment; None if it can.
+
+    >>> problem_with_name("a/b=c"), problem_with_name("x" * 300)
+    (None, 'its folder would have a name of 314 bytes; allowed: 255')
+    """
+    if experiment == NULL_PARTITION:
+        return "that is the name of the partition of rows without an experiment"
+    if "\0" in experiment:
+        return "the name holds a NUL character"
+    size = len(f"{EXPERIMENT}={experiment.translate(_SPECIAL)}".encode())
+    return f"its folder would have a name of {size} bytes; allowed: {LONGEST_NAME}" if size > LONGEST_NAME else None
 
 
 def experiment_of(folder: str) -> str | None:
@@ -151,7 +169,7 @@ def write_pointer(files: Files, pointer: Pointer) -> None:
 
 def pointer_of(files: Files, date: str) -> Pointer | None:
     """The pointer of a date, or None."""
-    return newest(files.read(path) for path in _pointer_paths(date)[: 2 if files.renames else 1]).get(date)
+    return newest([files.read(path) for path in _pointer_paths(date)[: 2 if files.renames else 1]]).get(date)
 
 
 def _pointer_paths(date: str) -> tuple[str, str]:

@@ -337,23 +337,21 @@ _AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
 def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
     """Return a note if the log has dates and neither path nor filter selects a day; else an empty list."""
     selects = section.where or any(date in path for path in section.paths)
-    column = None if selects else _day_column(schema.fields, set(section.columns.values()))
-    if column is None:
+    mapped = set(section.columns.values())
+    candidates = [] if selects else [field for field in schema.fields if field.name not in mapped]
+    # The day of a row is a date, else a text with a telling name, else a time.
+    days = [field for field in candidates if isinstance(field.dataType, T.DateType)]
+    texts = [field for field in candidates if isinstance(field.dataType, (T.StringType, T.IntegerType))]
+    days += [field for field in texts if field.name.lower() in NAMES]
+    days += [field for field in candidates if isinstance(field.dataType, _TIMES)]
+    if not days:
         return []
+    column = days[0]
     value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, _TIMES) else quoted(column.name)
     return [
         f"no filter selects a day: every row of the log counts as {date}, whatever its '{column.name}' is; one day: "
         f'{section.path_of("where")}: "{value} = \'{{date}}\'"; all on purpose: {section.path_of("where")}: "true"'
     ]
-
-
-def _day_column(fields: Iterable[T.StructField], mapped: set[str | None]) -> T.StructField | None:
-    """Return the column with the day of a row: a date, else a text with a name in ``NAMES``, else a time."""
-    candidates = [field for field in fields if field.name not in mapped]
-    dates = [field for field in candidates if isinstance(field.dataType, T.DateType)]
-    texts = [f for f in candidates if f.name.lower() in NAMES and isinstance(f.dataType, (T.StringType, T.IntegerType))]
-    times = [field for field in candidates if isinstance(field.dataType, _TIMES)]
-    return next(iter(dates + texts + times), None)
 
 
 def at_midnight(section: Input, schema: T.StructType) -> list[str]:

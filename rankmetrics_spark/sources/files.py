@@ -16,7 +16,7 @@ import io
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import IO, TYPE_CHECKING, TypeAlias
@@ -124,18 +124,16 @@ def folders_of_files(section: Input) -> Input:
     """
     if getattr(section, "experiment_from", "tag") == "tag":
         return section
-    paths = [place for path in section.path or () for place in _folders_of(path)]
+    paths: list[str] = []
+    for path in section.path or ():
+        places: list[str] = []
+        for base in expand_path(path):
+            # Above any partition folders.
+            folders = (re.sub(r"(/[^/=]*=[^/]*)+$", "", os.path.dirname(file)) for file in files_below(base))
+            places += [base] if os.path.isfile(base) else dict.fromkeys(folders)
+        paths += places or [path]
     special = re.compile(r"([\\*?{}\[\]])")
     return replace(section, path=tuple(special.sub(r"\\\1", path) if os.path.exists(path) else path for path in paths))
-
-
-def _folders_of(path: str) -> list[str]:
-    """The folders that hold the files of a path, above any partition folders; the path itself if it is elsewhere."""
-    places: list[str] = []
-    for base in expand_path(path):
-        folders = (re.sub(r"(/[^/=]*=[^/]*)+$", "", os.path.dirname(file)) for file in files_below(base))
-        places += [base] if os.path.isfile(base) else dict.fromkeys(folders)
-    return places or [path]
 
 
 def split_by_folders(section: Source) -> dict[str, Source]:
@@ -191,30 +189,25 @@ def load_folders(spark: SparkSession, section: Input, files: Load, own: T.Struct
     """Read files and their partition columns: ids as text, others in the types that Spark infers."""
     experiment = experiment_column(spark, section)
     if engine_of(spark) == "sail":
-        return named_after_files(typed_on_sail(_columns(files(spark.read), own, section), section), experiment)
+        # Sail ignores a reader's schema.
+        rows = files(spark.read)
+        if own is None:
+            rows.schema  # noqa: B018  where a type cannot be read, the caller names the columns
+        else:
+            folders = (F.col(quoted(name)) for name in folder_values(section.path or ()) if name not in own.names)
+            casts = (F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in own.fields)
+            rows = rows.select(*casts, *folders)
+        return named_after_files(typed_on_sail(rows, section), experiment)
     rows = files(spark.read.schema(own) if own else spark.read)
     texts = {field.name for field in rows.schema.fields if not isinstance(field.dataType, T.StringType)}
     texts &= set(section.ids())
     # Lists the folders again, but opens no file: none has the one column of this schema.
     texts &= set(files(spark.read.schema(_NO_COLUMN)).columns) if texts else set()
-    rows = files(spark.read.schema(_with_texts(rows.schema, texts))) if texts else rows
+    if texts:
+        fields = rows.schema.fields
+        with_texts = [T.StructField(field.name, T.StringType()) if field.name in texts else field for field in fields]
+        rows = files(spark.read.schema(T.StructType(with_texts)))
     return named_after_files(rows, experiment)
-
-
-def _columns(rows: DataFrame, own: T.StructType | None, section: Input) -> DataFrame:
-    """Cast columns to the types of ``own`` and add the partition columns; Sail ignores a reader's schema."""
-    if own is None:
-        rows.schema  # noqa: B018
-        return rows
-    folders = (F.col(quoted(name)) for name in folder_values(section.path or ()) if name not in own.names)
-    return rows.select(*(F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in own.fields), *folders)
-
-
-def _with_texts(schema: T.StructType, names: Iterable[str]) -> T.StructType:
-    """Return the schema with these columns as text."""
-    return T.StructType(
-        [T.StructField(field.name, T.StringType()) if field.name in names else field for field in schema.fields]
-    )
 
 
 def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:

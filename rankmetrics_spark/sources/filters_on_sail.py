@@ -393,16 +393,14 @@ def rust_pattern(pattern: str) -> str | None:
         depth += {"group": 1, "close": -1}.get(part.lastgroup, 0)
         if depth < 0:
             return None
-        rust += _rust_part(part.lastgroup, part[0])
-        at = part.end()
+        text = part[0]
+        if part.lastgroup == "class":
+            text = f"[{'^' * text[1].isupper()}{_CLASSES[text[1].lower()]}]"
+        elif part.lastgroup == "set":
+            text = re.sub(r"\\([dws])", lambda match: _CLASSES[match[1]], text)
+        elif part.lastgroup == "end":
+            text = rf"(?:\r\n|[{_LINE_END}])?\z"
+        elif part.lastgroup == "any":
+            text = rf"[^{_LINE_END}]"
+        rust, at = rust + text, part.end()
     return None if depth else rust
-
-
-def _rust_part(kind: str, text: str) -> str:
-    if kind == "class":
-        return f"[{'^' * text[1].isupper()}{_CLASSES[text[1].lower()]}]"
-    if kind == "set":
-        return re.sub(r"\\([dws])", lambda match: _CLASSES[match[1]], text)
-    if kind == "end":
-        return rf"(?:\r\n|[{_LINE_END}])?\z"
-    return rf"[^{_LINE_END}]" if kind == "any" else text

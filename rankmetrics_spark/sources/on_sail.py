@@ -83,12 +83,11 @@ def expand_paths(section: Input) -> Input:
     Sail reads no braces and few wildcards, and may have been started in another folder.
     """
     places = [place for path in section.path or () for place in (expand_path(path) if is_pattern(path) else [path])]
-    return replace(section, path=tuple(map(_absolute, places))) if places else section
-
-
-def _absolute(path: str) -> str:
-    local = local_path(path)
-    return path if local is None or local.is_absolute() else str(local.absolute())
+    absolute = [
+        place if (local := local_path(place)) is None or local.is_absolute() else str(local.absolute())
+        for place in places
+    ]
+    return replace(section, path=tuple(absolute)) if absolute else section
 
 
 def by_experiment(section: Input) -> Input:

@@ -256,15 +256,17 @@ class FirstConfig:
 
     def text(self) -> str:
         """The YAML text, with a comment beside each guess."""
-        return "\n".join([*self._source(), *self._rest()]) + "\n"
+        of_day = f" --date {self.dates[-1]}" if self.dates else ""
+        head = (
+            f"# yaml-language-server: $schema={SCHEMA_FILE}",
+            "# Written by rankmetrics init from the first rows of the log: check what the comments say, then",
+            f"#   rankmetrics evaluate --config THIS_FILE{of_day}",
+            "# Paths are relative to the folder in which the command runs, not to that of this file.",
+            "# Every key: rankmetrics example, or docs/options.md.",
+        )
+        return "\n".join([*head, *self._source(), *self._rest()]) + "\n"
 
     def _source(self) -> Iterator[str]:
-        of_day = f" --date {self.dates[-1]}" if self.dates else ""
-        yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
-        yield "# Written by rankmetrics init from the first rows of the log: check what the comments say, then"
-        yield f"#   rankmetrics evaluate --config THIS_FILE{of_day}"
-        yield "# Paths are relative to the folder in which the command runs, not to that of this file."
-        yield "# Every key: rankmetrics example, or docs/options.md."
         yield "source:"
         yield f"  format: {self.log.format}"
         yield f"  {'table' if self.log.format == 'table' else 'path'}: {_scalar(self.log.path)}"

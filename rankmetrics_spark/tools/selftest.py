@@ -75,16 +75,16 @@ def golden_checks(results: Values) -> list[Check]:
     >>> all(check.ok for check in golden_checks(by_kernels()))
     True
     """
-    golden = [value for value in values() if value.defect is None]
-    return [_check(name, [v for v in golden if v.convention.preset == name], results) for name in PRESETS]
-
-
-def _check(preset: str, golden: list[Value], results: Values) -> Check:
-    gaps = [_gap(value, results) for value in golden]
-    within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
-    variants = Counter(value.convention.name for value in golden if value.convention.name != preset)
-    origins = Counter(value.origin for value in golden if value.origin != PRINTED)
-    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance, variants, origins)
+    checks = []
+    for preset in PRESETS:
+        golden = [value for value in values() if value.defect is None and value.convention.preset == preset]
+        gaps = [_gap(value, results) for value in golden]
+        within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
+        variants = Counter(value.convention.name for value in golden if value.convention.name != preset)
+        origins = Counter(value.origin for value in golden if value.origin != PRINTED)
+        ok = bool(golden) and within_tolerance
+        checks.append(Check(preset, len(golden), max(gaps, default=0.0), ok, variants, origins))
+    return checks
 
 
 def _gap(value: Value, results: Values) -> float:

@@ -25,7 +25,7 @@ from rankmetrics_spark.job import rows_here
 from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import accounting, compared_rows, result_rows
-from rankmetrics_spark.sinks import Files, ParquetFolder, files_of, prune, read, reading, records_in
+from rankmetrics_spark.sinks import Files, Partitions, files_of, prune, read, reading, records_in
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema
 from rankmetrics_spark.sinks.reading import exists
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
@@ -280,8 +280,8 @@ def test_a_large_answer_is_split_by_tasks_into_the_same_tables(
     run(spark, config(parquet(tmp_path / "log", log), small, quality=lenient))
     monkeypatch.setattr("rankmetrics_spark.sinks.parquet.MOST_ROWS", 0)
     by_tasks = []
-    split = ParquetFolder._split_by_tasks
-    monkeypatch.setattr(ParquetFolder, "_split_by_tasks", lambda *given: by_tasks.append(given) or split(*given))
+    prepared = Partitions.prepared
+    monkeypatch.setattr(Partitions, "prepared", lambda *given: by_tasks.append(given) or prepared(*given))
     run(spark, config(parquet(tmp_path / "log", log), large, quality=lenient))
     assert len(by_tasks) == len(TABLES)
     for table in TABLES:
