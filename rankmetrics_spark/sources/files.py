@@ -128,8 +128,9 @@ def folders_of_files(section: Input) -> Input:
     for path in section.path or ():
         places: list[str] = []
         for base in expand_path(path):
-            # Above any partition folders.
-            folders = (re.sub(r"(/[^/=]*=[^/]*)+$", "", os.path.dirname(file)) for file in files_below(base))
+            # Above any partition folders, but not above those that the path chooses.
+            below = (os.path.dirname(file)[len(base) :] for file in files_below(base))
+            folders = (base + re.sub(r"(/+[^/=]*=[^/]*)+$", "", folder) for folder in below)
             places += [base] if os.path.isfile(base) else dict.fromkeys(folders)
         paths += places or [path]
     special = re.compile(r"([\\*?{}\[\]])")

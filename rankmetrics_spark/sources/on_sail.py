@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -95,11 +95,12 @@ def by_experiment(section: Input) -> Input:
     if not isinstance(section, Source) or section.experiment_from == "tag":
         return section
     root = Path(tempfile.mkdtemp(dir=temporary_folder("inputs")))
+    numbers = count()
     for base in chain.from_iterable(map(expand_path, section.path or ())):
-        for number, file in enumerate(files_below(base)):
+        for file in files_below(base):
             name = quote(experiment_in(os.path.abspath(file), section), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
-            link = root.joinpath(f"{OF_FILE}={name}", *partitions, f"{number}-{os.path.basename(file)}")
+            link = root.joinpath(f"{OF_FILE}={name}", *partitions, f"{next(numbers)}-{os.path.basename(file)}")
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(os.path.abspath(file))
     return replace(section, path=(str(root),)) if os.listdir(root) else section

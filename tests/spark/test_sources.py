@@ -397,12 +397,17 @@ def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSessio
         for number, row in enumerate(rows):
             rows_as(format, [row], tmp_path / "plain" / name / f"{number}.{format}")
             rows_as(format, [row], tmp_path / "days" / name / "day=20" / f"{number}.{format}")
-            rows_as(format, [("late", "x", 1, 1)], tmp_path / "days" / name / "day=21" / f"{number}.{format}")
+            rows_as(format, [("late", f"x{number}", number + 1, 1)], tmp_path / "days" / name / "day=21" / f"{number}.{format}")
     source = {"format": format, "experiment_from": "folder"}
     for path in (f"{tmp_path}/plain", f"{tmp_path}/plain/*"):
         assert values(spark, source | {"path": path}) == RR
     if format != "json" or engine_of(spark) == "spark":  # Sail filters no JSON
         assert values(spark, source | {"path": f"{tmp_path}/days", "where": "day = 20"}) == RR
+    # A path chooses partition folders too: one, or several of an experiment.
+    for path in (f"{tmp_path}/days/*/day=20", [f"{tmp_path}/days/{name}/day=20/" for name in ARMS]):
+        assert values(spark, source | {"path": path}) == RR
+    late = {(name, "late"): 1.0 for name in ARMS}
+    assert values(spark, source | {"path": f"{tmp_path}/days/*/day=2[01]"}) == RR | late
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
