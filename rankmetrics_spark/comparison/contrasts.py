@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rankmetrics_spark.comparison.families import TUKEY
-from rankmetrics_spark.comparison.over_lists import rest_over_lists
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
@@ -21,6 +20,7 @@ from rankmetrics_spark.comparison.totals import (
     of_arm,
     of_pair,
     pair_moments,
+    rest_over_lists,
     sum_table,
 )
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
