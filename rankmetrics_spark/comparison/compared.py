@@ -104,11 +104,7 @@ class Compared:
 
     @classmethod
     def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], request: Request, rules: Rules) -> Compared:
-        """The rows of all pairs.
-
-        Raises:
-            ConfigError: There is no experiment with the name of the baseline, of a candidate or of a share.
-        """
+        """The rows of all pairs; refuses the name of an experiment that has no users."""
         known = experiments_of(totals)
         refuse_unknown([request.baseline, *request.candidates, *(rules.shares or ())], known)
         keys = large_enough(totals, row_keys(totals, request, known), rules.min_users)
@@ -185,7 +181,7 @@ class Compared:
         """CUPED's test of each row's design, where ``rules.cuped``."""
         of_arms = adjusted.of_arms(self.totals, self.keys, self.moments, self.rules.confidence)
         of_pairs = adjusted.of_pairs(self.totals, self.keys, self.pair, self.rules.confidence)
-        return adjusted.either(self.paired, of_pairs, of_arms)
+        return of_pairs.where(self.paired, of_arms)
 
     @cached_property
     def decided_by_cuped(self) -> Bools:

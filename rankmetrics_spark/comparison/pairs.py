@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,106 +35,8 @@ from rankmetrics_spark.statistics import (
     weighted_sums,
 )
 
-Tables = Mapping[str, Floats]
-
 MOST_VALUES = 2**24
 """Values of users in pairs that are resampled in one go."""
-
-
-@dataclass(frozen=True)
-class Resampler:
-    """Weighted sums of the users of one chunk in every replicate."""
-
-    keys: npt.NDArray[np.uint64]
-    request: Request
-    weights: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Draws the weights of the users once for all metrics and segments."""
-        request = self.request
-        if request.bootstrap:
-            self.weights["bootstrap"] = poisson_weights(self.keys, request.bootstrap_seed, request.bootstrap)
-        if request.flips:
-            self.weights["flips"] = _and_ones(random_signs(self.keys, request.flip_seed, request.flips))
-        if request.reshuffles:
-            signs = random_signs(self.keys, request.reshuffle_seed, request.reshuffles)
-            self.weights["reshuffles"] = _and_ones(signs)
-
-    def add(self, totals: Totals, units: Units, of: tuple[list[Name], tuple[Ints, Ints]], tables: Tables) -> None:
-        """Add the weighted sums of all metrics: one product of matrices for each kind of weights.
-
-        Args:
-            totals: Changed in place.
-            units: One way of splitting the users.
-            of: Names of the experiments, and the pairs as indices of them.
-            tables: Metric -> (units, experiments) values that can be summed.
-        """
-        experiments, (left, right) = of
-        arms: list[tuple[Name, Name]] = [("", name) for name in experiments]
-        # As many pairs at once as fit into memory.
-        step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
-        for at in range(0, max(1, len(left)), step):
-            pairs = experiments, left[at : at + step], right[at : at + step]
-            columns = {metric: _summands(units, table, [] if at else arms, pairs) for metric, table in tables.items()}
-            for kind, weights in self.weights.items():
-                summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
-                if summands:
-                    _add_weighted(totals, units, weights, summands)
-
-
-def _summands(
-    units: Units, table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
-) -> dict[str, list[_Columns]]:
-    """The columns that the weights of each kind multiply."""
-    experiments, left, right = pairs
-    names = [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
-    has_value = ~np.isnan(table)
-    v = np.where(has_value, table, 0.0)
-    x, y, both = units.of_both(table, left, right)
-    one = has_value[:, left] ^ has_value[:, right]
-    either = np.where(one, v[:, left] + v[:, right], 0.0)
-    return {
-        # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
-        "bootstrap": [_Columns("bootstrap_arm", arms, (v, has_value)), _Columns("bootstrap_pair", names, (x, y, both))],
-        "flips": [_Columns("flips", names, (y - x, both))],
-        "reshuffles": [
-            _Columns("aa_paired", names, (y - x, both)),
-            _Columns("aa_independent", names, (either, either * either, one)),
-        ],
-    }
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Columns that are summed for several names; the last one is 1 for users who count."""
-
-    kind: str
-    names: list[tuple[Name, Name]]
-    columns: Sequence[npt.NDArray[Any]]
-
-
-def _add_weighted(
-    totals: Totals, units: Units, weights: npt.NDArray[Any], summands: Sequence[tuple[str, _Columns]]
-) -> None:
-    table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
-    for label, part in units.slices():
-        sums = weighted_sums(units.of_users(weights, part), table[part])
-        start = 0
-        for metric, each in summands:
-            shape = (len(each.columns), len(each.names))
-            # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
-            own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)
-            start += shape[0] * shape[1]
-            for i, (baseline, candidate) in enumerate(each.names):
-                if each.columns[-1][part, i].any():
-                    totals.add_replicates(Key(each.kind, baseline, candidate, label, metric), own[..., i])
-
-
-def _and_ones(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.concatenate([weights, np.ones((len(weights), 1), weights.dtype)], axis=1)
-
-
-__all__ = ["Key", "Request", "Totals", "UserRows", "add_rows"]
 
 
 def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
@@ -162,10 +64,10 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         if not len(rows.user):
             return
     if rows.lists:
-        too_large = {
-            metric: np.abs(each * rows.lists[metric]) > LARGEST_SUMMAND for metric, each in rows.values.items()
+        values = {
+            metric: np.where(np.abs(each * rows.lists[metric]) > LARGEST_SUMMAND, np.inf, each)
+            for metric, each in rows.values.items()
         }
-        values = {metric: np.where(too_large[metric], np.inf, each) for metric, each in rows.values.items()}
         rows = replace(rows, values=values)
     for labels, code in rows.segments:
         _add_arms(totals, rows, labels, code)
@@ -182,11 +84,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
             for some in RowPairs.of(paired, labels, code, pairs):
                 _add_pairs(totals, some, paired)
     if request.most_replicates:
-        resample = Resampler(rows.keys, request)
-        for labels, code in rows.segments:
-            units = Units.of(rows, labels, code)
-            tables = {metric: summable(units.dense(each)) for metric, each in rows.values.items()}
-            resample.add(totals, units, (rows.experiments, pairs), tables)
+        _add_replicates(totals, rows, request, pairs)
 
 
 def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_], Ints]:
@@ -381,3 +279,82 @@ def _add_sums(
     for i in np.flatnonzero(sums[:, 0]).tolist():
         label, baseline, candidate = names[i]
         totals.add(Key(kind, baseline, candidate, label, metric), sums[i])
+
+
+def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tuple[Ints, Ints]) -> None:
+    """Add the weighted sums of all metrics in every replicate: one product of matrices for each kind of weights."""
+    weights: dict[str, npt.NDArray[Any]] = {}
+    # Drawn once for all metrics and segments.
+    if request.bootstrap:
+        weights["bootstrap"] = poisson_weights(rows.keys, request.bootstrap_seed, request.bootstrap)
+    if request.flips:
+        weights["flips"] = _and_ones(random_signs(rows.keys, request.flip_seed, request.flips))
+    if request.reshuffles:
+        weights["reshuffles"] = _and_ones(random_signs(rows.keys, request.reshuffle_seed, request.reshuffles))
+    arms: list[tuple[Name, Name]] = [("", name) for name in rows.experiments]
+    left, right = pairs
+    for labels, code in rows.segments:
+        units = Units.of(rows, labels, code)
+        tables = {metric: summable(units.dense(each)) for metric, each in rows.values.items()}
+        # As many pairs at once as fit into memory.
+        step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
+        for at in range(0, max(1, len(left)), step):
+            some = rows.experiments, left[at : at + step], right[at : at + step]
+            columns = {metric: _summands(units, table, [] if at else arms, some) for metric, table in tables.items()}
+            for kind, drawn in weights.items():
+                summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
+                if summands:
+                    _add_weighted(totals, units, drawn, summands)
+
+
+def _and_ones(signs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Signs and, as the last replicate, + for every user."""
+    return np.concatenate([signs, np.ones((len(signs), 1), signs.dtype)], axis=1)
+
+
+def _summands(
+    units: Units, table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
+) -> dict[str, list[_Columns]]:
+    """The columns that the weights of each kind multiply."""
+    experiments, left, right = pairs
+    names = [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
+    has_value = ~np.isnan(table)
+    v = np.where(has_value, table, 0.0)
+    x, y, both = units.of_both(table, left, right)
+    one = has_value[:, left] ^ has_value[:, right]
+    either = np.where(one, v[:, left] + v[:, right], 0.0)
+    return {
+        # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
+        "bootstrap": [_Columns("bootstrap_arm", arms, (v, has_value)), _Columns("bootstrap_pair", names, (x, y, both))],
+        "flips": [_Columns("flips", names, (y - x, both))],
+        "reshuffles": [
+            _Columns("aa_paired", names, (y - x, both)),
+            _Columns("aa_independent", names, (either, either * either, one)),
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Columns that are summed for several names; the last one is 1 for users who count."""
+
+    kind: str
+    names: list[tuple[Name, Name]]
+    columns: Sequence[npt.NDArray[Any]]
+
+
+def _add_weighted(
+    totals: Totals, units: Units, weights: npt.NDArray[Any], summands: Sequence[tuple[str, _Columns]]
+) -> None:
+    table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
+    for label, part in units.slices():
+        sums = weighted_sums(units.of_users(weights, part), table[part])
+        start = 0
+        for metric, each in summands:
+            shape = (len(each.columns), len(each.names))
+            # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
+            own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)
+            start += shape[0] * shape[1]
+            for i, (baseline, candidate) in enumerate(each.names):
+                if each.columns[-1][part, i].any():
+                    totals.add_replicates(Key(each.kind, baseline, candidate, label, metric), own[..., i])

@@ -179,11 +179,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
 
 
 def _hashes(table: pa.Table) -> Ints:
-    """(n,) hashes of the lists of each row.
-
-    Raises:
-        InputError: A row has none.
-    """
+    """(n,) hashes of the lists of each row, none of which may lack one."""
     hashes = table.column(LISTS_HASH)
     if hashes.null_count:
         name = table.column(EXPERIMENT).filter(hashes.is_null())[0].as_py()

@@ -193,21 +193,13 @@ class Totals:
         self.sums[key] = sums if old is None else old + sums
 
     def add_replicates(self, key: Key, sums: Ints) -> None:
-        """Add weighted sums of a key.
-
-        Raises:
-            ConfigError: They no longer fit into memory.
-        """
+        """Add weighted sums of a key; refuse more than fit into memory."""
         old = self.replicates.get(key)
         self.replicates[key] = sums if old is None else old + sums
         self._count(0 if old is not None else sums.size)
 
     def add_piece(self, key: Key, piece: int, sums: Ints) -> None:
-        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together.
-
-        Raises:
-            ConfigError: They no longer fit into memory.
-        """
+        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together."""
         pieces = self._pieces.setdefault(key, {})
         old = pieces.get(piece)
         pieces[piece] = sums if old is None else old + sums
@@ -242,11 +234,7 @@ def experiments_of(totals: Totals) -> list[Name]:
 
 
 def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:
-    """Refuse the name of an experiment that has no users.
-
-    Raises:
-        ConfigError: Names the nearest known one.
-    """
+    """Refuse the name of an experiment that has no users."""
     allowed = [str(name) for name in known]
     for name in names:
         if name is not None and name not in allowed:

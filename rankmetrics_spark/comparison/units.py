@@ -219,11 +219,7 @@ def _count(totals: Totals, rows: UserRows, of: tuple[str, str], labels: list[str
 
 
 def refuse_repeats(repeated: Bools) -> None:
-    """Refuse a user who has two rows of one experiment.
-
-    Raises:
-        InputError: One of the rows repeats another one.
-    """
+    """Refuse a user who has two rows of one experiment: a row that repeats another one."""
     if repeated.any():
         raise InputError(
             "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date, or give "

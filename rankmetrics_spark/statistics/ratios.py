@@ -11,7 +11,6 @@ from rankmetrics_spark.statistics.exact_sums import Floats, Moments, PairMoments
 from rankmetrics_spark.statistics.significance import (
     Estimate,
     df_of_arms,
-    df_of_spread,
     permutation_p,
     squared_errors,
     with_spread,
@@ -219,11 +218,11 @@ def share_independent(baseline: Moments, candidate: Moments, share: Floats, conf
 
     Source: Tamhane and Logan, Finding the maximum safe dose level for heteroscedastic data (2004).
     """
-    arms, scale = (baseline, candidate), 1 - share
-    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in arms]
+    scale = 1 - share
+    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]
     of_baseline, of_candidate = with_spread(baseline.variance, candidate.variance)
     errors = [scale**2 * of_baseline / n[0], of_candidate / n[1]]
-    df = df_of_spread(errors, arms, (baseline.variance, candidate.variance))
+    df = df_of_arms(errors, baseline, candidate)
     mean = candidate.mean - scale * baseline.mean
     return Estimate.of(mean, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 

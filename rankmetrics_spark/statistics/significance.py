@@ -137,12 +137,21 @@ def with_spread(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
 
 
 def df_of_arms(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:
+    """(g,) degrees of freedom of Welch's test."""
     return df_of_spread(errors, (baseline, candidate), (baseline.variance, candidate.variance))
 
 
 def df_of_spread(errors: list[Floats], arms: tuple[Moments, Moments], variances: tuple[Floats, Floats]) -> Floats:
-    """(g,) Welch's degrees of freedom; those of the other experiment where the variance of one is 0."""
-    df, still = welch_df(errors, list(arms)), [variance == 0 for variance in variances]
+    """(g,) degrees of freedom of a sum of squared errors, by Welch and Satterthwaite; NaN below two users in an arm.
+
+    Those of the other arm where the variance of one is 0; the users of both - 2 where no arm has a spread.
+    """
+    less_one = [np.where(arm.n < 2, np.nan, arm.n - 1).astype(float) for arm in arms]
+    added = sum(errors, np.zeros(len(less_one[0])))
+    weighted = sum((e**2 / n for e, n in zip(errors, less_one, strict=True)), np.zeros(len(added)))
+    none = weighted == 0
+    df = np.where(none, less_one[0] + less_one[1], added**2 / np.where(none, 1.0, weighted))
+    still = [variance == 0 for variance in variances]
     df = np.where(still[0] & ~still[1], arms[1].n.astype(float) - 1, df)
     return np.where(still[1] & ~still[0], arms[0].n.astype(float) - 1, df)
 
@@ -151,23 +160,6 @@ def permutation_p(baseline: Moments, candidate: Moments) -> Floats:
     """(g,) p-value of the permutation test of two experiments of equal values each."""
     n = [arm.n.astype(float) for arm in (baseline, candidate)]
     return np.asarray(np.where(n[0] == n[1], 2.0, 1.0) / binom(n[0] + n[1], n[0]))
-
-
-def welch_df(squared_errors: list[Floats], arms: list[Moments]) -> Floats:
-    """Degrees of freedom of a sum of squared errors, by Welch and Satterthwaite.
-
-    Args:
-        squared_errors: (g,) per arm.
-        arms: In the same order.
-
-    Returns:
-        (g,); where no arm has a spread, the users of both arms - 2; NaN below two users in an arm.
-    """
-    less_one = [np.where(arm.n < 2, np.nan, arm.n - 1).astype(float) for arm in arms]
-    added = sum(squared_errors, np.zeros(len(less_one[0])))
-    weighted = sum((e**2 / n for e, n in zip(squared_errors, less_one, strict=True)), np.zeros(len(added)))
-    still = weighted == 0
-    return np.where(still, less_one[0] + less_one[1], added**2 / np.where(still, 1.0, weighted))
 
 
 def signed_rank(n: Whole, twice_w_plus: Whole, tie_term: Whole, n_zero: Whole) -> Floats:
