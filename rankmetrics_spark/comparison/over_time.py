@@ -54,7 +54,6 @@ from rankmetrics_spark.statistics import (
     USER_SUMS,
     Estimate,
     Floats,
-    Slope,
     TrendMoments,
     Whole,
     adjusted_p_values,
@@ -240,9 +239,8 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     products = [total_of(both, TREND_PAIR_SUMS, name) for name in SHARED_PRODUCT_NAMES]
     slope = slope_difference(baseline, candidate, (shared, products), rows.rules.confidence)
     beyond = (sums[0][:, 1] > 0) | (sums[1][:, 1] > 0)
-    change, error, low, high, p = (
-        np.where(beyond, np.nan, getattr(slope, name)) for name in Slope.__dataclass_fields__
-    )
+    numbers = (slope.change, slope.standard_error, slope.ci_low, slope.ci_high, slope.p_value)
+    change, error, low, high, p = (np.where(beyond, np.nan, each) for each in numbers)
     base, mean = _mean(baseline), _mean(candidate)
     share = np.where(base > 0, base, np.nan)
     n, alpha = len(keys), 1 - rows.rules.confidence
@@ -252,26 +250,30 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     corrected = Estimate(change, error, df, p, p, p).within(critical_value(df, 1 - levels), levels)
     corrected = with_decision(corrected, p_adjusted < alpha)
     bounds = corrected.ci_low, corrected.ci_high
+    texts = {"kind": SLOPE, "label": _PER_DAY, "test": "cluster-robust t", "valid_at": "a single look"}
     columns: dict[str, Any] = {
         **_names(keys),
-        "kind": [SLOPE] * n,
-        "label": ["per day since the first date"] * n,
+        **{name: [text] * n for name, text in texts.items()},
+        **dict.fromkeys(("day_number", "design"), [None] * n),
         "n_users": users,
-        "test": ["cluster-robust t"] * n,
         "mean_baseline": base,
         "mean_candidate": mean,
-        **{"difference": change, "ci_low": low, "ci_high": high, "p_value": p},
-        **{"relative_difference": change / share, "relative_ci_low": low / share, "relative_ci_high": high / share},
+        "difference": change,
+        "ci_low": low,
+        "ci_high": high,
+        "p_value": p,
+        "relative_difference": change / share,
+        "relative_ci_low": low / share,
+        "relative_ci_high": high / share,
         "p_adjusted": p_adjusted,
         **_adjusted(bounds, (bounds[0] / share, bounds[1] / share)),
         "confidence": np.full(n, rows.rules.confidence),
-        "valid_at": ["a single look"] * n,
         "note": [None if known else _NO_SLOPE for known in ~np.isnan(p)],
-        **dict.fromkeys(("day_number", "design"), [None] * n),
     }
     return {name: list(each) for name, each in columns.items()}
 
 
+_PER_DAY = "per day since the first date"
 _NO_SLOPE = "no slope: too few users with values on different days"
 
 
