@@ -13,7 +13,6 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.contrasts import against_rest, margins, within_margin
@@ -47,7 +46,7 @@ from rankmetrics_spark.comparison.rows import (
 from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
-from rankmetrics_spark.comparison.units import UserRows
+from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
 from rankmetrics_spark.engines import AnyTable, ResultTable, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError

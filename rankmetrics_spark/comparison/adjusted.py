@@ -68,16 +68,15 @@ class Adjusted:
         is_tested = ~np.isnan(self.estimate.p_value) & (self.spread > 0)
         return is_tested & ~(self.earlier_p < SMALL_EARLIER_P)
 
+    def where(self, chosen: Any, other: Adjusted) -> Adjusted:
+        """Row by row this test where it is ``chosen``, else the other one."""
+        tests = self.estimate.where(chosen, other.estimate), self.share.where(chosen, other.share)
+        names = ("reduction", "n_before", "spread", "earlier_p")
+        return Adjusted(*tests, *(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
+
 
 def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], confidence: float) -> Adjusted:
-    """Independent rows: each user less what their own earlier value explains.
-
-    Args:
-        totals: All sums.
-        keys: Kind ``pair``; one per row.
-        arms: Of all users of baseline and candidate.
-        confidence: Of the intervals.
-    """
+    """Independent rows: each user less what their own earlier value explains; ``arms`` are all users of both."""
     # Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one.
     sums, before = [], []
     for role, values in zip((BASELINE, CANDIDATE), arms, strict=True):
@@ -99,12 +98,6 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
     """Paired rows: the difference of each user less what the difference of their earlier values explains.
 
     A user without an earlier value in both counts as one whose earlier values do not differ.
-
-    Args:
-        totals: All sums.
-        keys: Kind ``pair``; one per row.
-        pair: Of the users of both.
-        confidence: Of the intervals.
     """
     sums = sum_table(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
     before = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
@@ -118,14 +111,6 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
         earlier = paired_t(before, confidence)
     n = before.n.astype(float)
     return Adjusted(estimate, Share(relative, denominator), reduction, n, difference.spread, earlier.p_value)
-
-
-def either(chosen: Any, of_pairs: Adjusted, of_arms: Adjusted) -> Adjusted:
-    """Row by row ``of_pairs`` where ``chosen``, else ``of_arms``."""
-    names = ("reduction", "n_before", "spread", "earlier_p")
-    others = (np.where(chosen, getattr(of_pairs, name), getattr(of_arms, name)) for name in names)
-    tests = (getattr(of_pairs, name).where(chosen, getattr(of_arms, name)) for name in ("estimate", "share"))
-    return Adjusted(*tests, *others)
 
 
 def with_mean_covariate(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:

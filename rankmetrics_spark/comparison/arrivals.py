@@ -46,16 +46,9 @@ _VALUE, _LISTS, _DAY = "value", "lists", "day"
 
 
 def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None = None) -> Arrivals:
-    """Users by day; runs one small job. A user counts in the experiment of their first row only.
+    """Users by day, from one row per (experiment_id, user_id, evaluation_date); runs one small job.
 
-    Args:
-        users: One row per (experiment_id, user_id, evaluation_date).
-        metric: The metric; users without a value do not count.
-        days: The stored days.
-        before: Earlier days, whose values explain a part of the variance.
-
-    Raises:
-        InputError: A value is too large to be summed.
+    A user counts in the experiment of their first row only. Values of days ``before`` explain a part of the variance.
     """
     column, lists = metric.column, lists_of(metric.column, users.columns)
     rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).where(f"{column} IS NOT NULL")
@@ -118,17 +111,7 @@ class States:
 
 
 def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...]) -> None:
-    """Add what the states of these users change on each day.
-
-    Args:
-        totals: Changed in place; sums up to a day are those of all days until then.
-        rows: Whole users.
-        day: (n,) position of each row's date in ``days``.
-        days: The dates.
-
-    Raises:
-        InputError: A value is too large to be summed.
-    """
+    """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``."""
     order = np.lexsort((rows.experiment, day, rows.user))
     user, experiment = rows.user[order], rows.experiment[order]
     first = first_places(user)

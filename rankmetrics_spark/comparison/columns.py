@@ -10,7 +10,6 @@ import numpy as np
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
 from rankmetrics_spark.comparison.families import Rules, interval, intervals_at
 from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
-from rankmetrics_spark.comparison.over_lists import n_lists
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
@@ -20,6 +19,7 @@ from rankmetrics_spark.comparison.totals import (
     Key,
     Request,
     Totals,
+    n_lists,
     of_arm,
     of_pair,
     replicate_means,
@@ -306,20 +306,14 @@ def bootstrap(rows: Compared) -> Floats:
     of_arms = acceleration_of_difference(*rows.moments)
     acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
     for i in np.flatnonzero(_resampled(rows)).tolist():
-        if (means := _difference_replicates(rows, i)) is not None:
-            part = slice(i, i + 1)
+        ours, theirs = (rows.replicates("bootstrap_arm", i, place) for place in (BASELINE, CANDIDATE))
+        if rows.paired[i]:
+            pair = rows.replicates("bootstrap_pair", i)
+            ours, theirs = (None, None) if pair is None else (pair[:, ::2], pair[:, 1:])
+        if ours is not None and theirs is not None:
+            part, means = slice(i, i + 1), replicate_means(theirs) - replicate_means(ours)
             bounds[:, part] = interval(means[None], rows.estimate.difference[part], acceleration[part], rows.rules)
     return bounds
-
-
-def _difference_replicates(rows: Compared, i: int) -> Floats | None:
-    if rows.paired[i]:
-        pair = rows.replicates("bootstrap_pair", i)
-        return None if pair is None else replicate_means(pair[:, 1:]) - replicate_means(pair[:, ::2])
-    baseline, candidate = (rows.replicates("bootstrap_arm", i, place) for place in (BASELINE, CANDIDATE))
-    if baseline is None or candidate is None:
-        return None
-    return replicate_means(candidate) - replicate_means(baseline)
 
 
 @statistic(needs="reshuffles")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.families import Families, Rules, Share, intervals_at
-from rankmetrics_spark.comparison.over_lists import arm_moments_over_lists, list_pair_sums, pair_moments_of
+from rankmetrics_spark.comparison.notes import doubt
 from rankmetrics_spark.comparison.totals import (
     ALL_PAIRED,
     ARM_SUMS,
@@ -26,20 +26,21 @@ from rankmetrics_spark.comparison.totals import (
     Totals,
     arm,
     arm_moments,
+    arm_moments_over_lists,
     arm_sum_table,
     experiments_of,
     large_enough,
+    list_pair_sums,
     of_arm,
     of_pair,
     pair_moments,
+    pair_moments_of,
     refuse_unknown,
     row_keys,
     sum_table,
 )
-from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
     LIMB_UNIT,
     AnyLook,
     Estimate,
@@ -64,8 +65,6 @@ Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
 SHARE_OF_PAIRED = 0.95
 """With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
-SMALL_RATIO_P = 0.001
-"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 _RESOLVED = 1_000
 """A spread below the rounding of the sums is no reason for doubt if the difference is so many times that rounding."""
 
@@ -105,17 +104,20 @@ class Compared:
 
     @classmethod
     def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], request: Request, rules: Rules) -> Compared:
-        """The rows of all pairs.
-
-        Raises:
-            ConfigError: There is no experiment with the name of the baseline, of a candidate or of a share.
-        """
+        """The rows of all pairs; refuses the name of an experiment that has no users."""
         known = experiments_of(totals)
         refuse_unknown([request.baseline, *request.candidates, *(rules.shares or ())], known)
         keys = large_enough(totals, row_keys(totals, request, known), rules.min_users)
         arms = arm_sum_table(totals, keys, BASELINE), arm_sum_table(totals, keys, CANDIDATE)
         both = sum_table(totals, keys, len(PAIR_SUMS))
-        return cls(totals, ranks, request, rules, keys, arms, both, _designs(totals, keys, rules.design))
+        paired = np.full(len(keys), rules.design == PAIRED)
+        if rules.design == "auto":
+            # All segments of a pair follow its users as a whole.
+            everyone = [key._replace(segment=EVERYONE) for key in keys]
+            n = [of_arm(arm_sum_table(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
+            shared = of_pair(sum_table(totals, everyone, len(PAIR_SUMS)), "both")
+            paired = (shared > 0) & (shared >= SHARE_OF_PAIRED * np.maximum(*n))
+        return cls(totals, ranks, request, rules, keys, arms, both, paired)
 
     @cached_property
     def moments(self) -> tuple[Moments, Moments]:
@@ -179,7 +181,7 @@ class Compared:
         """CUPED's test of each row's design, where ``rules.cuped``."""
         of_arms = adjusted.of_arms(self.totals, self.keys, self.moments, self.rules.confidence)
         of_pairs = adjusted.of_pairs(self.totals, self.keys, self.pair, self.rules.confidence)
-        return adjusted.either(self.paired, of_pairs, of_arms)
+        return of_pairs.where(self.paired, of_arms)
 
     @cached_property
     def decided_by_cuped(self) -> Bools:
@@ -381,61 +383,10 @@ class Compared:
     @cached_property
     def doubts(self) -> list[str | None]:
         """(g,) why a row has no test, or why its test cannot be trusted."""
-        return [_doubt(self, i) for i in range(len(self.keys))]
+        return [doubt(self, i) for i in range(len(self.keys))]
 
 
 def _rounding(of: Moments) -> Floats:
     """(g,) squared error of the mean that a variance has which ``Moments.variance`` cannot tell from 0."""
     mean = np.abs(np.nan_to_num(of.mean))
     return np.asarray(((1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
-
-
-def _designs(totals: Totals, keys: Sequence[Key], design: str) -> Bools:
-    """Whether each row is paired; with ``auto``, all segments of a pair follow its users as a whole."""
-    if design != "auto":
-        return np.full(len(keys), design == PAIRED)
-    everyone = [key._replace(segment=EVERYONE) for key in keys]
-    n = [of_arm(arm_sum_table(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
-    both = of_pair(sum_table(totals, everyone, len(PAIR_SUMS)), "both")
-    return np.asarray((both > 0) & (both >= SHARE_OF_PAIRED * np.maximum(*n)))
-
-
-def _doubt(rows: Compared, i: int) -> str | None:
-    """Why a row has no test, or why its test cannot be trusted."""
-    for name, (text, forbidden) in _PROBLEMS.items():
-        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
-        if places:
-            return f"{text.replace('users', rows.rules.units)} in {_names(rows.keys[i], places)}"
-    if np.isnan(rows.deciding.p_value[i]):
-        # Why two experiments that could be compared have no p-value.
-        plan = rows.rules.sequential
-        if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
-            if look := plan.look or rows.look[i]:
-                return f"not tested, since this is look {look} and {plan.planned} are planned"
-            return "not tested, since looks are planned and the number of this look is not known"
-        if rows.unresolved[i]:
-            return "the values differ too little from one another for a test"
-        if rows.paired[i]:
-            n = "fewer than two" if rows.n_users[i] else "no"
-            if rows.rules.only_changed and rows.n_both[i]:
-                return f"{n} {rows.rules.units} have different lists in the two experiments"
-            others = ", and only_changed compares no others" if rows.rules.only_changed else ""
-            return f"{n} {rows.rules.units} in both experiments{others}"
-        few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
-        return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"
-    if rows.sample_ratio_p < SMALL_RATIO_P:
-        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
-    return None
-
-
-_PROBLEMS = {
-    "users": ("no users", False),
-    "n": ("no users with a value", False),
-    "with_relevant": ("no users with relevant items", False),
-    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
-}
-"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
-
-
-def _names(key: Key, places: Sequence[int]) -> str:
-    return " and ".join(str(key[place]) for place in places)

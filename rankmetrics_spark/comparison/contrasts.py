@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankmetrics_spark.comparison.families import TUKEY
-from rankmetrics_spark.comparison.over_lists import rest_over_lists
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
@@ -22,6 +20,7 @@ from rankmetrics_spark.comparison.totals import (
     of_arm,
     of_pair,
     pair_moments,
+    rest_over_lists,
     sum_table,
 )
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
@@ -29,18 +28,17 @@ from rankmetrics_spark.statistics import (
     Floats,
     Moments,
     adjusted_p_values,
-    critical_t,
+    critical_value,
     difference_of_differences,
+    fieller,
     nonzero,
     one_sided_p,
     paired_t,
     permutation_p,
-    share_bounds,
     share_independent,
     share_paired,
     shifted,
     welch,
-    with_spread,
 )
 
 if TYPE_CHECKING:
@@ -49,29 +47,10 @@ if TYPE_CHECKING:
 EQUIVALENT, NO_WORSE = "equivalent", "no worse"
 
 
-@dataclass(frozen=True)
-class _Tests:
-    """(g,) numbers of the rows.
-
-    Attributes:
-        absolute: Margins in the metric's unit; NaN where there is none.
-        share: Margins as a share of the baseline's mean.
-        p_above: One-sided p-values of the test that the difference is above -margin.
-        p_below: That it is below the margin.
-        worst: How far the difference may be below 0, and above.
-    """
-
-    absolute: Floats
-    share: Floats
-    p_above: Floats
-    p_below: Floats
-    worst: tuple[Floats, Floats]
+_MARGINS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
 
 
-_COLUMNS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
-
-
-@statistic(*_COLUMNS, needs="margin")
+@statistic(*_MARGINS, needs="margin")
 def margins(rows: Compared) -> tuple[Floats, ...]:
     """The margin of the metric, in its unit or as a share of the baseline's mean; how much worse the candidate may be
     at this confidence, in the same unit (below 0: it is better); one-sided p-value of the test that it is no worse than
@@ -82,24 +61,18 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     in_shares = np.array([is_share for _, is_share in sizes], bool)
     size = np.array([each for each, _ in sizes], float)
     # A share of nothing, or of less, is no margin.
-    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (_baseline(rows)[0] > 0))
-    sides = [_side(rows, size, in_shares, sign) for sign in (1, -1)]
-    p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
-    below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
-    absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
-    tests = _Tests(absolute, share, p_above, p_below, (below, above))
+    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (rows.share.denominator.mean > 0))
+    above, below = (_side(rows, size, in_shares, sign) for sign in (1, -1))
+    (p_above, most_below), (p_below, most_above) = (
+        [np.where(sound, each, np.nan) for each in side] for side in (above, below)
+    )
     directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
     higher, lower = (np.array([each is direction for each in directions], bool) for direction in (True, False))
-    p = np.where(higher, tests.p_above, np.where(lower, tests.p_below, np.nan))
-    worst = np.where(higher, tests.worst[0], np.where(lower, tests.worst[1], np.nan))
-    return (
-        tests.absolute,
-        tests.share,
-        np.where(np.isnan(tests.absolute), np.nan, worst),
-        np.where(np.isnan(tests.share), np.nan, worst),
-        p,
-        np.maximum(tests.p_above, tests.p_below),
-    )
+    p = np.where(higher, p_above, np.where(lower, p_below, np.nan))
+    worst = np.where(higher, most_below, np.where(lower, most_above, np.nan))
+    absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
+    worst_of_each = (np.where(np.isnan(each), np.nan, worst) for each in (absolute, share))
+    return absolute, share, *worst_of_each, p, np.maximum(p_above, p_below)
 
 
 @statistic(type="string", needs="margin")
@@ -126,41 +99,20 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
     test = share.where(in_shares, shifted(rows.single, shift, confidence, still_p))
     at_look = rows.at_looks(test)
 
-    low, high = share_bounds(rows.estimate, _baseline(rows), _critical(rows, share.df))
-    # Without a spread, how far it may be is unknown, unless the difference is certain.
-    unknown = np.isnan(rows.deciding.ci_low)
-    low, high = (np.where(unknown, np.nan, bound) for bound in (low, high))
-    ratio = rows.deciding_relative
-    low, high = (
-        np.where(rows.decided_by_cuped, mine, fieller) for mine, fieller in ((ratio.ci_low, low), (ratio.ci_high, high))
-    )
-    worst = (
-        np.where(in_shares, -low, -rows.deciding.ci_low)
-        if sign > 0
-        else np.where(in_shares, high, rows.deciding.ci_high)
-    )
+    critical = critical_value(share.df, confidence)
+    if rows.has("looks"):
+        at_rule = rows.by_look(lambda rule: rule.critical(rows.n_users, share.df, 1 - confidence))
+        critical = np.maximum(at_rule, critical)
+    # Fieller's bounds are those of the test of a share. They are unknown where the baseline is not clearly above 0, and
+    # without a spread, unless the difference is certain.
+    unknown = np.isnan(rows.deciding.ci_low) | ~(rows.share.denominator.mean > 0)
+    low, high = (np.where(unknown, np.nan, each) for each in fieller(rows.estimate, critical, rows.share.denominator))
+    cuped, ratio = rows.decided_by_cuped, rows.deciding_relative
+    if sign > 0:
+        worst = np.where(in_shares, -np.where(cuped, ratio.ci_low, low), -rows.deciding.ci_low)
+    else:
+        worst = np.where(in_shares, np.where(cuped, ratio.ci_high, high), rows.deciding.ci_high)
     return one_sided_p(at_look, sign), worst
-
-
-def _baseline(rows: Compared) -> tuple[Floats, Floats, Floats]:
-    """(g,) the baseline's means, their squared errors, and the covariances of their errors with the differences'."""
-    arms, pair = rows.moments, rows.pair
-    n = pair.baseline.n.astype(float)
-    error = with_spread(arms[0].variance, arms[1].variance)[0] / arms[0].n.astype(float)
-    return (
-        np.where(rows.paired, pair.baseline.mean, arms[0].mean),
-        np.where(rows.paired, pair.baseline.variance / n, error),
-        np.where(rows.paired, (pair.covariance - pair.baseline.variance) / n, -error),
-    )
-
-
-def _critical(rows: Compared, df: Floats) -> Floats:
-    """(g,) standard errors that the test asks for, at these looks."""
-    confidence = rows.rules.confidence
-    single = critical_t(df, confidence)
-    if not rows.has("looks"):
-        return single
-    return np.maximum(rows.by_look(lambda rule: rule.critical(rows.n_users, df, 1 - confidence)), single)
 
 
 @statistic(SHARE_CHANGED, *DILUTED, needs="changed")

@@ -89,16 +89,14 @@ class UserDays:
     def means(self, group: Ints) -> tuple[dict[str, Floats], Bools]:
         """Mean of each metric over the rows of a group up to each row, and whether one of them has a relevant item."""
         n = _running(self.lists, group)
-        values = {metric: self._means_of(metric, each, group, n) for metric, each in self.rows.values.items()}
-        return values, _running(self.rows.relevant.astype(np.int64), group) > 0
-
-    def _means_of(self, metric: str, values: Floats, group: Ints, n: Ints) -> Floats:
-        """Users who have no list so far keep the value that they have on each date, as in a period."""
-        means = _running_mean(values, self.weights[metric], group)
-        if (n > 0).all():
-            return means
-        without = pd.Series(np.where(self.lists == 0, values, np.nan)).groupby(group).cummax().groupby(group).ffill()
-        return np.where(n > 0, means, without.to_numpy())
+        without_list, means = self.lists == 0, {}
+        for metric, values in self.rows.values.items():
+            means[metric] = _running_mean(values, self.weights[metric], group)
+            if not (n > 0).all():
+                # Users who have no list so far keep the value that they have on each date, as in a period.
+                own = pd.Series(np.where(without_list, values, np.nan)).groupby(group)
+                means[metric] = np.where(n > 0, means[metric], own.cummax().groupby(group).ffill().to_numpy())
+        return means, _running(self.rows.relevant.astype(np.int64), group) > 0
 
 
 def taken(rows: UserRows, places: Ints, segments: list[tuple[list[str], Ints]], **changed: Any) -> UserRows:
@@ -242,21 +240,16 @@ def _add_trends(totals: Totals, days: UserDays, since: Ints, request: Request) -
         for i, name in enumerate(days.rows.experiments):
             if columns[i, 0]:
                 totals.add(Key("trend", "", name, EVERYONE, metric), columns[i])
-        if len(first) > len(np.unique(user)):
-            _add_trend_pairs(totals, (days.rows, metric), (user, experiment, sums), request)
-
-
-def _add_trend_pairs(
-    totals: Totals, of: tuple[UserRows, str], users: tuple[Ints, Ints, Floats], request: Request
-) -> None:
-    """Products of the sums of the users who are in both experiments of a pair."""
-    (rows, metric), (user, experiment, sums) = of, users
-    dense = np.zeros((len(USER_SUMS), len(rows.keys), len(rows.experiments)))
-    dense[:, user, experiment] = sums
-    for i, j in zip(*request.pairs(rows.experiments), strict=True):
-        both = np.flatnonzero((dense[0, :, i] > 0) & (dense[0, :, j] > 0))
-        if len(both):
-            products = [dense[a, both, i] * dense[b, both, j] for a, b in SHARED_PRODUCTS]
-            limbs = limbs_of_products((each, 2) for each in products)
-            columns = group_sums([np.ones(len(both)), *limbs], np.zeros(len(both), np.int64), 1)
-            totals.add(Key("trend_pair", rows.experiments[i], rows.experiments[j], EVERYONE, metric), columns[0])
+        if len(first) == len(np.unique(user)):
+            continue
+        # Products of the sums of the users who are in both experiments of a pair.
+        dense = np.zeros((len(USER_SUMS), len(days.rows.keys), len(days.rows.experiments)))
+        dense[:, user, experiment] = sums
+        for i, j in zip(*request.pairs(days.rows.experiments), strict=True):
+            both = np.flatnonzero((dense[0, :, i] > 0) & (dense[0, :, j] > 0))
+            if len(both):
+                products = [dense[a, both, i] * dense[b, both, j] for a, b in SHARED_PRODUCTS]
+                limbs = limbs_of_products((each, 2) for each in products)
+                columns = group_sums([np.ones(len(both)), *limbs], np.zeros(len(both), np.int64), 1)
+                names = days.rows.experiments[i], days.rows.experiments[j]
+                totals.add(Key("trend_pair", *names, EVERYONE, metric), columns[0])

@@ -248,14 +248,9 @@ class Share:
 def intervals_at(
     confidence: Floats | float, single: Estimate, share: Share, n: Any = None, looks: Looks | None = None
 ) -> tuple[Estimate, Estimate]:
-    """The test and the relative difference with intervals at these levels.
+    """The test and the relative difference with intervals at these levels, one number or (g,).
 
-    Args:
-        confidence: In (0, 1); one number, or (g,).
-        single: Tests of a single look.
-        share: Their differences as a share of the baseline.
-        n: (g,) users of the test.
-        looks: The rule; None for a single look.
+    ``n`` are the users of the test, ``looks`` is the rule over several looks; without one, it is a single look.
     """
     critical = [critical_value(each.df, confidence, n, looks) for each in (single, share.delta)]
     test = single if looks is None else over_looks(single, n, looks, confidence)

@@ -54,7 +54,6 @@ from rankmetrics_spark.statistics import (
     USER_SUMS,
     Estimate,
     Floats,
-    Slope,
     TrendMoments,
     Whole,
     adjusted_p_values,
@@ -79,17 +78,7 @@ _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 
 def over_time(table: UserTable, request: Request, rules: Rules, start: str | None) -> DataFrame:
-    """One row per pair, metric, kind and label; see ``effect_over_time``.
-
-    Args:
-        table: One row per (experiment_id, user_id, evaluation_date).
-        request: Which pairs.
-        rules: How rows are made.
-        start: First date of the experiment.
-
-    Raises:
-        InputError: The table has no dates.
-    """
+    """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
     if DATE not in table.rows.columns:
         raise InputError(f"user_metrics has no column {DATE}: {unknown('column', DATE, table.rows.columns)}")
     plain = replace(request, bootstrap=0, flips=0, reshuffles=0)
@@ -99,22 +88,19 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
     layout = Layout(columns, (_DATE_LABEL,), (), table.before is not None, ROWS_AT_ONCE)
     body = partial(_sums_of_days, layout=layout, weights=weights, request=plain, start=start)
-    parts = Step(body, PARTIALS).of(by_user(dated, *_weights(table)))
+    # The lists of each row, and those that have a value of each metric: null where that is unknown.
+    stored = table.rows.columns
+    numbers = [f"double({N_LISTS if N_LISTS in stored else 1}) AS {_LISTS}"]
+    for metric in table.metrics:
+        with_value = lists_with_value(metric.column)
+        numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
+    parts = Step(body, PARTIALS).of(by_user(dated, *numbers))
     whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
     # A plan counts looks at the whole period, and says nothing about its parts.
     looks = "any" if rules.sequential == "any" else "one"
     rules = replace(rules, shares=None, wilcoxon=False, sequential=looks)
     final = partial(_final, request=plain, rules=rules, start=start)
     return whole.repartition(1).mapInArrow(final, schema_text(OVER_TIME))
-
-
-def _weights(table: UserTable) -> Iterator[str]:
-    """SQL of the lists of each row, and of those that have a value of each metric: null where it is unknown."""
-    columns = table.rows.columns
-    yield f"double({N_LISTS if N_LISTS in columns else 1}) AS {_LISTS}"
-    for metric in table.metrics:
-        stored = lists_with_value(metric.column)
-        yield f"double({stored if stored in columns else 'null'}) AS {_WEIGHT}{metric.column}"
 
 
 def _sums_of_days(
@@ -172,13 +158,13 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
         columns = _points(rows, start)
         slopes = _slopes(totals, rows)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
-    order = sorted(range(len(merged[METRIC])), key=lambda i: _place(merged, i))
+    fields = (merged[name] for name in (BASELINE_NAME, EXPERIMENT, METRIC, "kind", "day_number"))
+    places = [
+        (baseline is None, baseline, candidate is None, candidate, metric, KINDS.index(kind), day or 0)
+        for baseline, candidate, metric, kind, day in zip(*fields, strict=True)
+    ]
+    order = sorted(range(len(places)), key=places.__getitem__)
     return {name: [values[i] for i in order] for name, values in merged.items()}
-
-
-def _place(columns: Mapping[str, Sequence[Any]], i: int) -> tuple[Any, ...]:
-    pair = [(columns[name][i] is None, columns[name][i]) for name in (BASELINE_NAME, EXPERIMENT)]
-    return *pair, columns[METRIC][i], KINDS.index(columns["kind"][i]), columns["day_number"][i] or 0
 
 
 def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
@@ -196,9 +182,8 @@ def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
     p_before = adjusted_p_values(p, rows.rules.correction)
     alpha = 1 - rows.rules.confidence
     levels = levels_of(p, p_before, rows.rules.correction, alpha)
-    corrected = [
-        with_decision(each, p_before < alpha) for each in intervals_at(1 - levels, rows.single, rows.single_share)
-    ]
+    at_levels = intervals_at(1 - levels, rows.single, rows.single_share)
+    corrected = [with_decision(each, p_before < alpha) for each in at_levels]
     # No other row is corrected.
     shown = [new.where(before, old) for new, old in zip(corrected, (deciding, relative), strict=True)]
     baseline, candidate = means(rows)
@@ -249,53 +234,53 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     sums = [sum_table(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
             for place in (BASELINE, CANDIDATE)]  # fmt: skip
     both = sum_table(totals, keys, len(TREND_PAIR_SUMS))
-    arms = [
-        TrendMoments(
-            each[:, 0].astype(object),
-            [total_of(each, TREND_SUMS, name) for name in SUM_NAMES],
-            [total_of(each, TREND_SUMS, name) for name in PRODUCT_NAMES],
-        )
-        for each in sums
-    ]
-    products = [total_of(both, TREND_PAIR_SUMS, name) for name in SHARED_PRODUCT_NAMES]
+    baseline, candidate = _trend_moments(sums[0]), _trend_moments(sums[1])
     shared = both[:, 0].astype(object)
-    slope = slope_difference(arms[0], arms[1], (shared, products), rows.rules.confidence)
+    products = [total_of(both, TREND_PAIR_SUMS, name) for name in SHARED_PRODUCT_NAMES]
+    slope = slope_difference(baseline, candidate, (shared, products), rows.rules.confidence)
     beyond = (sums[0][:, 1] > 0) | (sums[1][:, 1] > 0)
-    values = {name: np.where(beyond, np.nan, getattr(slope, name)) for name in Slope.__dataclass_fields__}
-    base, mean = _mean(arms[0]), _mean(arms[1])
+    numbers = (slope.change, slope.standard_error, slope.ci_low, slope.ci_high, slope.p_value)
+    change, error, low, high, p = (np.where(beyond, np.nan, each) for each in numbers)
+    base, mean = _mean(baseline), _mean(candidate)
     share = np.where(base > 0, base, np.nan)
     n, alpha = len(keys), 1 - rows.rules.confidence
-    users = (arms[0].users + arms[1].users - shared).astype(np.int64)
-    p, error = values["p_value"], values["standard_error"]
+    users = (baseline.users + candidate.users - shared).astype(np.int64)
     p_adjusted = adjusted_p_values(p, rows.rules.correction)
-    levels = levels_of(p, p_adjusted, rows.rules.correction, alpha)
-    df = users.astype(float) - 1
-    slopes = Estimate(values["change"], error, df, p, p, p).within(critical_value(df, 1 - levels), levels)
-    slopes = with_decision(slopes, p_adjusted < alpha)
+    levels, df = levels_of(p, p_adjusted, rows.rules.correction, alpha), users.astype(float) - 1
+    corrected = Estimate(change, error, df, p, p, p).within(critical_value(df, 1 - levels), levels)
+    corrected = with_decision(corrected, p_adjusted < alpha)
+    bounds = corrected.ci_low, corrected.ci_high
+    texts = {"kind": SLOPE, "label": _PER_DAY, "test": "cluster-robust t", "valid_at": "a single look"}
     columns: dict[str, Any] = {
         **_names(keys),
-        "kind": [SLOPE] * n,
-        "label": ["per day since the first date"] * n,
-        "day_number": [None] * n,
+        **{name: [text] * n for name, text in texts.items()},
+        **dict.fromkeys(("day_number", "design"), [None] * n),
         "n_users": users,
-        "design": [None] * n,
-        "test": ["cluster-robust t"] * n,
         "mean_baseline": base,
         "mean_candidate": mean,
-        "difference": values["change"],
-        **{name: values[name] for name in ("ci_low", "ci_high", "p_value")},
-        **{f"relative_{name}": values[of] / share
-           for name, of in (("difference", "change"), ("ci_low", "ci_low"), ("ci_high", "ci_high"))},
+        "difference": change,
+        "ci_low": low,
+        "ci_high": high,
+        "p_value": p,
+        "relative_difference": change / share,
+        "relative_ci_low": low / share,
+        "relative_ci_high": high / share,
         "p_adjusted": p_adjusted,
-        **_adjusted((slopes.ci_low, slopes.ci_high), (slopes.ci_low / share, slopes.ci_high / share)),
+        **_adjusted(bounds, (bounds[0] / share, bounds[1] / share)),
         "confidence": np.full(n, rows.rules.confidence),
-        "valid_at": ["a single look"] * n,
-        "note": [None if known else _NO_SLOPE for known in ~np.isnan(values["p_value"])],
-    }  # fmt: skip
+        "note": [None if known else _NO_SLOPE for known in ~np.isnan(p)],
+    }
     return {name: list(each) for name, each in columns.items()}
 
 
+_PER_DAY = "per day since the first date"
 _NO_SLOPE = "no slope: too few users with values on different days"
+
+
+def _trend_moments(sums: Ints) -> TrendMoments:
+    """Moments of experiments, from (g, c) ``TREND_SUMS``."""
+    totals = ([total_of(sums, TREND_SUMS, name) for name in names] for names in (SUM_NAMES, PRODUCT_NAMES))
+    return TrendMoments(sums[:, 0].astype(object), *totals)
 
 
 def _mean(of: TrendMoments) -> Floats:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.comparison import over_lists
-from rankmetrics_spark.comparison.totals import ALL_PAIRED, SHARED, Ints, Key, Name, Request, Totals
-from rankmetrics_spark.comparison.units import Units, UserRows, of_both, summable
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.comparison.totals import (
+    ALL_PAIRED,
+    ARM_LISTS,
+    PAIR_LISTS,
+    SHARED,
+    Ints,
+    Key,
+    Name,
+    Request,
+    Totals,
+    arm_products,
+    pair_products,
+)
+from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
@@ -25,106 +35,8 @@ from rankmetrics_spark.statistics import (
     weighted_sums,
 )
 
-Tables = Mapping[str, Floats]
-
 MOST_VALUES = 2**24
 """Values of users in pairs that are resampled in one go."""
-
-
-@dataclass(frozen=True)
-class Resampler:
-    """Weighted sums of the users of one chunk in every replicate."""
-
-    keys: npt.NDArray[np.uint64]
-    request: Request
-    weights: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Draws the weights of the users once for all metrics and segments."""
-        request = self.request
-        if request.bootstrap:
-            self.weights["bootstrap"] = poisson_weights(self.keys, request.bootstrap_seed, request.bootstrap)
-        if request.flips:
-            self.weights["flips"] = _and_ones(random_signs(self.keys, request.flip_seed, request.flips))
-        if request.reshuffles:
-            signs = random_signs(self.keys, request.reshuffle_seed, request.reshuffles)
-            self.weights["reshuffles"] = _and_ones(signs)
-
-    def add(self, totals: Totals, units: Units, of: tuple[list[Name], tuple[Ints, Ints]], tables: Tables) -> None:
-        """Add the weighted sums of all metrics: one product of matrices for each kind of weights.
-
-        Args:
-            totals: Changed in place.
-            units: One way of splitting the users.
-            of: Names of the experiments, and the pairs as indices of them.
-            tables: Metric -> (units, experiments) values that can be summed.
-        """
-        experiments, (left, right) = of
-        arms: list[tuple[Name, Name]] = [("", name) for name in experiments]
-        # As many pairs at once as fit into memory.
-        step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
-        for at in range(0, max(1, len(left)), step):
-            pairs = experiments, left[at : at + step], right[at : at + step]
-            columns = {metric: _summands(units, table, [] if at else arms, pairs) for metric, table in tables.items()}
-            for kind, weights in self.weights.items():
-                summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
-                if summands:
-                    _add_weighted(totals, units, weights, summands)
-
-
-def _summands(
-    units: Units, table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
-) -> dict[str, list[_Columns]]:
-    """The columns that the weights of each kind multiply."""
-    experiments, left, right = pairs
-    names = [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
-    has_value = ~np.isnan(table)
-    v = np.where(has_value, table, 0.0)
-    x, y, both = units.of_both(table, left, right)
-    one = has_value[:, left] ^ has_value[:, right]
-    either = np.where(one, v[:, left] + v[:, right], 0.0)
-    return {
-        # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
-        "bootstrap": [_Columns("bootstrap_arm", arms, (v, has_value)), _Columns("bootstrap_pair", names, (x, y, both))],
-        "flips": [_Columns("flips", names, (y - x, both))],
-        "reshuffles": [
-            _Columns("aa_paired", names, (y - x, both)),
-            _Columns("aa_independent", names, (either, either * either, one)),
-        ],
-    }
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Columns that are summed for several names; the last one is 1 for users who count."""
-
-    kind: str
-    names: list[tuple[Name, Name]]
-    columns: Sequence[npt.NDArray[Any]]
-
-
-def _add_weighted(
-    totals: Totals, units: Units, weights: npt.NDArray[Any], summands: Sequence[tuple[str, _Columns]]
-) -> None:
-    table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
-    for label, part in units.slices():
-        sums = weighted_sums(units.of_users(weights, part), table[part])
-        start = 0
-        for metric, each in summands:
-            shape = (len(each.columns), len(each.names))
-            # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
-            own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)
-            start += shape[0] * shape[1]
-            for i, (baseline, candidate) in enumerate(each.names):
-                if each.columns[-1][part, i].any():
-                    totals.add_replicates(Key(each.kind, baseline, candidate, label, metric), own[..., i])
-
-
-def _and_ones(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.concatenate([weights, np.ones((len(weights), 1), weights.dtype)], axis=1)
-
-
-__all__ = ["Key", "Request", "Totals", "UserRows", "add_rows"]
 
 
 def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
@@ -139,60 +51,40 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         InputError: A user has two rows of one experiment.
     """
     for labels, code in rows.segments[:1]:
-        _refuse_repeats(rows, len(labels), code)
+        key = np.sort((rows.user * len(rows.experiments) + rows.experiment) * len(labels) + code)
+        refuse_repeats(key[1:] == key[:-1])
     if request.drop_shared:
-        rows = _without_shared(totals, rows, request)
+        # Users of more than one of the compared experiments are counted only.
+        shared, counts = shared_users(rows, request)
+        if rows.segments[0][0] == [EVERYONE]:
+            for name, n in zip(rows.experiments, counts.tolist(), strict=True):
+                for metric in rows.values if n else ():
+                    totals.add(Key(SHARED, "", name, EVERYONE, metric), np.array([n], np.int64))
+        rows = rows.of_users(~shared)
         if not len(rows.user):
             return
-    rows = _with_summable_lists(rows) if rows.lists else rows
+    if rows.lists:
+        values = {
+            metric: np.where(np.abs(each * rows.lists[metric]) > LARGEST_SUMMAND, np.inf, each)
+            for metric, each in rows.values.items()
+        }
+        rows = replace(rows, values=values)
     for labels, code in rows.segments:
-        group = _Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
-        for metric, values in rows.values.items():
-            has_value = ~np.isnan(values)
-            v = np.nan_to_num(summable(values))
-            counts = (
-                np.ones(len(v)),
-                has_value,
-                has_value & rows.relevant,
-                has_value & (np.abs(values) > LARGEST_SUMMAND),
-            )
-            group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
-            if metric in rows.lists:
-                _add_lists(totals, group, metric, summable(values), rows.lists[metric])
-            if metric in rows.before:
-                _add_before(totals, group, metric, summable(values), rows.before[metric])
+        _add_arms(totals, rows, labels, code)
     pairs = request.pairs(rows.experiments)
     # Most users of an independent test are in no pair.
     paired = rows.of_users(np.bincount(rows.user, minlength=len(rows.keys)) > 1)
-    of_metrics, before_own = (
-        {metric: summable(each) for metric, each in values.items()} for values in (paired.values, paired.before_own)
-    )
-    for labels, code in paired.segments if len(paired.user) and len(pairs[0]) else ():
-        for some in RowPairs.of(paired, labels, code, pairs):
-            for metric, values in of_metrics.items():
-                _add_pairs(totals, some, metric, values)
-                if metric in paired.lists:
-                    _add_list_pairs(totals, some, metric, values, paired.lists[metric])
-                if metric in before_own:
-                    _add_before_pairs(totals, some, metric, values, before_own[metric])
+    if len(paired.user) and len(pairs[0]):
+        values, own = (
+            {metric: summable(each) for metric, each in of_metrics.items()}
+            for of_metrics in (paired.values, paired.before_own)
+        )
+        paired = replace(paired, values=values, before_own=own)
+        for labels, code in paired.segments:
+            for some in RowPairs.of(paired, labels, code, pairs):
+                _add_pairs(totals, some, paired)
     if request.most_replicates:
-        resample = Resampler(rows.keys, request)
-        for labels, code in rows.segments:
-            units = Units.of(rows, labels, code)
-            tables = {metric: summable(units.dense(values)) for metric, values in rows.values.items()}
-            resample.add(totals, units, (rows.experiments, pairs), tables)
-
-
-def _without_shared(totals: Totals, rows: UserRows, request: Request) -> UserRows:
-    """The rows of users who are in one of the compared experiments only; the others are counted."""
-    shared, counts = shared_users(rows, request)
-    if not shared.any():
-        return rows
-    if rows.segments[0][0] == [EVERYONE]:
-        for name, n in zip(rows.experiments, counts.tolist(), strict=True):
-            for metric in rows.values if n else ():
-                totals.add(Key(SHARED, "", name, EVERYONE, metric), np.array([n], np.int64))
-    return rows.of_users(~shared)
+        _add_replicates(totals, rows, request, pairs)
 
 
 def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_], Ints]:
@@ -206,13 +98,23 @@ def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_
     return shared, np.bincount(experiment[shared[user]], minlength=width)
 
 
-def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
-    key = np.sort((rows.user * len(rows.experiments) + rows.experiment) * n_labels + code)
-    if (key[1:] == key[:-1]).any():
-        raise InputError(
-            "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date, or give "
-            "the dates of a period"
-        )
+def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> None:
+    """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
+    group = _Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+    for metric, values in rows.values.items():
+        has_value, some = ~np.isnan(values), summable(values)
+        v = np.nan_to_num(some)
+        counts = (np.ones(len(v)), has_value, has_value & rows.relevant, has_value & (np.abs(values) > LARGEST_SUMMAND))
+        group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
+        if metric in rows.lists:
+            known = ~np.isnan(some)
+            n = np.where(known, rows.lists[metric], 0.0)
+            group.add(totals, ARM_LISTS, metric, [known], arm_products(v * n, n))
+        if metric in rows.before:
+            before = summable(rows.before[metric])
+            known = ~np.isnan(some) & ~np.isnan(before)
+            b, v = np.where(known, before, 0.0), np.where(known, v, 0.0)
+            group.add(totals, "before", metric, [known], ((b, 1), (b * b, 2), (b * v, 2), (v, 1)))
 
 
 @dataclass(frozen=True)
@@ -257,31 +159,6 @@ class _Group:
 
 _Products = Sequence[tuple[Floats, int]]
 """Values, and how many factors each of them is made of."""
-
-
-def _add_before(totals: Totals, group: _Group, metric: str, values: Floats, before: Floats) -> None:
-    """Sums of the users of each experiment who have a value of an earlier date."""
-    before = summable(before)
-    known = ~np.isnan(values) & ~np.isnan(before)
-    b, v = np.where(known, before, 0.0), np.where(known, values, 0.0)
-    group.add(totals, "before", metric, [known], ((b, 1), (b * b, 2), (b * v, 2), (v, 1)))
-
-
-def _with_summable_lists(rows: UserRows) -> UserRows:
-    """The rows, with an infinite value where lists times value is too large to be summed."""
-    too_large = {
-        metric: np.abs(values * rows.lists[metric]) > LARGEST_SUMMAND for metric, values in rows.values.items()
-    }
-    return replace(
-        rows, values={metric: np.where(too_large[metric], np.inf, values) for metric, values in rows.values.items()}
-    )
-
-
-def _add_lists(totals: Totals, group: _Group, metric: str, values: Floats, lists: Floats) -> None:
-    """Sums of each experiment for means over lists."""
-    has_value = ~np.isnan(values)
-    n = np.where(has_value, lists, 0.0)
-    group.add(totals, over_lists.ARM, metric, [has_value], over_lists.arm_products(np.nan_to_num(values) * n, n))
 
 
 @dataclass(frozen=True)
@@ -374,30 +251,24 @@ def _of_every_pair(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iter
             yield order[at], order[at + step]
 
 
-def _add_pairs(totals: Totals, pairs: RowPairs, metric: str, values: Floats) -> None:
-    x, y, both = pairs.of_both(values)
-    d = y - x
-    summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
-    pairs.add(totals, "pair", metric, (both, d > 0, d < 0), summed)
-    if pairs.differ is not None:
-        everyone = ~np.isnan(values[pairs.left] + values[pairs.right])
-        pairs.add(totals, ALL_PAIRED, metric, (everyone,), ())
-
-
-def _add_list_pairs(totals: Totals, pairs: RowPairs, metric: str, values: Floats, lists: Floats) -> None:
-    """Sums of the users of both experiments for means over lists."""
-    x, y, both = pairs.of_both(values)
-    m, n = (np.where(both, lists[side], 0.0) for side in (pairs.left, pairs.right))
-    pairs.add(totals, over_lists.PAIR, metric, (both,), over_lists.pair_products(x * m, m, y * n, n))
-
-
-def _add_before_pairs(totals: Totals, pairs: RowPairs, metric: str, values: Floats, own: Floats) -> None:
-    """Sums of the users of both experiments who have an earlier value in each."""
-    b, v, valued = pairs.of_both(values)
-    before, after, known = pairs.of_both(own)
-    known &= valued
-    x, d, b = (np.where(known, each, 0.0) for each in (after - before, v - b, b))
-    pairs.add(totals, "before_pair", metric, (known,), ((x, 1), (x * x, 2), (x * d, 2), (x * b, 2)))
+def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
+    """Add the sums of the users of both experiments of each pair; the values can be summed."""
+    for metric, values in rows.values.items():
+        x, y, both = pairs.of_both(values)
+        d = y - x
+        summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
+        pairs.add(totals, "pair", metric, (both, d > 0, d < 0), summed)
+        if pairs.differ is not None:
+            everyone = ~np.isnan(values[pairs.left] + values[pairs.right])
+            pairs.add(totals, ALL_PAIRED, metric, (everyone,), ())
+        if metric in rows.lists:
+            m, n = (np.where(both, rows.lists[metric][side], 0.0) for side in (pairs.left, pairs.right))
+            pairs.add(totals, PAIR_LISTS, metric, (both,), pair_products(x * m, m, y * n, n))
+        if metric in rows.before_own:
+            before, after, known = pairs.of_both(rows.before_own[metric])
+            known &= both
+            e, d, b = (np.where(known, each, 0.0) for each in (after - before, d, x))
+            pairs.add(totals, "before_pair", metric, (known,), ((e, 1), (e * e, 2), (e * d, 2), (e * b, 2)))
 
 
 def _add_sums(
@@ -408,3 +279,82 @@ def _add_sums(
     for i in np.flatnonzero(sums[:, 0]).tolist():
         label, baseline, candidate = names[i]
         totals.add(Key(kind, baseline, candidate, label, metric), sums[i])
+
+
+def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tuple[Ints, Ints]) -> None:
+    """Add the weighted sums of all metrics in every replicate: one product of matrices for each kind of weights."""
+    weights: dict[str, npt.NDArray[Any]] = {}
+    # Drawn once for all metrics and segments.
+    if request.bootstrap:
+        weights["bootstrap"] = poisson_weights(rows.keys, request.bootstrap_seed, request.bootstrap)
+    if request.flips:
+        weights["flips"] = _and_ones(random_signs(rows.keys, request.flip_seed, request.flips))
+    if request.reshuffles:
+        weights["reshuffles"] = _and_ones(random_signs(rows.keys, request.reshuffle_seed, request.reshuffles))
+    arms: list[tuple[Name, Name]] = [("", name) for name in rows.experiments]
+    left, right = pairs
+    for labels, code in rows.segments:
+        units = Units.of(rows, labels, code)
+        tables = {metric: summable(units.dense(each)) for metric, each in rows.values.items()}
+        # As many pairs at once as fit into memory.
+        step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
+        for at in range(0, max(1, len(left)), step):
+            some = rows.experiments, left[at : at + step], right[at : at + step]
+            columns = {metric: _summands(units, table, [] if at else arms, some) for metric, table in tables.items()}
+            for kind, drawn in weights.items():
+                summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
+                if summands:
+                    _add_weighted(totals, units, drawn, summands)
+
+
+def _and_ones(signs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Signs and, as the last replicate, + for every user."""
+    return np.concatenate([signs, np.ones((len(signs), 1), signs.dtype)], axis=1)
+
+
+def _summands(
+    units: Units, table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
+) -> dict[str, list[_Columns]]:
+    """The columns that the weights of each kind multiply."""
+    experiments, left, right = pairs
+    names = [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
+    has_value = ~np.isnan(table)
+    v = np.where(has_value, table, 0.0)
+    x, y, both = units.of_both(table, left, right)
+    one = has_value[:, left] ^ has_value[:, right]
+    either = np.where(one, v[:, left] + v[:, right], 0.0)
+    return {
+        # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
+        "bootstrap": [_Columns("bootstrap_arm", arms, (v, has_value)), _Columns("bootstrap_pair", names, (x, y, both))],
+        "flips": [_Columns("flips", names, (y - x, both))],
+        "reshuffles": [
+            _Columns("aa_paired", names, (y - x, both)),
+            _Columns("aa_independent", names, (either, either * either, one)),
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Columns that are summed for several names; the last one is 1 for users who count."""
+
+    kind: str
+    names: list[tuple[Name, Name]]
+    columns: Sequence[npt.NDArray[Any]]
+
+
+def _add_weighted(
+    totals: Totals, units: Units, weights: npt.NDArray[Any], summands: Sequence[tuple[str, _Columns]]
+) -> None:
+    table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
+    for label, part in units.slices():
+        sums = weighted_sums(units.of_users(weights, part), table[part])
+        start = 0
+        for metric, each in summands:
+            shape = (len(each.columns), len(each.names))
+            # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
+            own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)
+            start += shape[0] * shape[1]
+            for i, (baseline, candidate) in enumerate(each.names):
+                if each.columns[-1][part, i].any():
+                    totals.add_replicates(Key(each.kind, baseline, candidate, label, metric), own[..., i])

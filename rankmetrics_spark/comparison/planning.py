@@ -165,45 +165,26 @@ def plan(
     chosen = UserTable.of(table, [metric]).metrics[0]
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
-    first, last = dates or (None, None)
-    if first is None or last is None:
-        later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
-        (row,) = few_rows(later.selectExpr(f"string(min({DATE}))", f"string(max({DATE}))"))
-        if row[0] is None:
-            after = f" after {earlier.last}" if earlier else ""
-            raise InputError(f"user_metrics has no stored day{after}; allowed: the output of earlier runs")
-        every = str(row[0]), str(row[1])
-        first, last = first or every[0], last or every[1]
-    stored = published_days(table, first, last)
-    if earlier is not None and earlier.last >= stored.first:
-        raise ConfigError(f"before: {earlier.last} is not before the first stored day {stored.first}; allowed: days "
-                          "before the stored ones")  # fmt: skip
+    stored = _stored_days(table, dates or (None, None), earlier)
     growth = arrivals(table, chosen, stored, earlier)
     if not growth.users[-1] >= 2:
         raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
-    stored, growth = _with_users(stored, growth)
-    days_text = f"{_in_words(growth.days)} {'is' if growth.days == 1 else 'are'}"
+    # The days from the first one with users on: a metric may have been added later.
+    if empty := int(np.count_nonzero(growth.users == 0)):
+        later = stored.dates[empty:]
+        stored, growth = Days(later[0], stored.last, later), growth.after(empty)
     if days > max(growth.furthest, growth.days):
-        raise ConfigError(
-            f"days is {days}, and {days_text} stored; allowed: up to {growth.furthest}, "
-            + (f"{FURTHEST} times the stored days" if growth.days > 1 else "since one day does not say who comes back")
-        )
+        more = f"{FURTHEST} times the stored days" if growth.days > 1 else "since one day does not say who comes back"
+        raise ConfigError(f"days is {days}, and {_in_words(growth.days)} {'is' if growth.days == 1 else 'are'} stored; "
+                          f"allowed: up to {growth.furthest}, {more}")  # fmt: skip
     return planned(str(chosen), stored, growth, design, (days, effect, users))
 
 
 def planned(
     metric: str, stored: Days, growth: Arrivals, design: Design, limits: tuple[int, float | str | None, int | None]
 ) -> Plan:
-    """The plan from what stored days say.
-
-    Args:
-        metric: Name of the metric.
-        stored: The stored days.
-        growth: Their users.
-        design: How the test is planned.
-        limits: Days, effect and users, as ``plan`` takes them.
-    """
+    """The plan from what stored days say; ``limits`` are days, effect and users, as ``plan`` takes them."""
     days, effect, n_users = limits
     mean, furthest = float(growth.mean[-1]), max(growth.furthest, days)
     users = growth.users_by(furthest)
@@ -252,11 +233,7 @@ def _in_words(days: int) -> str:
 
 
 def _refuse_outside(name: str, value: object, least: int, most: int) -> None:
-    """Refuse what is no whole number of a range.
-
-    Raises:
-        ConfigError: Names the value and the range.
-    """
+    """Refuse what is no whole number of a range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ConfigError(f"{name} is {value!r}; allowed: a whole number from {least:,} to {most:,}")
 
@@ -297,8 +274,18 @@ def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:
     return rows
 
 
-def _with_users(stored: Days, growth: Arrivals) -> tuple[Days, Arrivals]:
-    """The stored days from the first one with users on: a metric may have been added later."""
-    empty = int(np.count_nonzero(growth.users == 0))
-    dates = stored.dates[empty:]
-    return (Days(dates[0], stored.last, dates), growth.after(empty)) if empty else (stored, growth)
+def _stored_days(table: DataFrame, dates: tuple[str | None, str | None], earlier: Days | None) -> Days:
+    """The stored days of a plan: those of ``dates``, by default all after the earlier days."""
+    first, last = dates
+    if first is None or last is None:
+        later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
+        (row,) = few_rows(later.selectExpr(f"string(min({DATE}))", f"string(max({DATE}))"))
+        if row[0] is None:
+            after = f" after {earlier.last}" if earlier else ""
+            raise InputError(f"user_metrics has no stored day{after}; allowed: the output of earlier runs")
+        first, last = first or str(row[0]), last or str(row[1])
+    stored = published_days(table, first, last)
+    if earlier is not None and earlier.last >= stored.first:
+        raise ConfigError(f"before: {earlier.last} is not before the first stored day {stored.first}; allowed: days "
+                          "before the stored ones")  # fmt: skip
+    return stored

@@ -10,17 +10,19 @@ import pyarrow as pa
 
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.families import Rules, interval
-from rankmetrics_spark.comparison.over_lists import ARM, LIST_SUMS, ratio_of
 from rankmetrics_spark.comparison.registry import Statistic, types_of
 from rankmetrics_spark.comparison.sums import read
 from rankmetrics_spark.comparison.totals import (
+    ARM_LISTS,
     ARM_SUMS,
+    LIST_SUMS,
     Key,
     Name,
     Request,
     Totals,
     arm_moments,
     experiments_of,
+    ratio_of,
     refuse_unknown,
     replicate_means,
     sum_table,
@@ -64,7 +66,7 @@ def final_cluster_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBat
     totals, _ = read(batches)
     keys = [key for key in totals.sums if key.kind == "arm"]
     if keys:
-        ratios = ratio_of(sum_table(totals, [key._replace(kind=ARM) for key in keys], len(LIST_SUMS))).moments
+        ratios = ratio_of(sum_table(totals, [key._replace(kind=ARM_LISTS) for key in keys], len(LIST_SUMS))).moments
         beyond = np.array([totals.sums[key][ARM_SUMS.index("beyond")] > 0 for key in keys])
         low, high = (np.where(beyond, np.nan, bound) for bound in t_interval(ratios, rules.confidence))
         names = {EXPERIMENT: "candidate", SEGMENT: "segment", METRIC: "metric"}
@@ -83,16 +85,14 @@ def final_decomposition(
 def rows_of(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     if columns:
         n = len(columns[EXPERIMENT])
-        arrays = [
-            _typed(columns[name], _ARROW[kind]) if name in columns else pa.nulls(n, _ARROW[kind])
-            for name, kind in kinds.items()
-        ]
+        arrays = []
+        for name, kind in kinds.items():
+            arrow = _ARROW[kind]
+            values = columns.get(name, pa.nulls(n, arrow))
+            # PyArrow makes no array from another one before 12.
+            is_array = isinstance(values, pa.Array)
+            arrays.append(values.cast(arrow) if is_array else pa.array(values, arrow, from_pandas=True))
         yield pa.RecordBatch.from_arrays(arrays, [*kinds])
-
-
-def _typed(values: Any, kind: pa.DataType) -> pa.Array:
-    """An array of a type; PyArrow makes none from another array before 12."""
-    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind, from_pandas=True)
 
 
 def schema_text(columns: Mapping[str, str]) -> str:
@@ -146,29 +146,23 @@ def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name
     columns: dict[str, list[Any]] = {}
     for candidate in chosen:
         for metric in dict.fromkeys(key.metric for key in arms):
-            labels = {key.segment for key in arms if key.metric == metric and key.candidate in (baseline, candidate)}
-            _decompose(totals, (baseline, candidate, metric), sorted(labels), columns)
+            both = [key for key in arms if key.metric == metric and key.candidate in (baseline, candidate)]
+            labels = sorted({key.segment for key in both})
+            keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
+            ours, theirs = (arm_moments(sum_table(totals, each, len(ARM_SUMS))) for each in keys)
+            parts = decompose(ours, theirs)
+            rows = {
+                "experiment_id": [candidate] * len(labels),
+                "baseline": [baseline] * len(labels),
+                "metric": [metric] * len(labels),
+                "segment": labels,
+                "n_users_baseline": [int(n) for n in ours.n],
+                "n_users_candidate": [int(n) for n in theirs.n],
+                "mean_baseline": ours.mean.tolist(),
+                "mean_candidate": theirs.mean.tolist(),
+                "mix": parts.mix.tolist(),
+                "within": parts.within.tolist(),
+            }
+            for column, values in rows.items():
+                columns.setdefault(column, []).extend(values)
     return columns
-
-
-def _decompose(
-    totals: Totals, of: tuple[Name, Name, str], labels: Sequence[str], columns: dict[str, list[Any]]
-) -> None:
-    baseline, candidate, metric = of
-    keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
-    arms = [arm_moments(sum_table(totals, each, len(ARM_SUMS))) for each in keys]
-    parts = decompose(arms[0], arms[1])
-    rows = {
-        "experiment_id": [candidate] * len(labels),
-        "baseline": [baseline] * len(labels),
-        "metric": [metric] * len(labels),
-        "segment": list(labels),
-        "n_users_baseline": [int(n) for n in arms[0].n],
-        "n_users_candidate": [int(n) for n in arms[1].n],
-        "mean_baseline": arms[0].mean.tolist(),
-        "mean_candidate": arms[1].mean.tolist(),
-        "mix": parts.mix.tolist(),
-        "within": parts.within.tolist(),
-    }
-    for column, values in rows.items():
-        columns.setdefault(column, []).extend(values)

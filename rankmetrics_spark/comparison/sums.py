@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.table import (
@@ -35,7 +34,7 @@ from rankmetrics_spark.comparison.table import (
     parts,
 )
 from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
-from rankmetrics_spark.comparison.units import Units, UserRows, summable
+from rankmetrics_spark.comparison.units import Units, UserRows, rows_of_clusters, summable
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT
@@ -180,11 +179,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
 
 
 def _hashes(table: pa.Table) -> Ints:
-    """(n,) hashes of the lists of each row.
-
-    Raises:
-        InputError: A row has none.
-    """
+    """(n,) hashes of the lists of each row, none of which may lack one."""
     hashes = table.column(LISTS_HASH)
     if hashes.null_count:
         name = table.column(EXPERIMENT).filter(hashes.is_null())[0].as_py()

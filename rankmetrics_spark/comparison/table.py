@@ -32,6 +32,15 @@ HASHES = ("_user_hash", "_user_check")
 BEFORE = "_before_"
 BEFORE_OWN = "_before_own_"
 """Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row."""
+LISTS = "_lists_"
+"""Prefix of columns with the number of a user's lists that have a value of a metric."""
+LISTS_HASH = "_lists_hash"
+"""Column with a hash of the lists of a user."""
+MEMBER, IS_ALONE = "_member", "_alone"
+"""Columns of a row of a cluster: the hash of its user, and whether the user has no cluster."""
+_BLOCKS = 12
+"""Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks."""
+_HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
 
 
 @dataclass(frozen=True)
@@ -89,10 +98,20 @@ class UserTable:
             InputError: A column of the users or of a segment is missing.
         """
         columns = rows.columns
-        for name in (EXPERIMENT, USER, N_RELEVANT, *(segments or {}).values()):
+        segments = segments or {}
+        for name in (EXPERIMENT, USER, N_RELEVANT, *segments.values()):
             if name not in columns:
                 raise InputError(f"user_metrics has no column {name}: {unknown('column', name, columns)}")
-        chosen = _chosen(metrics) if metrics is not None else _metrics_in(columns, segments or {})
+        if metrics is None:
+            of_columns = (metric_of_column(name) for name in columns if name not in segments.values())
+            found = [metric for metric in of_columns if metric is not None]
+            nothing = "metrics: user_metrics has no column of a known metric; allowed: such as ap_at_10"
+        else:
+            found = [each if isinstance(each, Metric) else parse(str(each)) for each in listed("metrics", metrics)]
+            nothing = "metrics is an empty list; allowed: metrics such as ap@10, or None for all"
+        if not found:
+            raise ConfigError(nothing)
+        chosen = tuple(dict.fromkeys(found))
         for metric in chosen:
             if metric.column not in columns:
                 raise ConfigError(f"metrics: user_metrics has no column for {metric}: "
@@ -104,35 +123,13 @@ class UserTable:
             if not isinstance(kinds[before], T.NumericType):
                 raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
         elif before is not None:
-            earlier = before.columns
-            if USER not in earlier:
-                raise InputError(
-                    f"the user_metrics of the earlier date have no column {USER}: {unknown('column', USER, earlier)}"
-                )
-            if not {metric.column for metric in chosen} & set(earlier):
+            if USER not in before.columns:
+                raise InputError(f"the user_metrics of the earlier date have no column {USER}: "
+                                 f"{unknown('column', USER, before.columns)}")  # fmt: skip
+            if not {metric.column for metric in chosen} & {*before.columns}:
                 names = ", ".join(metric.column for metric in chosen)
                 raise InputError(f"the user_metrics of the earlier date have none of the columns {names}")
-        return cls(rows, chosen, segments or {}, before)
-
-
-def _chosen(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
-    items = listed("metrics", metrics)
-    metrics_of_items = tuple(item if isinstance(item, Metric) else parse(str(item)) for item in items)
-    if not metrics_of_items:
-        raise ConfigError("metrics is an empty list; allowed: metrics such as ap@10, or None for all")
-    return tuple(dict.fromkeys(metrics_of_items))
-
-
-def _metrics_in(columns: Iterable[str], segments: Mapping[str, str]) -> tuple[Metric, ...]:
-    """The metrics whose columns are there, in their order."""
-    metrics = []
-    for name in columns:
-        metric = None if name in segments.values() else metric_of_column(name)
-        if metric is not None:
-            metrics.append(metric)
-    if not metrics:
-        raise ConfigError("metrics: user_metrics has no column of a known metric; allowed: such as ap_at_10")
-    return tuple(metrics)
+        return cls(rows, chosen, segments, before)
 
 
 def parts(table: UserTable) -> list[UserTable]:
@@ -152,7 +149,7 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
     relevant = f"{N_RELEVANT} > 0 AS _relevant"
     hashed = _HASHED if table.cluster is None else _of_cluster(table)
-    columns = _columns(table.metrics)
+    columns = [metric.column for metric in table.metrics]
     if isinstance(table.before, str):
         # A column of earlier values serves every metric.
         value = f"nullif(double({quoted(table.before)}), double('NaN'))"
@@ -163,24 +160,14 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
         # rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the user
         # had in the two.
         rows = rows.join(_earlier_means(table.before, table.metrics, HASHES, BEFORE), list(HASHES), "left")
-        if EXPERIMENT not in table.before.columns:
-            rows = rows
-        else:
+        if EXPERIMENT in table.before.columns:
             own = (*HASHES, EXPERIMENT)
             rows = rows.join(_earlier_means(table.before, table.metrics, own, BEFORE_OWN), list(own), "left")
     return in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
 
-LISTS = "_lists_"
-"""Prefix of columns with the number of a user's lists that have a value of a metric."""
-
-
 def lists_by_metric(table: UserTable) -> Iterator[str]:
-    """Columns for ``by_user``: the lists of a user that have a value, at least the empty one of who was shown nothing.
-
-    Raises:
-        InputError: The table does not say how many lists a user has.
-    """
+    """Columns for ``by_user``: the lists of a user that have a value, at least one: nothing shown is an empty list."""
     columns = table.rows.columns
     if N_LISTS not in columns:
         raise InputError(f"user_metrics has no column {N_LISTS}, which mean_over: lists needs: "
@@ -195,17 +182,8 @@ def lists_of(metric: str, columns: Iterable[str]) -> str:
     return f"coalesce({stored}, {N_LISTS})" if stored in columns else f"bigint({N_LISTS})"
 
 
-LISTS_HASH = "_lists_hash"
-"""Column with a hash of the lists of a user."""
-
-
 def hash_of_lists(table: UserTable) -> str:
-    """A column for ``by_user``: the hash of a user's lists, down to the smallest cut-off that all metrics lie within.
-
-    Raises:
-        ConfigError: The users are those of a period.
-        InputError: The table has no such column.
-    """
+    """A column for ``by_user``: the hash of a user's lists, down to the smallest cut-off that holds all metrics."""
     if table.days is not None:
         raise ConfigError(
             f"comparison.only_changed is true, and the users are those of {table.days.first} to {table.days.last}; "
@@ -223,21 +201,8 @@ def hash_of_lists(table: UserTable) -> str:
     )
 
 
-_BLOCKS = 12
-"""Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks."""
-_HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
-
-
-MEMBER, IS_ALONE = "_member", "_alone"
-"""Columns of a row of a cluster: the hash of its user, and whether the user has no cluster."""
-
-
 def _of_cluster(table: UserTable) -> tuple[str, ...]:
-    """The columns by which the users of a cluster are together; who has none is a cluster of their own.
-
-    Raises:
-        InputError: There is no such column.
-    """
+    """The columns by which the users of a cluster are together; who has none is a cluster of their own."""
     columns = table.rows.columns
     if table.cluster not in columns:
         raise InputError(f"user_metrics has no column {table.cluster}, which cluster needs: "
@@ -251,13 +216,9 @@ def _of_cluster(table: UserTable) -> tuple[str, ...]:
     return (*keys, f"xxhash64({USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
 
 
-def _columns(metrics: Iterable[Metric]) -> list[str]:
-    return [metric.column for metric in metrics]
-
-
 def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[str], prefix: str) -> DataFrame:
     """One row per user, or per user and experiment: the mean of what they had on the earlier date."""
-    shared = sorted(set(_columns(metrics)) & set(before.columns))
+    shared = sorted({metric.column for metric in metrics} & {*before.columns})
     # Added in the order of their size, so that the order of a user's experiments changes no bit.
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
               f"nullif(count({name}), 0) AS {prefix}{name}" for name in shared)  # fmt: skip

@@ -19,6 +19,8 @@ from rankmetrics_spark.statistics import (
     Floats,
     Moments,
     PairMoments,
+    RatioPairSums,
+    RatioSums,
     limb_columns,
     total_of,
     weighted_totals,
@@ -39,6 +41,15 @@ BEFORE_PAIR_SUMS = ("n_before", *limb_columns("x", "xx", "xd", "xb"))
 its products with the difference of the values and with the baseline's value."""
 PAIR_SUMS = ("both", "higher", "lower", *limb_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
 """Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
+ARM_LISTS, PAIR_LISTS = "arm_lists", "pair_lists"
+"""Kinds of sums for means over lists."""
+LIST_SUMS = ("users", *limb_columns("y", "n", "yy", "yn", "nn"))
+"""Sums over the users of an experiment who have a value: their lists (n), lists times value (y), products."""
+LIST_PAIR_SUMS = (
+    "both",
+    *limb_columns("x", "m", "xx", "xm", "mm", "y", "n", "yy", "yn", "nn", "xy", "xn", "my", "mn"),
+)
+"""The same over the users of both experiments: of the baseline (x, m) and the candidate (y, n), and their products."""
 SHARED = "shared"
 """Kind of the one sum of an experiment that counts its users who are left out because they are in another one too."""
 ALL_PAIRED = "all_paired"
@@ -164,8 +175,8 @@ class Totals:
 
     Attributes:
         sums: Key -> (c,) whole numbers, in the order of ``ARM_SUMS`` (kind ``arm``), ``BEFORE_SUMS`` (``before``),
-            ``BEFORE_PAIR_SUMS`` (``before_pair``) or ``PAIR_SUMS`` (``pair``); for means over lists also those of
-            ``comparison.over_lists``.
+            ``BEFORE_PAIR_SUMS`` (``before_pair``) or ``PAIR_SUMS`` (``pair``); for means over lists also of
+            ``LIST_SUMS`` and ``LIST_PAIR_SUMS``.
         replicates: Key -> (3, q, r) whole numbers: limbs of q weighted sums in r replicates. The last replicate of
             signs has the sign + for every user: the sum of the data themselves.
         n_cells: Numbers in ``replicates``.
@@ -182,21 +193,13 @@ class Totals:
         self.sums[key] = sums if old is None else old + sums
 
     def add_replicates(self, key: Key, sums: Ints) -> None:
-        """Add weighted sums of a key.
-
-        Raises:
-            ConfigError: They no longer fit into memory.
-        """
+        """Add weighted sums of a key; refuse more than fit into memory."""
         old = self.replicates.get(key)
         self.replicates[key] = sums if old is None else old + sums
         self._count(0 if old is not None else sums.size)
 
     def add_piece(self, key: Key, piece: int, sums: Ints) -> None:
-        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together.
-
-        Raises:
-            ConfigError: They no longer fit into memory.
-        """
+        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together."""
         pieces = self._pieces.setdefault(key, {})
         old = pieces.get(piece)
         pieces[piece] = sums if old is None else old + sums
@@ -231,11 +234,7 @@ def experiments_of(totals: Totals) -> list[Name]:
 
 
 def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:
-    """Refuse the name of an experiment that has no users.
-
-    Raises:
-        ConfigError: Names the nearest known one.
-    """
+    """Refuse the name of an experiment that has no users."""
     allowed = [str(name) for name in known]
     for name in names:
         if name is not None and name not in allowed:
@@ -310,3 +309,66 @@ def large_enough(totals: Totals, keys: Sequence[Key], min_users: int) -> list[Ke
     n = [of_arm(arm_sum_table(totals, keys, place), "users") for place in (BASELINE, CANDIDATE)]
     enough = np.minimum(*n) >= min_users
     return [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]
+
+
+# ---- the mean over all lists
+# A user's lists belong together, so the user stays the unit of every error: see ``statistics.RatioSums``.
+
+
+def arm_products(y: Floats, n: Floats) -> list[tuple[Floats, int]]:
+    """What ``LIST_SUMS`` adds up after the users, each with its number of factors."""
+    return [(y, 1), (n, 1), (y * y, 2), (y * n, 2), (n * n, 2)]
+
+
+def pair_products(x: Floats, m: Floats, y: Floats, n: Floats) -> list[tuple[Floats, int]]:
+    """What ``LIST_PAIR_SUMS`` adds up after the users."""
+    return [*arm_products(x, m), *arm_products(y, n), (x * y, 2), (x * n, 2), (m * y, 2), (m * n, 2)]
+
+
+def list_sums(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
+    """(g, c) sums of the baseline or of the candidate of each pair."""
+    return sum_table(totals, [arm(key, place)._replace(kind=ARM_LISTS) for key in keys], len(LIST_SUMS))
+
+
+def list_pair_sums(totals: Totals, keys: Sequence[Key]) -> Ints:
+    """(g, c) sums of the users of both."""
+    return sum_table(totals, [key._replace(kind=PAIR_LISTS) for key in keys], len(LIST_PAIR_SUMS))
+
+
+def ratio_of(sums: Ints) -> RatioSums:
+    """The sums of experiments, put together."""
+    names = ("y", "n", "yy", "yn", "nn")
+    return RatioSums(sums[:, 0].astype(object), *(total_of(sums, LIST_SUMS, name) for name in names))
+
+
+def pair_moments_of(sums: Ints) -> PairMoments:
+    """Moments of the users of both, from (g, c) sums."""
+    users = sums[:, 0].astype(object)
+    baseline, candidate = (
+        RatioSums(users, *(total_of(sums, LIST_PAIR_SUMS, name) for name in names))
+        for names in (("x", "m", "xx", "xm", "mm"), ("y", "n", "yy", "yn", "nn"))
+    )
+    shared = (total_of(sums, LIST_PAIR_SUMS, name) for name in ("xy", "xn", "my", "mn"))
+    return RatioPairSums(baseline, candidate, *shared).moments
+
+
+def arm_moments_over_lists(totals: Totals, keys: Sequence[Key]) -> tuple[Moments, Moments]:
+    """Moments of baseline and candidate of each pair, whose means are those over lists."""
+    baseline, candidate = (ratio_of(list_sums(totals, keys, place)).moments for place in (BASELINE, CANDIDATE))
+    return baseline, candidate
+
+
+def rest_over_lists(
+    totals: Totals, keys: Sequence[Key], everyone: Sequence[Key]
+) -> tuple[tuple[Moments, Moments], PairMoments]:
+    """The same of ``everyone`` less the users of each key: of the experiments, and of the users of both."""
+    baseline, candidate = (
+        ratio_of(list_sums(totals, everyone, place) - list_sums(totals, keys, place)).moments
+        for place in (BASELINE, CANDIDATE)
+    )
+    return (baseline, candidate), pair_moments_of(list_pair_sums(totals, everyone) - list_pair_sums(totals, keys))
+
+
+def n_lists(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
+    """(g,) lists of the baseline or of the candidate of each pair."""
+    return np.asarray(ratio_of(list_sums(totals, keys, place)).lists, dtype=np.int64)

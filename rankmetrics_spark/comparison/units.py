@@ -1,4 +1,4 @@
-"""Rows of users, and the units of a test: a user, or a user within a segment."""
+"""Rows of users, and the units of a test: a user, a user within a segment, or a cluster such as a household."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.comparison.totals import Ints, Name
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, Floats
+from rankmetrics_spark.comparison.totals import ALONE, MEMBERS, Ints, Key, Name, Totals
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, exact_total, limbs_of
 
 Bools = npt.NDArray[np.bool_]
 
@@ -96,27 +98,20 @@ class Units:
     @classmethod
     def of(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
         """The units of some rows; ``code`` is the (n,) index of each row's label."""
-        units = cls._of_rows(rows, labels, code)
-        if rows.lists_hash is None:
-            return units
-        hashes = np.zeros((len(units.user), units.n_experiments), np.int64)
-        hashes[units.row_unit, units.experiment] = rows.lists_hash
-        return replace(units, lists_hash=hashes)
-
-    @classmethod
-    def _of_rows(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
-        n_users = len(rows.keys)
+        n_users, n_experiments = len(rows.keys), len(rows.experiments)
         if len(labels) == 1:
             # Every user is one unit; the general way sorts them again.
-            return cls(
-                labels, np.zeros(1, np.int64), np.arange(n_users), rows.user, rows.experiment, len(rows.experiments)
-            )
-        keys, row_unit = np.unique(code * n_users + rows.user, return_inverse=True)
-        present, starts = np.unique(keys // n_users, return_index=True)
-        row_unit = row_unit.reshape(-1).astype(np.int64)
-        return cls(
-            [labels[i] for i in present], starts, keys % n_users, row_unit, rows.experiment, len(rows.experiments)
-        )
+            starts, user, row_unit = np.zeros(1, np.int64), np.arange(n_users), rows.user
+        else:
+            keys, places = np.unique(code * n_users + rows.user, return_inverse=True)
+            present, starts = np.unique(keys // n_users, return_index=True)
+            labels, user = [labels[i] for i in present], keys % n_users
+            row_unit = places.reshape(-1).astype(np.int64)
+        hashes = None
+        if rows.lists_hash is not None:
+            hashes = np.zeros((len(user), n_experiments), np.int64)
+            hashes[row_unit, rows.experiment] = rows.lists_hash
+        return cls(labels, starts, user, row_unit, rows.experiment, n_experiments, hashes)
 
     def dense(self, values: Floats) -> Floats:
         """(units, experiments) values; NaN where a unit has no row of an experiment."""
@@ -156,3 +151,77 @@ def summable(table: Floats) -> Floats:
     """The values without those that are too large to be summed."""
     beyond = np.abs(table) > LARGEST_SUMMAND
     return np.where(beyond, np.nan, table) if beyond.any() else table
+
+
+def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
+    """One row per (cluster, experiment), for each way of splitting the users, instead of one per user.
+
+    The value is the mean over the users of the cluster, or over their lists, and ``lists`` is how many these are; so
+    a mean over clusters, weighted by them, is the mean over users or lists. A cluster whose users are in several
+    segments is a unit in each of them. Sums are exact, so the order of the users changes no bit.
+
+    Args:
+        totals: Changed in place: how many users the clusters have, and how many are in none.
+        rows: All users of some clusters; ``user`` is the cluster.
+
+    Raises:
+        InputError: A user has two rows of one experiment.
+    """
+    assert rows.member is not None and rows.alone is not None
+    n = len(rows.experiments)
+    group = rows.user * n + rows.experiment
+    order = np.lexsort((rows.member, group))
+    refuse_repeats((np.diff(group[order]) == 0) & (np.diff(rows.member[order].view(np.int64)) == 0))
+    for labels, code in rows.segments:
+        number = group * len(labels) + code
+        order = np.argsort(number, kind="stable")
+        first = np.flatnonzero(np.diff(number[order], prepend=-1))
+        chosen, cell = order[first], code * n + rows.experiment
+        values, lists = {}, {}
+        for metric, each in rows.values.items():
+            _count(totals, rows, (MEMBERS, metric), labels, cell[~np.isnan(each)])
+            weights = rows.lists.get(metric, np.ones(len(each)))
+            values[metric], lists[metric] = _means(each[order], weights[order], first)
+            if labels == [EVERYONE]:
+                _count(totals, rows, (ALONE, metric), labels, rows.experiment[rows.alone])
+        yield replace(
+            rows,
+            user=rows.user[chosen],
+            experiment=rows.experiment[chosen],
+            segments=[(labels, code[chosen])],
+            relevant=np.logical_or.reduceat(rows.relevant[order], first),
+            values=values,
+            lists=lists,
+            member=None,
+            alone=None,
+        )
+
+
+def _means(values: Floats, lists: Floats, first: Ints) -> tuple[Floats, Floats]:
+    """(g,) means of the groups that begin at these rows, and what they are over; NaN and 0 without a value."""
+    has_value = ~np.isnan(values)
+    y, n = np.where(has_value, values * lists, 0.0), np.where(has_value, lists, 0.0)
+    beyond = np.abs(y) > LARGEST_SUMMAND
+    limbs = [np.add.reduceat(limb.astype(np.int64), first).astype(object) for limb in limbs_of(np.where(beyond, 0, y))]
+    over = np.add.reduceat(n.astype(np.int64), first)
+    whole = exact_total(limbs) / (np.where(over > 0, over, 1).astype(object) * 2**LIMB_UNIT)
+    means = np.where(over > 0, whole.astype(float), np.nan)
+    return np.where(np.logical_or.reduceat(beyond, first), np.inf, means), over.astype(float)
+
+
+def _count(totals: Totals, rows: UserRows, of: tuple[str, str], labels: list[str], cell: Ints) -> None:
+    """Add how many users each segment and experiment has, under a kind of sums and a metric."""
+    (kind, metric), n = of, len(rows.experiments)
+    counts = np.bincount(cell, minlength=n * len(labels))
+    for place in np.flatnonzero(counts).tolist():
+        key = Key(kind, "", rows.experiments[place % n], labels[place // n], metric)
+        totals.add(key, counts[place : place + 1].astype(np.int64))
+
+
+def refuse_repeats(repeated: Bools) -> None:
+    """Refuse a user who has two rows of one experiment: a row that repeats another one."""
+    if repeated.any():
+        raise InputError(
+            "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date, or give "
+            "the dates of a period"
+        )

@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
+    from rankmetrics_spark.statistics.corrections import (
+        CORRECTIONS,
+        adjusted_levels,
+        adjusted_p_values,
+        strictest_level,
+        tukey_levels,
+        tukey_p_values,
+    )
     from rankmetrics_spark.statistics.exact_sums import (
         LARGEST_SUMMAND,
         LIMB_EXPONENTS,
@@ -27,13 +35,16 @@ if TYPE_CHECKING:
         total_of,
     )
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
-    from rankmetrics_spark.statistics.quantiles import interpolated, quantile_ranks
-    from rankmetrics_spark.statistics.ranges import tukey_levels, tukey_p_values
+    from rankmetrics_spark.statistics.quantiles import (
+        acceleration_of_difference,
+        bca,
+        interpolated,
+        percentile,
+        quantile_ranks,
+    )
     from rankmetrics_spark.statistics.ratios import (
         Denominator,
-        adjusted_levels,
         consistent,
-        critical_t,
         denominator_independent,
         denominator_paired,
         fieller,
@@ -41,7 +52,6 @@ if TYPE_CHECKING:
         one_sided_p,
         relative_independent,
         relative_paired,
-        share_bounds,
         share_independent,
         share_paired,
         shifted,
@@ -52,9 +62,6 @@ if TYPE_CHECKING:
         RESAMPLING_LIMBS,
         aa_share_independent,
         aa_share_paired,
-        acceleration_of_difference,
-        bca,
-        percentile,
         poisson_weights,
         random_bits,
         random_signs,
@@ -76,9 +83,7 @@ if TYPE_CHECKING:
         spending_bounds,
     )
     from rankmetrics_spark.statistics.significance import (
-        CORRECTIONS,
         Estimate,
-        adjusted_p_values,
         difference_of_differences,
         effect_size_independent,
         effect_size_paired,
@@ -88,10 +93,8 @@ if TYPE_CHECKING:
         sample_ratio_p,
         sign_flip_p,
         signed_rank,
-        strictest_level,
         users_needed,
         welch,
-        with_spread,
     )
     from rankmetrics_spark.statistics.trends import (
         SHARED_PRODUCTS,
@@ -117,21 +120,20 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
+        "corrections": "CORRECTIONS adjusted_levels adjusted_p_values strictest_level tukey_levels tukey_p_values",
         "exact_sums": (
             "Floats LARGEST_SUMMAND LIMB_EXPONENTS LIMB_UNIT POWERS SQUARE_EXPONENTS exact_mean exact_total "
             "group_sums limb_columns limbs_of limbs_of_products total_of Moments PairMoments "
             "RatioPairSums RatioSums Whole t_interval"
         ),
         "ratios": (
-            "Denominator adjusted_levels consistent critical_t denominator_independent "
-            "denominator_paired fieller nonzero one_sided_p relative_independent relative_paired share_bounds "
-            "share_independent share_paired shifted with_decision"
+            "Denominator consistent denominator_independent denominator_paired fieller nonzero one_sided_p "
+            "relative_independent relative_paired share_independent share_paired shifted with_decision"
         ),
-        "quantiles": "interpolated quantile_ranks",
-        "ranges": "tukey_levels tukey_p_values",
+        "quantiles": "acceleration_of_difference bca interpolated percentile quantile_ranks",
         "resampling": (
-            "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
-            "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"
+            "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired poisson_weights random_bits "
+            "random_signs weighted_sums weighted_totals"
         ),
         "planning": "Arrivals Design FURTHEST first_day new_users round_below",
         "segments": "decompose splits",
@@ -140,9 +142,9 @@ __getattr__ = lazy(
             "mixture_rho over_looks spending_bounds"
         ),
         "significance": (
-            "CORRECTIONS Estimate adjusted_p_values difference_of_differences effect_size_independent "
-            "effect_size_paired minimum_detectable_effect paired_t permutation_p sample_ratio_p sign_flip_p "
-            "signed_rank strictest_level users_needed welch with_spread"
+            "Estimate difference_of_differences effect_size_independent effect_size_paired "
+            "minimum_detectable_effect paired_t permutation_p sample_ratio_p sign_flip_p signed_rank users_needed "
+            "welch"
         ),
         "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (

@@ -184,7 +184,9 @@ class Moments:
     def variance(self) -> Floats:
         """(g,) sample variance, divided by n - 1; NaN below two values, 0 below the rounding of the sums."""
         n = np.where(self.n < 2, 2, self.n)
-        variance = (self._spread / (n * (n - 1) * 2 ** (2 * LIMB_UNIT))).astype(float)
+        # n * sum((v - mean)**2) in units of 2**-120, exact.
+        spread = self.n * self.squares * 2**LIMB_UNIT - self.total * self.total
+        variance = (spread / (n * (n - 1) * 2 ** (2 * LIMB_UNIT))).astype(float)
         # A variance below the rounding of the sums cannot be told from 0.
         mean = np.abs(np.nan_to_num(self.mean))
         floor = (1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52
@@ -214,11 +216,6 @@ class Moments:
         third = (self.cubes * n * n * unit**2 - 3 * t * self.squares * n * unit + 2 * t * t * t) / (n * n * unit**3)
         second = np.where(spread, self.variance, 1.0) * (n.astype(float) - 1)
         return np.where(spread, third.astype(float) / (6 * second**1.5), 0.0)
-
-    @property
-    def _spread(self) -> Whole:
-        """(g,) n * sum((v - mean)**2) in units of 2**-120, exact."""
-        return np.asarray(self.n * self.squares * 2**LIMB_UNIT - self.total * self.total)
 
 
 @dataclass(frozen=True)

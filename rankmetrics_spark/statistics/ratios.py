@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, PairMoments
 from rankmetrics_spark.statistics.significance import (
     Estimate,
     df_of_arms,
-    df_of_spread,
     permutation_p,
     squared_errors,
     with_spread,
@@ -177,30 +175,6 @@ def with_decision(test: Estimate, decided: Any) -> Estimate:
     return Estimate(d, test.standard_error, test.df, low, high, test.p_value)
 
 
-def adjusted_levels(p: Floats, p_adjusted: Floats, alpha: float, strictest: Floats) -> Floats:
-    """Levels of intervals that exclude 0 exactly where the corrected p-value is below ``alpha``.
-
-    p_adjusted < alpha is p < alpha * p / p_adjusted, and the interval at a level excludes 0 where p is below it.
-
-    Args:
-        p: (g,) two-sided p-values.
-        p_adjusted: (g,) the same, corrected.
-        alpha: Level of significance.
-        strictest: (g,) levels that are enough whatever the other p-values are; for p-values that are too small for a
-            number, so 0.
-
-    Returns:
-        (g,) levels; ``alpha`` itself where the correction changes nothing, NaN without a p-value.
-
-    >>> p, p_adjusted = np.array([0.01, 0.04, 0.0]), np.array([0.02, 0.04, 0.0])
-    >>> adjusted_levels(p, p_adjusted, 0.05, np.full(3, 0.0125)).tolist()
-    [0.025, 0.05, 0.0125]
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        level = np.where(p == p_adjusted, alpha, alpha * p / p_adjusted)
-    return np.where(p == 0, strictest, level)
-
-
 def shifted(test: Estimate, shift: Floats, confidence: float, still_p: Floats) -> Estimate:
     """Test of difference + ``shift`` against 0.
 
@@ -244,11 +218,11 @@ def share_independent(baseline: Moments, candidate: Moments, share: Floats, conf
 
     Source: Tamhane and Logan, Finding the maximum safe dose level for heteroscedastic data (2004).
     """
-    arms, scale = (baseline, candidate), 1 - share
-    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in arms]
+    scale = 1 - share
+    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]
     of_baseline, of_candidate = with_spread(baseline.variance, candidate.variance)
     errors = [scale**2 * of_baseline / n[0], of_candidate / n[1]]
-    df = df_of_spread(errors, arms, (baseline.variance, candidate.variance))
+    df = df_of_arms(errors, baseline, candidate)
     mean = candidate.mean - scale * baseline.mean
     return Estimate.of(mean, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
@@ -256,31 +230,3 @@ def share_independent(baseline: Moments, candidate: Moments, share: Floats, conf
 def one_sided_p(test: Estimate, sign: int) -> Floats:
     """(g,) p-values of the test that the number is above 0 (``sign`` 1) or below 0 (-1), from the two-sided ones."""
     return np.where(sign * test.difference > 0, test.p_value / 2, 1 - test.p_value / 2)
-
-
-def share_bounds(difference: Estimate, of_baseline: tuple[Floats, Floats, Floats], critical: Floats) -> list[Floats]:
-    """The shares of the baseline's mean that just pass a test of candidate - (1 - share) * baseline: Fieller's bounds.
-
-    Args:
-        difference: d of g pairs, with its error.
-        of_baseline: (g,) means b, their squared errors, and the covariances of the errors of d and b.
-        critical: (g,) standard errors that the test asks for.
-
-    Returns:
-        Lower and upper bound of d / b; NaN where the baseline's mean is not clearly above 0.
-
-    Source: Fieller, Some problems in interval estimation (1954).
-    """
-    d, squared, (b, error, covariance) = difference.difference, critical**2, of_baseline
-    # The roots of (b**2 - t**2 * var(b)) * q**2 - 2 * (d * b - t**2 * cov) * q + d**2 - t**2 * var(d).
-    a = b**2 - squared * error
-    h = d * b - squared * covariance
-    c = d**2 - squared * difference.standard_error**2
-    root = np.sqrt(np.maximum(h**2 - a * c, 0.0))
-    known = np.where((a > 0) & (b > 0), a, np.nan)
-    return [(h - root) / known, (h + root) / known]
-
-
-def critical_t(df: Floats, confidence: float) -> Floats:
-    """(g,) standard errors from a difference to the bound of its interval."""
-    return np.asarray(stdtrit(df, 0.5 + confidence / 2))

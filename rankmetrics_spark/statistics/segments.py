@@ -41,20 +41,16 @@ def splits(
     for name, (values, index) in zip(names, coded, strict=True):
         yield [segment_label(name, value) for value in values], index
     for chosen in combinations:
-        yield _combined([names[i] for i in chosen], [coded[i] for i in chosen])
-
-
-def _combined(names: Sequence[str], coded: Sequence[tuple[Sequence[str | None], Any]]) -> tuple[list[str], Ints]:
-    index = np.zeros(len(coded[0][1]), np.int64)
-    for values, own in coded:
-        index = index * len(values) + own
-    distinct, compact = np.unique(index, return_inverse=True)
-    sizes = [len(values) for values, _ in coded]
-    labels = [
-        " & ".join(segment_label(name, values[i]) for name, (values, _), i in zip(names, coded, row, strict=True))
-        for row in zip(*np.unravel_index(distinct, sizes), strict=True)
-    ]
-    return labels, compact.reshape(-1).astype(np.int64)
+        index = np.zeros(n, np.int64)
+        for i in chosen:
+            index = index * len(coded[i][0]) + coded[i][1]
+        distinct, compact = np.unique(index, return_inverse=True)
+        places = np.unravel_index(distinct, [len(coded[i][0]) for i in chosen])
+        labels = [
+            " & ".join(segment_label(names[i], coded[i][0][place]) for i, place in zip(chosen, row, strict=True))
+            for row in zip(*places, strict=True)
+        ]
+        yield labels, compact.reshape(-1).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
+from rankmetrics_spark.statistics.corrections import gauss_legendre
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.significance import Estimate
 
@@ -207,7 +208,7 @@ def spending_bounds(fractions: Any, alpha: float, spending: str) -> Floats:
         step, root = np.sqrt(time - before), np.sqrt(time)
         bounds.append(_bound(sums, mass, step, root, budget))
         low, high = -_SIDE * root, min(bounds[-1], _SIDE) * root
-        places, weights = _gauss_legendre(32 * int(np.ceil((high - low) / step / 24)))
+        places, weights = gauss_legendre(32 * int(np.ceil((high - low) / step / 24)))
         points = low + (high - low) * places
         density = np.exp(-(((points[:, None] - sums) / step) ** 2) / 2) @ mass / (step * np.sqrt(2 * np.pi))
         sums, mass = points, (high - low) * weights * density
@@ -228,13 +229,6 @@ def _bound(sums: Floats, mass: Floats, step: float, root: float, budget: float) 
         if budget <= 0 or beyond(_HIGHEST) >= 0:
             return np.inf
         return float(brentq(beyond, -_SIDE, _HIGHEST, xtol=1e-13))
-
-
-@cache
-def _gauss_legendre(n: int) -> tuple[Floats, Floats]:
-    """Places and weights of a quadrature over (0, 1)."""
-    places, weights = np.polynomial.legendre.leggauss(n)
-    return (places + 1) / 2, weights / 2
 
 
 @dataclass(frozen=True)

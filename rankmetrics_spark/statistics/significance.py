@@ -1,4 +1,4 @@
-"""Tests of the difference between two experiments: t, signed ranks, random signs; effect size, power, corrections.
+"""Tests of the difference between two experiments: t, signed ranks, random signs; effect size, power.
 
 Every difference is candidate - baseline.
 """
@@ -15,9 +15,6 @@ from rankmetrics_spark.statistics.exact_sums import Floats, Moments, Whole
 
 EXACT_SIGNED_RANK = 25
 """Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""
-CORRECTIONS = ("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none")
-"""The first four bound the chance of any false finding (Hochberg and Hommel if the tests are independent or depend
-positively), fdr_bh and fdr_by the share of false ones."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +137,21 @@ def with_spread(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
 
 
 def df_of_arms(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:
+    """(g,) degrees of freedom of Welch's test."""
     return df_of_spread(errors, (baseline, candidate), (baseline.variance, candidate.variance))
 
 
 def df_of_spread(errors: list[Floats], arms: tuple[Moments, Moments], variances: tuple[Floats, Floats]) -> Floats:
-    """(g,) Welch's degrees of freedom; those of the other experiment where the variance of one is 0."""
-    df, still = welch_df(errors, list(arms)), [variance == 0 for variance in variances]
+    """(g,) degrees of freedom of a sum of squared errors, by Welch and Satterthwaite; NaN below two users in an arm.
+
+    Those of the other arm where the variance of one is 0; the users of both - 2 where no arm has a spread.
+    """
+    less_one = [np.where(arm.n < 2, np.nan, arm.n - 1).astype(float) for arm in arms]
+    added = sum(errors, np.zeros(len(less_one[0])))
+    weighted = sum((e**2 / n for e, n in zip(errors, less_one, strict=True)), np.zeros(len(added)))
+    none = weighted == 0
+    df = np.where(none, less_one[0] + less_one[1], added**2 / np.where(none, 1.0, weighted))
+    still = [variance == 0 for variance in variances]
     df = np.where(still[0] & ~still[1], arms[1].n.astype(float) - 1, df)
     return np.where(still[1] & ~still[0], arms[0].n.astype(float) - 1, df)
 
@@ -154,23 +160,6 @@ def permutation_p(baseline: Moments, candidate: Moments) -> Floats:
     """(g,) p-value of the permutation test of two experiments of equal values each."""
     n = [arm.n.astype(float) for arm in (baseline, candidate)]
     return np.asarray(np.where(n[0] == n[1], 2.0, 1.0) / binom(n[0] + n[1], n[0]))
-
-
-def welch_df(squared_errors: list[Floats], arms: list[Moments]) -> Floats:
-    """Degrees of freedom of a sum of squared errors, by Welch and Satterthwaite.
-
-    Args:
-        squared_errors: (g,) per arm.
-        arms: In the same order.
-
-    Returns:
-        (g,); where no arm has a spread, the users of both arms - 2; NaN below two users in an arm.
-    """
-    less_one = [np.where(arm.n < 2, np.nan, arm.n - 1).astype(float) for arm in arms]
-    added = sum(squared_errors, np.zeros(len(less_one[0])))
-    weighted = sum((e**2 / n for e, n in zip(squared_errors, less_one, strict=True)), np.zeros(len(added)))
-    still = weighted == 0
-    return np.where(still, less_one[0] + less_one[1], added**2 / np.where(still, 1.0, weighted))
 
 
 def signed_rank(n: Whole, twice_w_plus: Whole, tie_term: Whole, n_zero: Whole) -> Floats:
@@ -202,25 +191,20 @@ def signed_rank(n: Whole, twice_w_plus: Whole, tie_term: Whole, n_zero: Whole) -
 def _signed_rank(n: int, twice_w_plus: int, tie_term: int, n_zero: int) -> float:
     if n == 0:
         return 1.0 if n_zero else float("nan")
-    if n <= EXACT_SIGNED_RANK and not tie_term and not n_zero:
-        return _exact_signed_rank(n, twice_w_plus // 2)
-    # Mean n (n + 1) / 4 and variance (n (n + 1) (2 n + 1) - tie_term / 2) / 24 of W+, all times a whole number.
-    centred = 2 * twice_w_plus - n * (n + 1)
-    variance = 2 * n * (n + 1) * (2 * n + 1) - tie_term
-    return float(2 * ndtr(-abs(centred) / 4 / np.sqrt(variance / 48)))
-
-
-def _exact_signed_rank(n: int, w_plus: int) -> float:
-    """The exact p-value: SciPy's, from any signed ranks 1 to n with the same sum of positive ones."""
+    if n > EXACT_SIGNED_RANK or tie_term or n_zero:
+        # Mean n (n + 1) / 4 and variance (n (n + 1) (2 n + 1) - tie_term / 2) / 24 of W+, all times a whole number.
+        centred = 2 * twice_w_plus - n * (n + 1)
+        variance = 2 * n * (n + 1) * (2 * n + 1) - tie_term
+        return float(2 * ndtr(-abs(centred) / 4 / np.sqrt(variance / 48)))
     # Imported here: it takes long, and the Python workers of Spark import this module without testing anything.
     from scipy.stats import wilcoxon
 
-    ranks = np.arange(1, n + 1)
-    left, signs = w_plus, np.full(n, -1)
-    for rank in ranks[::-1]:
+    # The exact p-value is that of any signed ranks 1 to n with the same sum of positive ones.
+    left, signed = twice_w_plus // 2, -np.arange(1, n + 1)
+    for rank in range(n, 0, -1):
         if rank <= left:
-            left, signs[rank - 1] = left - rank, 1
-    return float(wilcoxon(ranks * signs, method="exact").pvalue)
+            left, signed[rank - 1] = left - rank, rank
+    return float(wilcoxon(signed, method="exact").pvalue)
 
 
 def sign_flip_p(observed: Floats, replicates: Floats) -> Floats:
@@ -343,72 +327,6 @@ def sample_ratio_p(counts: Any, shares: Any) -> Floats:
     # The steps of scipy.stats.chisquare, without its module: a Python worker takes 0.3 s to load that.
     squares = ((observed - expected) ** 2 / expected).sum(axis=-1)
     return np.asarray(chdtrc(planned.shape[-1] - 1, squares))
-
-
-def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
-    """Adjusted p-values of one family of comparisons.
-
-    Args:
-        p_values: (n,) of the family; a NaN was not tested: it stays NaN and does not count.
-        method: holm, hochberg, hommel, bonferroni, fdr_bh (Benjamini-Hochberg), fdr_by (Benjamini-Yekutieli) or none.
-
-    Returns:
-        (n,) to compare with the level of significance.
-
-    Raises:
-        ValueError: Unknown method.
-
-    Source: Holm (1979); Hochberg (1988); Hommel (1988); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
-
-    >>> adjusted_p_values(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
-    [0.02, nan, 0.06]
-    """
-    if method not in CORRECTIONS:
-        raise ValueError(f"unknown correction '{method}'; known: {', '.join(CORRECTIONS)}")
-    tested = ~np.isnan(p_values)
-    if method == "none" or not tested.any():
-        return np.array(p_values, float)
-    places = np.flatnonzero(tested)[np.argsort(p_values[tested])]
-    adjusted = np.full(len(p_values), np.nan)
-    adjusted[places] = np.minimum(_adjusted_ascending(p_values[places], method), 1)
-    return adjusted
-
-
-def _adjusted_ascending(p: Floats, method: str) -> Floats:
-    """(n,) adjusted p-values of p-values in ascending order; some may be above 1."""
-    n, rank = len(p), np.arange(1, len(p) + 1)
-    if method == "bonferroni":
-        return p * n
-    if method == "holm":
-        return np.asarray(np.maximum.accumulate(p * rank[::-1]))
-    if method == "hommel":
-        adjusted = p.copy()
-        for m in range(n, 1, -1):
-            simes = np.min(m * p[-m:] / rank[:m])
-            adjusted[-m:] = np.maximum(adjusted[-m:], simes)
-            adjusted[:-m] = np.maximum(adjusted[:-m], np.minimum(m * p[:-m], simes))
-        return adjusted
-    dependence = np.sum(1.0 / rank) if method == "fdr_by" else 1
-    raw = p * rank[::-1] if method == "hochberg" else p / (rank / n / dependence)
-    return np.asarray(np.minimum.accumulate(raw[::-1])[::-1])
-
-
-def strictest_level(alpha: float, n: int, method: str = "holm") -> float:
-    """The level at which a comparison is significant, whatever the p-values of the others of its family.
-
-    Holm and Benjamini-Hochberg relax the level once others are significant; a comparison alone among n has this one.
-
-    Args:
-        alpha: Level of significance of the family.
-        n: Comparisons of the family that are tested.
-        method: As in ``adjusted_p_values``.
-
-    >>> strictest_level(0.05, 5, "holm"), round(strictest_level(0.05, 2, "fdr_by"), 6), strictest_level(0.05, 5, "none")
-    (0.01, 0.016667, 0.05)
-    """
-    if method == "none" or n < 2:
-        return alpha
-    return alpha / (n * sum(1 / k for k in range(1, n + 1)) if method == "fdr_by" else n)
 
 
 def difference_of_differences(

@@ -1,4 +1,4 @@
-"""Tukey's test of all pairs of k means: p-values and levels by the distribution of the studentized range."""
+"""Several comparisons at once: corrected p-values, the levels that agree with them, and Tukey's test of all pairs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from rankmetrics_spark.statistics.exact_sums import Floats
 if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline
 
+CORRECTIONS = ("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none")
+"""The first four bound the chance of any false finding (Hochberg and Hommel if the tests are independent or depend
+positively), fdr_bh and fdr_by the share of false ones."""
+
 _WIDEST = 16.0
 """A normal range above this one has a probability below 1e-12, even of 1,000 means."""
 _NODES = 96
@@ -23,6 +27,96 @@ _STEPS = 8
 """Of the secant method."""
 _KNOTS = 64
 """Degrees of freedom at which levels are looked for, where there are more of them."""
+
+
+def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
+    """Adjusted p-values of one family of comparisons.
+
+    Args:
+        p_values: (n,) of the family; a NaN was not tested: it stays NaN and does not count.
+        method: holm, hochberg, hommel, bonferroni, fdr_bh (Benjamini-Hochberg), fdr_by (Benjamini-Yekutieli) or none.
+
+    Returns:
+        (n,) to compare with the level of significance.
+
+    Raises:
+        ValueError: Unknown method.
+
+    Source: Holm (1979); Hochberg (1988); Hommel (1988); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
+
+    >>> adjusted_p_values(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
+    [0.02, nan, 0.06]
+    """
+    if method not in CORRECTIONS:
+        raise ValueError(f"unknown correction '{method}'; known: {', '.join(CORRECTIONS)}")
+    tested = ~np.isnan(p_values)
+    if method == "none" or not tested.any():
+        return np.array(p_values, float)
+    places = np.flatnonzero(tested)[np.argsort(p_values[tested])]
+    adjusted = np.full(len(p_values), np.nan)
+    adjusted[places] = np.minimum(_adjusted_ascending(p_values[places], method), 1)
+    return adjusted
+
+
+def _adjusted_ascending(p: Floats, method: str) -> Floats:
+    """(n,) adjusted p-values of p-values in ascending order; some may be above 1."""
+    n, rank = len(p), np.arange(1, len(p) + 1)
+    if method == "bonferroni":
+        return p * n
+    if method == "holm":
+        return np.asarray(np.maximum.accumulate(p * rank[::-1]))
+    if method == "hommel":
+        adjusted = p.copy()
+        for m in range(n, 1, -1):
+            simes = np.min(m * p[-m:] / rank[:m])
+            adjusted[-m:] = np.maximum(adjusted[-m:], simes)
+            adjusted[:-m] = np.maximum(adjusted[:-m], np.minimum(m * p[:-m], simes))
+        return adjusted
+    dependence = np.sum(1.0 / rank) if method == "fdr_by" else 1
+    raw = p * rank[::-1] if method == "hochberg" else p / (rank / n / dependence)
+    return np.asarray(np.minimum.accumulate(raw[::-1])[::-1])
+
+
+def strictest_level(alpha: float, n: int, method: str = "holm") -> float:
+    """The level at which a comparison is significant, whatever the p-values of the others of its family.
+
+    Holm and Benjamini-Hochberg relax the level once others are significant; a comparison alone among n has this one.
+
+    Args:
+        alpha: Level of significance of the family.
+        n: Comparisons of the family that are tested.
+        method: As in ``adjusted_p_values``.
+
+    >>> strictest_level(0.05, 5, "holm"), round(strictest_level(0.05, 2, "fdr_by"), 6), strictest_level(0.05, 5, "none")
+    (0.01, 0.016667, 0.05)
+    """
+    if method == "none" or n < 2:
+        return alpha
+    return alpha / (n * sum(1 / k for k in range(1, n + 1)) if method == "fdr_by" else n)
+
+
+def adjusted_levels(p: Floats, p_adjusted: Floats, alpha: float, strictest: Floats) -> Floats:
+    """Levels of intervals that exclude 0 exactly where the corrected p-value is below ``alpha``.
+
+    p_adjusted < alpha is p < alpha * p / p_adjusted, and the interval at a level excludes 0 where p is below it.
+
+    Args:
+        p: (g,) two-sided p-values.
+        p_adjusted: (g,) the same, corrected.
+        alpha: Level of significance.
+        strictest: (g,) levels that are enough whatever the other p-values are; for p-values that are too small for a
+            number, so 0.
+
+    Returns:
+        (g,) levels; ``alpha`` itself where the correction changes nothing, NaN without a p-value.
+
+    >>> p, p_adjusted = np.array([0.01, 0.04, 0.0]), np.array([0.02, 0.04, 0.0])
+    >>> adjusted_levels(p, p_adjusted, 0.05, np.full(3, 0.0125)).tolist()
+    [0.025, 0.05, 0.0125]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = np.where(p == p_adjusted, alpha, alpha * p / p_adjusted)
+    return np.where(p == 0, strictest, level)
 
 
 def tukey_p_values(p_values: Floats, df: Floats, k: int) -> Floats:
@@ -85,7 +179,7 @@ def tukey_levels(alpha: float, df: Floats, k: int) -> Floats:
 
 def _range_sf(q: Floats, df: Floats, k: int) -> Floats:
     """(g,) probabilities that the range of k means, divided by an independent standard deviation, is above q."""
-    places, weights = _quadrature()
+    places, weights = gauss_legendre(_NODES)
     # More degrees of freedom than this change nothing.
     known = np.minimum(np.where(np.isnan(df), 1.0, df), 1e6)[:, None]
     # The standard deviation is s = sqrt(chi2 / df), beyond these bounds with a probability of 1e-14.
@@ -101,13 +195,6 @@ def _range_sf(q: Floats, df: Floats, k: int) -> Floats:
 
 
 @cache
-def _quadrature() -> tuple[Floats, Floats]:
-    """Places and weights of Gauss and Legendre over (0, 1)."""
-    places, weights = np.polynomial.legendre.leggauss(_NODES)
-    return (places + 1) / 2, weights / 2
-
-
-@cache
 def _normal_range(k: int) -> CubicSpline:
     """The probability that the range of k standard normal values is above a width, as a function of it."""
     # Imported here: it takes long, and only this correction needs it.
@@ -120,3 +207,10 @@ def _normal_range(k: int) -> CubicSpline:
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * (z[1] - z[0])
     inside: Any = [k * np.sum(density * (ndtr(z + width) - ndtr(z)) ** (k - 1)) for width in widths]
     return CubicSpline(widths, 1 - np.array(inside))
+
+
+@cache
+def gauss_legendre(n: int) -> tuple[Floats, Floats]:
+    """Places and weights of a quadrature over (0, 1)."""
+    places, weights = np.polynomial.legendre.leggauss(n)
+    return (places + 1) / 2, weights / 2
