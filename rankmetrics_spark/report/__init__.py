@@ -21,22 +21,17 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.differences import Change, p_value
     from rankmetrics_spark.report.examples import with_examples
-    from rankmetrics_spark.report.figures import (
-        ANY_WIDTH,
-        Examples,
-        Figures,
-        blocks,
-        folded,
-        period_means,
-        printable,
-        seconds_of,
-    )
+    from rankmetrics_spark.report.figures import Examples, Figures, period_means, seconds_of
     from rankmetrics_spark.report.formats import (
+        ANY_WIDTH,
         DOCUMENT_STYLES,
         RESULT_TABLES,
+        blocks,
         document,
+        folded,
         print_csv,
         print_json,
+        printable,
         result_object,
         safe_cells,
     )
@@ -112,13 +107,16 @@ __getattr__ = lazy(
             "print_conventions print_list print_table result_rows table tie_warnings"
         ),
         "examples": "with_examples",
-        "figures": "ANY_WIDTH Examples Figures blocks folded period_means printable seconds_of",
+        "figures": "Examples Figures period_means seconds_of",
         "histograms": "change_rows change_steps",
         "html": (
             "INSTALL_PAGE MOST_BYTES block check_page_file check_page_libraries data_of has_page_libraries "
             "page write_page"
         ),
-        "formats": "DOCUMENT_STYLES RESULT_TABLES document print_csv print_json result_object safe_cells",
+        "formats": (
+            "ANY_WIDTH DOCUMENT_STYLES RESULT_TABLES blocks document folded print_csv print_json printable "
+            "result_object safe_cells"
+        ),
         "notebook": "as_html compared_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
         "overview": "further_sentences newer_failures status_line what_else",

@@ -27,7 +27,8 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, palette, sentences, story, trust
 from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.differences import sentences_of_order
-from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, printable, seconds_of
+from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, seconds_of
+from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments

@@ -19,7 +19,8 @@ from rankmetrics_spark.errors import ConfigError, installation, unknown
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import palette, story, trust
 from rankmetrics_spark.report.differences import all_percentages, change_of, movement, p_text
-from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names, printable
+from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names
+from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.html import INSTALL_PAGE, has_page_libraries, write_page
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.schemas import (
