@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
+    from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, check_page_libraries, has_page_libraries
     from rankmetrics_spark.report.charts import templates
     from rankmetrics_spark.report.console import (
         CONVENTION_PRINTERS,
@@ -36,17 +37,7 @@ if TYPE_CHECKING:
         safe_cells,
     )
     from rankmetrics_spark.report.histograms import change_rows, change_steps
-    from rankmetrics_spark.report.html import (
-        INSTALL_PAGE,
-        MOST_BYTES,
-        block,
-        check_page_file,
-        check_page_libraries,
-        data_of,
-        has_page_libraries,
-        page,
-        write_page,
-    )
+    from rankmetrics_spark.report.html import MOST_BYTES, block, check_page_file, data_of, page, write_page
     from rankmetrics_spark.report.notebook import (
         as_html,
         compared_html,
@@ -58,7 +49,6 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
     from rankmetrics_spark.report.overview import further_sentences, newer_failures, status_line, what_else
-    from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.periods import (
         figures_of_frames,
@@ -99,8 +89,8 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
+        "assets": "INSTALL_PAGE LIGHT check_page_libraries has_page_libraries",
         "charts": "templates",
-        "palette": "LIGHT",
         "differences": "Change p_value",
         "console": (
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
@@ -109,10 +99,7 @@ __getattr__ = lazy(
         "examples": "with_examples",
         "figures": "Examples Figures period_means seconds_of",
         "histograms": "change_rows change_steps",
-        "html": (
-            "INSTALL_PAGE MOST_BYTES block check_page_file check_page_libraries data_of has_page_libraries "
-            "page write_page"
-        ),
+        "html": "MOST_BYTES block check_page_file data_of page write_page",
         "formats": (
             "ANY_WIDTH DOCUMENT_STYLES RESULT_TABLES blocks document folded print_csv print_json printable "
             "result_object safe_cells"

@@ -106,15 +106,17 @@ class Figures:
     def metrics(self) -> list[Metric]:
         """The metrics in the order of the run, then by name."""
         order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
-        metrics = [parse(name) for name in {row[METRIC] for row in self.means}]
-        return sorted(metrics, key=lambda metric: (order.get(str(metric), len(order)), metric.name, cut_of(metric)))
+        metrics = {name: parse(name) for name in {row[METRIC] for row in self.means}}
+        places = {name: (order.get(name, len(order)), metric.name, cut_of(metric)) for name, metric in metrics.items()}
+        return [metrics[name] for name in sorted(metrics, key=places.__getitem__)]
 
     @cached_property
     def experiments(self) -> list[str]:
         """The experiments: baselines first, then the best mean of the primary metric first."""
         metric = self.primary
         sign = -1.0 if metric is None or metric.higher_is_better is not False else 1.0
-        means = {row[EXPERIMENT]: number(row["mean"]) for row in self.everyone if row[METRIC] == str(metric)}
+        of_metric = [row for row in self.everyone if row[METRIC] == self.primary_name]
+        means = {row[EXPERIMENT]: number(row["mean"]) for row in of_metric}
         baselines = set(self.baselines) if len(self.baselines) == 1 else set()
         names = {row[EXPERIMENT] for row in self.means}
 
@@ -156,6 +158,11 @@ class Figures:
         """The metric that decides: the first primary one of the comparisons, or of the run's config."""
         names = primary_names(self.comparisons) or (self.config.get("comparison") or {}).get("primary") or ()
         return next((metric for metric in self.metrics if str(metric) in names), deciding(self.metrics))
+
+    @cached_property
+    def primary_name(self) -> str:
+        """The name of the metric that decides; empty without one."""
+        return str(self.primary or "")
 
 
 def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> Sequence[dict[str, Any]]:

@@ -75,8 +75,9 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     for row in rows:
         kinds = by_pair.setdefault((row[BASELINE], row[EXPERIMENT], row[METRIC]), {})
         kinds.setdefault(row["kind"], []).append(row)
+    places = {str(metric): place for place, metric in enumerate(metrics)}
     ordered = sorted(
-        by_pair.items(), key=lambda item: (item[0][2] != first_metric, _order(metrics, item[0][2]), item[0])
+        by_pair.items(), key=lambda item: (item[0][2] != first_metric, places.get(item[0][2], len(places)), item[0])
     )
     texts = [(pair, _fading(pair, kinds), _before(pair, kinds)) for pair, kinds in ordered]
     before = [text for pair, _, (alarm, text) in texts if text and (alarm or pair[2] == first_metric)]
@@ -88,11 +89,6 @@ def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     names = dict.fromkeys(row[METRIC] for row in rows)
     shown = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
     return str(deciding(shown)) if shown else ""
-
-
-def _order(metrics: Sequence[Metric], name: str) -> int:
-    names = [str(metric) for metric in metrics]
-    return names.index(name) if name in names else len(names)
 
 
 def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.differences import Change, change_of, p_text
+from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
 from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population
@@ -196,24 +196,11 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
         against = f" against {card.baseline}" if several else ""
         row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[METRIC]))}"
         # Tests that need no normal means.
-        rows = [
-            (name, p)
-            for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
-            if (p := number(row.get(column))) is not None
-        ]
-        texts = [p_text(p, 1 - row["confidence"]) for _, p in rows]
-        parts = [
-            f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
-            for (name, _), text in zip(rows, texts, strict=True)
-        ]
-        for text in (
-            _of_users(row),
-            _cuped(row),
-            _bootstrap(row),
-            f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else "",
-            _at_random(row),
-        ):
-            lines += [f"{who}: {text}"] if text else []
+        tests = (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
+        parts = [f"{name} {p_value(row, column)}" for name, column in tests if number(row.get(column)) is not None]
+        without = f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else ""
+        texts = (_of_users(row), _cuped(row), _bootstrap(row), without, _at_random(row))
+        lines += [f"{who}: {text}" for text in texts if text]
     return lines
 
 

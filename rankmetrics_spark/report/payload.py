@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -72,7 +71,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "leader": index[EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
         "metrics": [_metric(name) | {"role": roles.get(name)} for name in metrics],
-        "deciding": index[METRIC].get(str(figures.primary), 0),
+        "deciding": index[METRIC].get(figures.primary_name, 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
         "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
@@ -95,7 +94,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
 
 def _map_rows(figures: Figures) -> list[Row]:
     """The comparisons of segments on the metric that decides, the largest segments first."""
-    metric, size = str(figures.primary), Counter[str]()
+    metric, size = figures.primary_name, Counter[str]()
     rows = [row for row in figures.comparisons if row[METRIC] == metric and row[SEGMENT] != EVERYONE]
     for row in rows:
         size[row[SEGMENT]] += row[N_USERS]
@@ -110,7 +109,7 @@ def _totals(figures: Figures) -> dict[str, int]:
         "means": means,
         "segments": max(len(figures.comparisons), figures.n_comparisons) - n_compared,
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
-        "pairs": sum(row[METRIC] == str(figures.primary) for row in figures.compared),
+        "pairs": sum(row[METRIC] == figures.primary_name for row in figures.compared),
         "further": n_compared,
         "users": len({(row[EXPERIMENT], row[METRIC]) for row in figures.users}),
         "userChanges": len({(row[EXPERIMENT], row[BASELINE], row[METRIC]) for row in figures.user_changes}),
@@ -131,7 +130,7 @@ def shortened(figures: Figures, most: int) -> Figures:
     for row in figures.means:
         size[row[SEGMENT]] += row[N_USERS]
     place = {name: at for at, (name, _) in enumerate(size.most_common())} | {EVERYONE: -1}
-    metric = str(figures.primary)
+    metric = figures.primary_name
     baseline = figures.baselines[0] if len(figures.baselines) == 1 else None
     order = _places(figures.experiments)
 
@@ -271,7 +270,7 @@ MOST_CHECKS = 300
 
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """The further tests of the differences of all users, the metric that decides first."""
-    metric = str(figures.primary)
+    metric = figures.primary_name
     rows = sorted(figures.compared, key=lambda row: row[METRIC] != metric)[:MOST_FURTHER]
     names = [name for column in FURTHER for name in column["keys"]]
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
@@ -406,16 +405,3 @@ def _between(dates: Collection[str]) -> list[str]:
         days = sorted(date_of.fromisoformat(text) for text in dates)
         return [(days[0] + timedelta(n)).isoformat() for n in range((days[-1] - days[0]).days)] if days else []
     return []
-
-
-def as_script(value: Any) -> str:
-    r"""JSON that may stand in a script element: no name in it can end the element or open a comment.
-
-    >>> as_script("</script><!--")
-    '"\\u003c/script\\u003e\\u003c!--"'
-    """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    # A lone surrogate has no UTF-8.
-    return text.encode("utf-8", "backslashreplace").decode()

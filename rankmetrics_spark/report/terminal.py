@@ -200,10 +200,10 @@ def table(result: Shown, metrics: Iterable[Metric]) -> Table:
 
 def _best_first(result: Shown) -> list[str]:
     metric = result.figures.primary
-    deciding, sign = str(metric), 1.0 if metric is not None and metric.higher_is_better is False else -1.0
+    sign = 1.0 if metric is not None and metric.higher_is_better is False else -1.0
 
     def key(name: str) -> tuple[bool, float, str]:
-        row = result.cells.get((name, deciding))
+        row = result.cells.get((name, result.figures.primary_name))
         mean = None if row is None else number(row["mean"])
         return mean is None, sign * (mean or 0.0), str(name)
 
@@ -237,7 +237,7 @@ def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
 
     How far is counted in half widths of the segment's interval, and a segment is named once.
     """
-    metric = str(result.figures.primary)
+    metric = result.figures.primary_name
     overall = {row[EXPERIMENT]: row["mean"] for row in result.figures.everyone if row[METRIC] == metric}
 
     def distance(row: Row) -> float:
@@ -263,10 +263,10 @@ def _print_segments(result: Shown) -> None:
     rows = telling(result)
     if not rows or metric is None:
         return
-    name, texts = str(metric), []
+    texts = []
     for row in rows:
         labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
-        overall = result.cells[row[EXPERIMENT], name]["mean"]
+        overall = result.cells[row[EXPERIMENT], result.figures.primary_name]["mean"]
         texts.append({**labels, "mean": f"{row['mean']:.4f}", "all users": f"{overall:.4f}"})
     n = len({row[SEGMENT] for row in result.rows} - {EVERYONE})
     title = f"{len(rows)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
