@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
@@ -28,7 +27,6 @@ from rankmetrics_spark.schemas import (
 
 _COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST)
 _NOBODY = dict.fromkeys((*_COUNTS, N_REPEATED), 0)
-_Cells = dict[tuple[Any, str], dict[str, dict[str, Any]]]
 
 
 def compare_conventions(
@@ -66,10 +64,14 @@ def compare_conventions(
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
+    tables = Tables.of(impressions, judgements, request, rules)
+    # All in one table, so that one query reads the impressions once; a row without a metric counts the faulty rows.
+    n_faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    means = tables.experiment_metrics.unionByName(n_faulty, allowMissingColumns=True)
     # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
-    cells: _Cells = {}
+    cells: dict[tuple[Any, str], dict[str, dict[str, Any]]] = {}
     faulty: dict[Any, int] = {}
-    for row in few_rows(_means(impressions, judgements, request, rules)):
+    for row in few_rows(means):
         if row[METRIC] is None:
             faulty[row[EXPERIMENT]] = row[N_ROWS]
         else:
@@ -80,18 +82,6 @@ def compare_conventions(
         for name in experiments
         for rule in rules
     ]
-
-
-def _means(
-    impressions: AnyTable, judgements: AnyTable | None, options: Options, rules: Sequence[Convention]
-) -> DataFrame:
-    """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
-
-    All in one table, so that one query reads the impressions once.
-    """
-    tables = Tables.of(impressions, judgements, options, rules)
-    faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
-    return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
 
 
 def every_convention(options: Options) -> tuple[Convention, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date as date_of
 from datetime import timedelta
 from typing import Any
 
-from rankmetrics_spark.metrics import DIRECTIONS, parse
+from rankmetrics_spark.metrics import DIRECTIONS, Metric
 from rankmetrics_spark.report.differences import is_percentage, p_text, widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
@@ -53,9 +53,9 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     rows = (*part.means, *part.comparisons, *map_rows)
     roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
-    experiments, metrics = figures.experiments, [str(metric) for metric in figures.metrics]
+    experiments, metrics = figures.experiments, {str(metric): metric for metric in figures.metrics}
     segments = sorted({row[SEGMENT] for row in rows}, key=lambda name: (name != EVERYONE, name))
-    index = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
+    index = {EXPERIMENT: _places(experiments), METRIC: _places([*metrics]), SEGMENT: _places(segments)}
     index[BASELINE] = index[EXPERIMENT]
     confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
     p_texts = [
@@ -70,7 +70,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "baselines": [index[BASELINE][name] for name in figures.baselines if name in index[BASELINE]],
         "leader": index[EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
-        "metrics": [_metric(name) | {"role": roles.get(name)} for name in metrics],
+        "metrics": [_metric(name, metric) | {"role": roles.get(name)} for name, metric in metrics.items()],
         "deciding": index[METRIC].get(figures.primary_name, 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
@@ -327,12 +327,10 @@ def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
     return [*groups.values()]
 
 
-def _metric(name: str) -> dict[str, Any]:
-    metric = parse(name)
-    family = label_of(metric).partition("@")[0]
-    direction = DIRECTIONS[metric.higher_is_better]
-    names = {"name": name, "label": label_of(metric), "family": family, "cut": metric.cut}
-    return names | {"direction": direction, "lower": metric.higher_is_better is False}
+def _metric(name: str, metric: Metric) -> dict[str, Any]:
+    label, is_better = label_of(metric), metric.higher_is_better
+    names = {"name": name, "label": label, "family": label.partition("@")[0], "cut": metric.cut}
+    return names | {"direction": DIRECTIONS[is_better], "lower": is_better is False}
 
 
 def _places(names: Sequence[str]) -> dict[str, int]:
@@ -376,7 +374,11 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
             )
     dates = {str(row[DATE]) for row in figures.trend} | {str(row["label"]) for row in by_date(figures.over_time)}
     known = {*dates, *(str(record[DATE]) for record in figures.history)}
-    missing = [date for date in _between(dates) if date not in known]
+    between: list[str] = []
+    with suppress(ValueError):  # a label that is no date
+        shown = sorted(map(date_of.fromisoformat, dates))
+        between = [(shown[0] + timedelta(n)).isoformat() for n in range((shown[-1] - shown[0]).days)] if shown else []
+    missing = [date for date in between if date not in known]
     days += [{"date": date, "text": "nothing is published for this date", "state": "missing"} for date in missing]
     return sorted(days, key=lambda day: (day["date"], day["state"]))
 
@@ -397,11 +399,3 @@ def _valid_over_time(row: Row) -> str:
 def by_date(rows: Sequence[Row]) -> list[Row]:
     """The rows of an effect over time that are about a date."""
     return [row for row in rows if row["kind"] in ("day", "cumulative")]
-
-
-def _between(dates: Collection[str]) -> list[str]:
-    """Every date from the first to the last one; none where a date is none."""
-    with suppress(ValueError):
-        days = sorted(date_of.fromisoformat(text) for text in dates)
-        return [(days[0] + timedelta(n)).isoformat() for n in range((days[-1] - days[0]).days)] if days else []
-    return []
