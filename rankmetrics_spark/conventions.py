@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
@@ -64,24 +65,45 @@ def compare_conventions(
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
-    tables = Tables.of(impressions, judgements, request, rules)
-    # All in one table, so that one query reads the impressions once; a row without a metric counts the faulty rows.
-    n_faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
-    means = tables.experiment_metrics.unionByName(n_faulty, allowMissingColumns=True)
     # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
     cells: dict[tuple[Any, str], dict[str, dict[str, Any]]] = {}
     faulty: dict[Any, int] = {}
-    for row in few_rows(means):
+    for row in few_rows(_means(impressions, judgements, request, rules)):
         if row[METRIC] is None:
             faulty[row[EXPERIMENT]] = row[N_ROWS]
         else:
             cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
     experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
-    return [
-        _row(name, rule, cells.get((name, rule.digest()), {}), request) | {"n_faulty_rows": faulty.get(name, 0)}
-        for name in experiments
-        for rule in rules
-    ]
+    metrics = [*map(str, request.metrics)]
+    lines = []
+    for name in experiments:
+        for rule in rules:
+            means = cells.get((name, rule.digest()), {})
+            counts = max(means.values(), key=lambda cell: int(cell[N_USERS]), default=_NOBODY)
+            refused = counts[N_REPEATED] if rule.duplicates == "refuse" else 0
+            note = differences(rule, request)
+            line = {
+                EXPERIMENT: name,
+                CONVENTION: rule.name,
+                **{count: counts[count] for count in _COUNTS},
+                "n_faulty_rows": faulty.get(name, 0),
+                **{each: None if refused or each not in means else means[each]["mean"] for each in metrics},
+                "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
+            }
+            lines.append(line)
+    return lines
+
+
+def _means(
+    impressions: AnyTable, judgements: AnyTable | None, options: Options, rules: Sequence[Convention]
+) -> DataFrame:
+    """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
+
+    All in one table, so that one query reads the impressions once.
+    """
+    tables = Tables.of(impressions, judgements, options, rules)
+    faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
 
 
 def every_convention(options: Options) -> tuple[Convention, ...]:
@@ -104,21 +126,6 @@ def tie_bounds(convention: Convention) -> tuple[Convention, Convention]:
     """The convention under the best and under the worst order of tied items."""
     best, worst = (replace(convention, ties=order, ap_ties="same", ndcg_ties="same") for order in ("best", "worst"))
     return best, worst
-
-
-def _row(experiment: Any, rule: Convention, cells: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, Any]:
-    counts = max(cells.values(), key=lambda cell: int(cell[N_USERS]), default=_NOBODY)
-    refused = counts[N_REPEATED] if rule.duplicates == "refuse" else 0
-    note = differences(rule, options)
-    names = [str(metric) for metric in options.metrics]
-    return {
-        EXPERIMENT: experiment,
-        CONVENTION: rule.name,
-        **{name: counts[name] for name in _COUNTS},
-        "n_faulty_rows": 0,
-        **{name: None if refused or name not in cells else cells[name]["mean"] for name in names},
-        "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
-    }
 
 
 _TIES = ("ties", "ap_ties", "ndcg_ties", "score_precision")

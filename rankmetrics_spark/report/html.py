@@ -185,7 +185,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "percentiles": percentile_texts(figures.everyone)[:MOST_PERCENTILES],
         "n_percentiles": len(figures.everyone),
         **_candidates(figures),
-        **(_rows(figures) | _run(figures) if record else {}),
+        **(_of_record(figures) if record else {}),
     }
 
 
@@ -195,11 +195,12 @@ def _candidates(figures: Figures) -> dict[str, Any]:
     visible_cards = (story.of_leader(cards) if of_pairs else cards)[:MOST_CARDS]
     ahead = story.leader(figures) if of_pairs else None
     named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
+    pair = [row for row in figures.compared if named and (row[EXPERIMENT], row[BASELINE]) == named.pair]
     changes = [card.change for card in visible_cards if card.change]
     ends = [0.0, *(end for change in changes for end in (change.value, change.low, change.high) if end is not None)]
     low, width = min(ends), (max(ends) - min(ends)) or 1.0
     return {
-        "also": overview.what_else(named, pair_of(figures, named), of_pairs) if named else (),
+        "also": overview.what_else(named, pair, of_pairs) if named else (),
         "further": overview.further_sentences(visible_cards),
         "cards": visible_cards,
         "n_cards": len(cards),
@@ -211,39 +212,20 @@ def _candidates(figures: Figures) -> dict[str, Any]:
     }
 
 
-def pair_of(figures: Figures, card: story.Card) -> list[Row]:
-    """The comparisons of the two experiments of a card, of all users."""
-    key = card.candidate, card.baseline
-    return [row for row in figures.compared if (row[EXPERIMENT], row[BASELINE]) == key]
-
-
-def _rows(figures: Figures) -> dict[str, Any]:
-    record = figures.record
+def _of_record(figures: Figures) -> dict[str, Any]:
+    """The rows that came in, the convention in words, and the run."""
+    record, config = figures.record, figures.config
     baselines = figures.baselines if len(figures.baselines) == 1 else []
     counts = sorted(
         record["experiments"].items(), key=lambda pair: (pair[0] not in baselines, -pair[1]["rows"], str(pair[0]))
     )
-    reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
-    return {
-        "rows": record["rows"],
-        "counts": counts[:MOST_COUNTED],
-        "n_counts": len(counts),
-        "reasons": reasons,
-        "without_relevant": trust.without_relevant(figures),
-    }
-
-
-def _run(figures: Figures) -> dict[str, Any]:
-    record = figures.record
-    config, versions = figures.config, record["versions"]
+    versions, convention = record["versions"], record["convention"]
     names = sorted({metric.name for metric in figures.metrics})
-    rules = sentences.sentences(
-        record["convention"]["text"], names, config.get("rank_by") == "score", bool(config.get("judgements"))
-    )
+    by_score, has_judgements = config.get("rank_by") == "score", bool(config.get("judgements"))
     engine = f"Spark {versions['spark']}"
     if "sail" in versions:
         engine = f"Sail {versions['sail']}, with the client of {engine}"
-    several, last_record = figures.days is not None, record.get("last_record", record)
+    several = figures.days is not None
     about = [
         *([("runs", f"{record['n_runs']:,}")] if several else []),
         ("last run" if several else "run", record["run_id"]),
@@ -251,17 +233,18 @@ def _run(figures: Figures) -> dict[str, Any]:
         ("took in all" if several else "took", f"{seconds_of(record) or 0:.0f} s"),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
     ]
+    as_text = json.dumps(record.get("last_record", record), indent=2, ensure_ascii=False, default=str)
     return {
-        "rules": rules,
-        "convention": f"{record['convention']['name']} ({record['convention']['hash']})",
+        "rows": record["rows"],
+        "counts": counts[:MOST_COUNTED],
+        "n_counts": len(counts),
+        "reasons": sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0])),
+        "without_relevant": trust.without_relevant(figures),
+        "rules": sentences.sentences(convention["text"], names, by_score, has_judgements),
+        "convention": f"{convention['name']} ({convention['hash']})",
         "about": about,
-        "record": printable_lines(without_secrets(json.dumps(last_record, indent=2, ensure_ascii=False, default=str))),
+        "record": "\n".join(map(printable, without_secrets(as_text).split("\n"))),
     }
-
-
-def printable_lines(text: str) -> str:
-    """The text with its control characters escaped, line breaks apart."""
-    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 # ---- single users

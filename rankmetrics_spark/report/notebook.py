@@ -87,38 +87,25 @@ def summary(figures: Figures) -> pd.DataFrame:
 def as_html(figures: Figures) -> str:
     """The answer and one line per experiment, for all users; every name is text."""
     answer = story.answer(figures)
-    title = "".join(_text(part) for part in answer.title)
-    lead = " ".join(
-        part
-        for part in (
-            _words(answer.value),
-            (f"<b>{escape(answer.change)}</b>" if answer.change else ""),
-            _words(answer.detail),
-        )
-        if part
-    )
+    change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
+    lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
+    # What the numbers and marks of the table mean.
+    level = next((f" ± {percent(row['confidence'])} margin" for row in figures.means if row.get("confidence")), "")
+    key = f"mean over {'lists' if over_lists(figures.means) else 'users'}{level}"
+    if len(figures.baselines) == 1:
+        baseline = _text(story.Id(figures.baselines[0]))
+        key += f"; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
-        f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{title}</div>'
+        f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
         f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}'
-        f'<div style="{_SOFT};margin-top:.4em">{_key(figures)}</div>{_checks(figures)}</div>'
+        f'<div style="{_SOFT};margin-top:.4em">{key}</div>{_checks(figures)}</div>'
     )
 
 
 _SOFT = "opacity:.75"
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
-
-
-def _key(figures: Figures) -> str:
-    """What the numbers and marks of the table mean."""
-    level = next((percent(row["confidence"]) for row in figures.means if row.get("confidence")), "")
-    units = "lists" if over_lists(figures.means) else "users"
-    means = f"mean over {units}{f' ± {level} margin' if level else ''}"
-    if len(figures.baselines) != 1:
-        return means
-    baseline = _text(story.Id(figures.baselines[0]))
-    return f"{means}; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
 
 
 def _checks(figures: Figures) -> str:
@@ -184,12 +171,19 @@ def _table(figures: Figures) -> str:
     lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
     for name in names:
         users = max((row[N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
-        values = (
-            _value(cells.get((name, metric)), differences.get((name, metric)), in_percent.get(metric, True))
-            for metric in by_name
-        )
-        numbers = "".join(_cell(value, "right") for value in values)
-        lines.append(f"<tr>{_cell(_text(story.Id(name)))}{_cell(f'{users:,}', 'right')}{numbers}</tr>")
+        line = [_cell(_text(story.Id(name))), _cell(f"{users:,}", "right")]
+        for metric in by_name:
+            row, difference = cells.get((name, metric)), differences.get((name, metric))
+            text = "-"
+            if row is not None and number(row["mean"]) is not None:
+                low = number(row.get("ci_low"))
+                half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
+                text = f"{row['mean']:.4f}{half}"
+                if difference is not None and (change := change_of(difference, in_percent[metric])):
+                    mark = _MARKS[story.state_of(difference)]
+                    text += f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>'
+            line.append(_cell(text, "right"))
+        lines.append(f"<tr>{''.join(line)}</tr>")
     n_hidden = len(figures.experiments) - len(names)
     more = f'<div style="opacity:.75">{n_hidden:,} more experiments; see summary()</div>' if n_hidden else ""
     return f'<table style="{_TABLE}">{"".join(lines)}</table>{more}'
@@ -198,17 +192,6 @@ def _table(figures: Figures) -> str:
 def _cell(content: str, align: str = "left") -> str:
     style = f"text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884;white-space:nowrap"
     return f'<td style="{style}">{content}</td>'
-
-
-def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None, in_percent: bool) -> str:
-    if row is None or number(row["mean"]) is None:
-        return "-"
-    change = change_of(difference, in_percent) if difference is not None else None
-    mark = _MARKS[story.state_of(difference)] if difference is not None else ""
-    change_html = f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>' if change else ""
-    low = number(row.get("ci_low"))
-    half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
-    return f"{row['mean']:.4f}{half}{change_html}"
 
 
 def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:

@@ -9,7 +9,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
-from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population
+from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population, range_text
 from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, METRIC, NOT_CHECKED, ROLE, WARN, number
 
 GATES = ("min", "max_drop", "max_relative_drop")
@@ -34,24 +34,14 @@ class Status:
 def status_line(figures: Figures) -> list[Status]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
     rows = figures.checks or [check.as_row() for check in check_rows(figures)]
-    items = [*_people(figures), *_newer(figures), *_gates(rows)]
+    people, items = population(figures), []
+    if people.users:
+        n, each = people.total, f"{range_text(people.users.values())} users in each experiment"
+        items = [Status("ok", each if n is None else "1 user" if n == 1 else f"{n:,} users")]
+    items += [*_newer(figures), *_gates(rows)]
     if figures.compared:
         items += [_ratio(figures), *_look(figures.compared)]
     return items
-
-
-def _people(figures: Figures) -> list[Status]:
-    """How many users there are."""
-    people = population(figures)
-    n = people.total
-    if not people.users:
-        return []
-    if n is None:
-        low, high = min(people.users.values()), max(people.users.values())
-        text = f"{low:,} users in each experiment" if low == high else f"{low:,} to {high:,} users in each experiment"
-    else:
-        text = "1 user" if n == 1 else f"{n:,} users"
-    return [Status("ok", text)]
 
 
 def _last_date(figures: Figures) -> str:

@@ -11,7 +11,7 @@ from datetime import date as date_of
 from datetime import timedelta
 from typing import Any
 
-from rankmetrics_spark.metrics import DIRECTIONS, Metric
+from rankmetrics_spark.metrics import DIRECTIONS
 from rankmetrics_spark.report.differences import is_percentage, p_text, widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
@@ -52,17 +52,14 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     part = figures if most is None else shortened(figures, most)
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     rows = (*part.means, *part.comparisons, *map_rows)
-    roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
-    experiments, metrics = figures.experiments, {str(metric): metric for metric in figures.metrics}
+    experiments, metrics = figures.experiments, _metrics(figures)
     segments = sorted({row[SEGMENT] for row in rows}, key=lambda name: (name != EVERYONE, name))
-    index = {EXPERIMENT: _places(experiments), METRIC: _places([*metrics]), SEGMENT: _places(segments)}
+    of_metrics = _places(metric["name"] for metric in metrics)
+    index = {EXPERIMENT: _places(experiments), METRIC: of_metrics, SEGMENT: _places(segments)}
     index[BASELINE] = index[EXPERIMENT]
     confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
-    p_texts = [
-        None if (p := number(row["p_adjusted"])) is None else p_text(p, 1 - row["confidence"])
-        for row in part.comparisons
-    ]
-    state = {"state": [state_of(row) for row in part.comparisons], "said": p_texts}
+    ps = [(number(row["p_adjusted"]), 1 - row["confidence"]) for row in part.comparisons]
+    p_texts = [None if p is None else p_text(p, level) for p, level in ps]
     order = (FAIL, WARN, OK, NOT_CHECKED)
     checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
     return {
@@ -70,7 +67,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "baselines": [index[BASELINE][name] for name in figures.baselines if name in index[BASELINE]],
         "leader": index[EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
-        "metrics": [_metric(name, metric) | {"role": roles.get(name)} for name, metric in metrics.items()],
+        "metrics": metrics,
         "deciding": index[METRIC].get(figures.primary_name, 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
@@ -78,7 +75,8 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "widened": any(map(widened, part.comparisons)),
         "totals": _totals(figures),
         "means": _table(part.means, index, MEANS, digits),
-        "compared": _table(part.comparisons, index, COMPARED, digits) | state,
+        "compared": _table(part.comparisons, index, COMPARED, digits)
+        | {"state": [*map(state_of, part.comparisons)], "said": p_texts},
         **_further(figures, index),
         "map": _map(map_rows, index),
         "checks": {name: [_cell(row.get(name), None) for row in checks] for name in CHECK_COLUMNS},
@@ -327,13 +325,18 @@ def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
     return [*groups.values()]
 
 
-def _metric(name: str, metric: Metric) -> dict[str, Any]:
-    label, is_better = label_of(metric), metric.higher_is_better
-    names = {"name": name, "label": label, "family": label.partition("@")[0], "cut": metric.cut}
-    return names | {"direction": DIRECTIONS[is_better], "lower": is_better is False}
+def _metrics(figures: Figures) -> list[dict[str, Any]]:
+    roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
+    metrics = []
+    for metric in figures.metrics:
+        name, label, is_better = str(metric), label_of(metric), metric.higher_is_better
+        names = {"name": name, "label": label, "family": label.partition("@")[0], "cut": metric.cut}
+        lower = is_better is False
+        metrics.append({**names, "direction": DIRECTIONS[is_better], "lower": lower, "role": roles.get(name)})
+    return metrics
 
 
-def _places(names: Sequence[str]) -> dict[str, int]:
+def _places(names: Iterable[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
@@ -372,7 +375,8 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
             days.append(
                 {"date": date, "text": "; ".join([*texts, *warnings]), "state": "failed" if texts else "warned"}
             )
-    dates = {str(row[DATE]) for row in figures.trend} | {str(row["label"]) for row in by_date(figures.over_time)}
+    over_time = (str(row["label"]) for row in figures.over_time if row["kind"] in ("day", "cumulative"))
+    dates = {*(str(row[DATE]) for row in figures.trend), *over_time}
     known = {*dates, *(str(record[DATE]) for record in figures.history)}
     between: list[str] = []
     with suppress(ValueError):  # a label that is no date
@@ -394,8 +398,3 @@ def _valid_over_time(row: Row) -> str:
     looks = row.get("valid_at") or "a single look"
     each = "each " if looks == "a single look" else ""
     return f"{each}valid at {looks}" if row["kind"] == "cumulative" else ""
-
-
-def by_date(rows: Sequence[Row]) -> list[Row]:
-    """The rows of an effect over time that are about a date."""
-    return [row for row in rows if row["kind"] in ("day", "cumulative")]

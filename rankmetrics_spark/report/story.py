@@ -79,6 +79,11 @@ class Card:
     but: str = ""
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """The candidate and its baseline."""
+        return self.candidate, self.baseline
+
+    @property
     def difference(self) -> str:
         """The difference in words."""
         return self.change.text if self.change else "-"

@@ -386,7 +386,7 @@ def print_all(
         outlook: Sentences that follow the verdict, before the one about the period.
     """
     verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
-    period = period_entries(days) if days else {}
+    period = {PERIOD_FROM: days.first, PERIOD_TO: days.last, N_DAYS: len(days.dates)} if days else {}
     if style == "json":
         result = {"comparisons": rows, "verdict": verdict, **more}
         print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **result})
@@ -397,11 +397,6 @@ def print_all(
         for name, table in more.items():
             print_sentence(_TITLES[name])
             LIST_PRINTERS[style](list(table))
-
-
-def period_entries(days: Days) -> dict[str, Any]:
-    """A period as columns of a row."""
-    return {PERIOD_FROM: days.first, PERIOD_TO: days.last, N_DAYS: len(days.dates)}
 
 
 _TITLES = {

@@ -226,7 +226,7 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
         return title, "-"
     if people.total == sum(people.users.values()):
         return title, f"{sum(numbers):,}"
-    return f"{title}, in each experiment", _range(numbers)
+    return f"{title}, in each experiment", range_text(numbers)
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Population:
         '5 to 7 users in each of 3 experiments (independent).'
         """
         n, design = len(self.users), f" ({self.design})" if self.design else ""
-        size = _range(self.users.values())
+        size = range_text(self.users.values())
         if n == 1:
             return f"{size} users."
         if self.total is not None and {*self.users.values()} == {self.total}:
@@ -309,10 +309,10 @@ def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | 
     return None
 
 
-def _range(numbers: Iterable[int]) -> str:
+def range_text(numbers: Iterable[int]) -> str:
     """Lowest to highest, or the one number that all are.
 
-    >>> _range([1200, 900]), _range([5, 5])
+    >>> range_text([1200, 900]), range_text([5, 5])
     ('900 to 1,200', '5')
     """
     low, high = min(numbers := [*numbers]), max(numbers)
