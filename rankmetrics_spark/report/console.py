@@ -195,11 +195,16 @@ def best_means(rows: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric])
         rows: Of ``experiment_metrics``.
         metrics: Name -> metric.
     """
+    better = {
+        name: max if metric.higher_is_better else min
+        for name, metric in metrics.items()
+        if metric.higher_is_better is not None
+    }
     best: dict[tuple[str, str], float] = {}
     for row in rows:
-        metric, mean, key = metrics.get(row[METRIC]), row["mean"], (row[SEGMENT], row[METRIC])
-        if metric is not None and metric.higher_is_better is not None and mean is not None:
-            best[key] = (max if metric.higher_is_better else min)(best.get(key, mean), mean)
+        name, mean, key = row[METRIC], row["mean"], (row[SEGMENT], row[METRIC])
+        if mean is not None and name in better:
+            best[key] = better[name](best.get(key, mean), mean)
     return best
 
 
