@@ -39,9 +39,18 @@ def status_line(figures: Figures) -> list[Status]:
         n, each = people.total, f"{range_text(people.users.values())} users in each experiment"
         items = [Status("ok", each if n is None else "1 user" if n == 1 else f"{n:,} users")]
     items += [*_newer(figures), *_gates(rows)]
-    if figures.compared:
-        items += [_ratio(figures), *_look(figures.compared)]
-    return items
+    if not figures.compared:
+        return items
+    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    if ratio is None and people.design == "paired":
+        items.append(Status("ok", "same users on both sides"))
+    elif ratio is None:
+        items.append(Status("none", "split of users not checked"))
+    elif ratio >= SMALL_RATIO_P:
+        items.append(Status("ok", f"users split as planned (p = {p_text(ratio, SMALL_RATIO_P)})"))
+    else:
+        items.append(Status("fail", f"split of users is off (p {p_text(ratio, SMALL_RATIO_P)})"))
+    return [*items, *_look(figures.compared)]
 
 
 def _last_date(figures: Figures) -> str:
@@ -86,17 +95,6 @@ def _gates(rows: Iterable[Row]) -> list[Status]:
         bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
         return [Status("fail" if failed else "warn", bad)]
     return [Status("ok", "the gate is kept" if n == 1 else f"all {n:,} gates are kept")]
-
-
-def _ratio(figures: Figures) -> Status:
-    """Whether the users are split as planned."""
-    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
-    if ratio is None:
-        paired = population(figures).design == "paired"
-        return Status("ok", "same users on both sides") if paired else Status("none", "split of users not checked")
-    if ratio >= SMALL_RATIO_P:
-        return Status("ok", f"users split as planned (p = {p_text(ratio, SMALL_RATIO_P)})")
-    return Status("fail", f"split of users is off (p {p_text(ratio, SMALL_RATIO_P)})")
 
 
 def _look(rows: Sequence[Row]) -> list[Status]:
