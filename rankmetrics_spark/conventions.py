@@ -28,7 +28,6 @@ from rankmetrics_spark.schemas import (
 
 _COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST)
 _NOBODY = dict.fromkeys((*_COUNTS, N_REPEATED), 0)
-_Cells = dict[tuple[Any, str], dict[str, dict[str, Any]]]
 
 
 def compare_conventions(
@@ -67,7 +66,7 @@ def compare_conventions(
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
     # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
-    cells: _Cells = {}
+    cells: dict[tuple[Any, str], dict[str, dict[str, Any]]] = {}
     faulty: dict[Any, int] = {}
     for row in few_rows(_means(impressions, judgements, request, rules)):
         if row[METRIC] is None:
@@ -75,11 +74,24 @@ def compare_conventions(
         else:
             cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
     experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
-    return [
-        _row(name, rule, cells.get((name, rule.digest()), {}), request) | {"n_faulty_rows": faulty.get(name, 0)}
-        for name in experiments
-        for rule in rules
-    ]
+    metrics = [*map(str, request.metrics)]
+    lines = []
+    for name in experiments:
+        for rule in rules:
+            means = cells.get((name, rule.digest()), {})
+            counts = max(means.values(), key=lambda cell: int(cell[N_USERS]), default=_NOBODY)
+            refused = counts[N_REPEATED] if rule.duplicates == "refuse" else 0
+            note = differences(rule, request)
+            line = {
+                EXPERIMENT: name,
+                CONVENTION: rule.name,
+                **{count: counts[count] for count in _COUNTS},
+                "n_faulty_rows": faulty.get(name, 0),
+                **{each: None if refused or each not in means else means[each]["mean"] for each in metrics},
+                "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
+            }
+            lines.append(line)
+    return lines
 
 
 def _means(
@@ -114,21 +126,6 @@ def tie_bounds(convention: Convention) -> tuple[Convention, Convention]:
     """The convention under the best and under the worst order of tied items."""
     best, worst = (replace(convention, ties=order, ap_ties="same", ndcg_ties="same") for order in ("best", "worst"))
     return best, worst
-
-
-def _row(experiment: Any, rule: Convention, cells: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, Any]:
-    counts = max(cells.values(), key=lambda cell: int(cell[N_USERS]), default=_NOBODY)
-    refused = counts[N_REPEATED] if rule.duplicates == "refuse" else 0
-    note = differences(rule, options)
-    names = [str(metric) for metric in options.metrics]
-    return {
-        EXPERIMENT: experiment,
-        CONVENTION: rule.name,
-        **{name: counts[name] for name in _COUNTS},
-        "n_faulty_rows": 0,
-        **{name: None if refused or name not in cells else cells[name]["mean"] for name in names},
-        "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
-    }
 
 
 _TIES = ("ties", "ap_ties", "ndcg_ties", "score_precision")

@@ -196,20 +196,18 @@ def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rul
     if not sound.any():
         return np.full(len(lengths), np.nan)
     fields = {name: pa.array(values[sound]) for name, values in numbers.items()}
-    if not by_position and _is_exact(columns["score"]):
-        fields[SCORE] = pa.array(columns["score"][sound].tolist())
     if by_position:
         fields[POSITION] = fields[POSITION].cast(pa.int64())
+    else:
+        score = columns["score"]
+        # Different integers or decimals can round to the same double.
+        if pd.api.types.is_integer_dtype(score) or any(isinstance(value, Decimal) for value in score.dropna()[:1]):
+            fields[SCORE] = pa.array(score[sound].tolist())
     n_rows = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[sound], minlength=len(lengths))
     entries = _entries(fields, n_rows, None if item is None else item[sound].astype(str))
     scoring = Scoring((metric,), (rule,), by_position, repeats=item is not None)
     (scores,) = score_batch(entries, LAYOUTS["rows"], scoring)
     return np.where(n_rows > 0, scores[metric.column], np.nan)
-
-
-def _is_exact(column: pd.Series) -> bool:
-    """Whether the numbers are integers or decimals: different ones can round to the same double."""
-    return pd.api.types.is_integer_dtype(column) or any(isinstance(value, Decimal) for value in column.dropna()[:1])
 
 
 def _entries(fields: dict[str, pa.Array], n_rows: Ints, item: pd.Series | None) -> dict[str, pa.Array]:

@@ -331,23 +331,23 @@ def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
     >>> row["outcome"], row["rows"], row["quarantined"], row["error"]
     ('done', 3, 1, None)
     """
-    return [_summary(record) for record in records]
-
-
-def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
-    rows = record.get("rows", {})
-    return {
-        "run_id": record["run_id"],
-        "date": record.get("evaluation_date"),
-        "started": record.get("started"),
-        "outcome": record.get("outcome"),
-        "experiments": len(record["experiments"]) if "experiments" in record else None,
-        "rows": rows.get("in"),
-        "evaluated": rows.get("evaluated"),
-        "quarantined": rows.get("quarantined"),
-        "seconds": seconds_of(record),
-        "error": record.get("error", {}).get("message"),
-    }
+    lines = []
+    for record in records:
+        rows = record.get("rows", {})
+        line = {
+            "run_id": record["run_id"],
+            "date": record.get("evaluation_date"),
+            "started": record.get("started"),
+            "outcome": record.get("outcome"),
+            "experiments": len(record["experiments"]) if "experiments" in record else None,
+            "rows": rows.get("in"),
+            "evaluated": rows.get("evaluated"),
+            "quarantined": rows.get("quarantined"),
+            "seconds": seconds_of(record),
+            "error": record.get("error", {}).get("message"),
+        }
+        lines.append(line)
+    return lines
 
 
 _SETTINGS = ("confidence", "power", "tuning_users")
@@ -382,30 +382,21 @@ class PlanRequest:
         for name in settings:
             if name not in _SETTINGS:
                 raise ConfigError(f"--set: {unknown('key', name, _SETTINGS)}")
+        try:
+            shares = [float(share) for share in self.shares.split(",")]
+        except ValueError:
+            raise ConfigError(f"--shares is '{self.shares}'; allowed: two numbers such as 0.5,0.5") from None
+        first, dots, last = (self.before or "").partition("..")
         return {
             "days": self.days,
             "effect": self.effect,
             "users": self.users,
-            "shares": self._shares,
+            "shares": shares,
             "dates": (self.first, self.last),
-            "before": self._before,
+            "before": None if self.before is None else (first, last if dots else first),
             "experiment": self.experiment,
             **settings,
         }
-
-    @property
-    def _shares(self) -> list[float]:
-        try:
-            return [float(share) for share in self.shares.split(",")]
-        except ValueError:
-            raise ConfigError(f"--shares is '{self.shares}'; allowed: two numbers such as 0.5,0.5") from None
-
-    @property
-    def _before(self) -> tuple[str, str] | None:
-        if self.before is None:
-            return None
-        first, dots, last = self.before.partition("..")
-        return first, last if dots else first
 
 
 def plan_of(spark: SparkSession, request: PlanRequest) -> Plan:

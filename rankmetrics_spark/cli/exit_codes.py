@@ -50,7 +50,11 @@ def exit_codes(say: Console) -> Iterator[None]:
     except Exception as error:
         if ours := raised_by_python(error) or lost_engine(error):
             _fail(say, ours)
-        if verbose.get() or os.environ.get(TRACE) or not _of_spark(error):
+        kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+        # An error of our own code on executors is a bug and keeps its trace.
+        of_our_code = any(name.endswith(".PythonException") for name in kinds)
+        of_spark = not of_our_code and any(name.startswith(("pyspark.errors.", "py4j.")) for name in kinds)
+        if verbose.get() or os.environ.get(TRACE) or not of_spark:
             raise
         # An error of Spark means that pyspark is installed.
         from rankmetrics_spark.engines import name_of_engine
@@ -63,13 +67,6 @@ def _fail(say: Console, error: RankmetricsError) -> NoReturn:
     say.quiet = False
     say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
     sys.exit(error.exit_code)
-
-
-def _of_spark(error: Exception) -> bool:
-    """Whether Spark raised the error; an error of our own code on executors is a bug and keeps its trace."""
-    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    ours = any(name.endswith(".PythonException") for name in kinds)
-    return not ours and any(name.startswith(("pyspark.errors.", "py4j.")) for name in kinds)
 
 
 @contextmanager

@@ -123,12 +123,22 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         ConfigError: There is no terminal; it names what to type instead.
     """
     names = [str(name) for name in first.log.rows.columns]
-    if role.startswith("judgements.") and first.truth:
-        names = [str(name) for name in first.truth.rows.columns]
-    place = first.judgements if role.startswith("judgements.") else first.log.path
-    if not asks():
-        raise ConfigError(_advice(first, role, f"'{place}'", ", ".join(names)))
     word = role.removeprefix("judgements.")
+    if role != word and first.truth:
+        names = [str(name) for name in first.truth.rows.columns]
+    place = first.judgements if role != word else first.log.path
+    if not asks():
+        if role == "judgements":
+            raise ConfigError(
+                f"'{place}' is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels"
+            )
+        requests = first.columns.get("list")
+        more = f", also {role}={requests.column} for requests instead of users" if role == "user" and requests else ""
+        more += ", or --judgements FILE" if role == "relevance" else ""
+        raise ConfigError(
+            f"no column of '{place}' looks like the {word}; it has {', '.join(names)}; "
+            f"allowed: --column {role}=NAME{more}"
+        )
     if role == "judgements":
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
     question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
@@ -139,16 +149,6 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         return replace(first, judged={**first.judged, word: answer})
     roles[role] = answer
     return replace(first, columns=guesses(first.log.rows, roles))
-
-
-def _advice(first: FirstConfig, role: str, place: str, names: str) -> str:
-    if role == "judgements":
-        return f"{place} is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels"
-    requests = first.columns.get("list")
-    more = f", also {role}={requests.column} for requests instead of users" if role == "user" and requests else ""
-    more += ", or --judgements FILE" if role == "relevance" else ""
-    word = role.removeprefix("judgements.")
-    return f"no column of {place} looks like the {word}; it has {names}; allowed: --column {role}=NAME{more}"
 
 
 def _file(question: str) -> str:
@@ -291,7 +291,11 @@ def _place(section: Input) -> str:
     """Format and place of an input, with the number and size of its files where they are on this machine."""
     if section.table:
         return f"table {section.table}"
-    files = [file for path in section.paths for file in _files(path)]
+    files: list[Path] = []
+    for path in section.paths:
+        if place := local_path(path):
+            files += [place] if place.is_file() else place.rglob("*")
+    files = [file for file in files if file.is_file() and not file.name.startswith(("_", "."))]
     size = (
         f", {len(files):,} file{'s'[: len(files) > 1]} of {sum(map(os.path.getsize, files)) / 1e6:,.1f} MB"
         if files
@@ -307,12 +311,3 @@ def _resolved(path: str) -> str:
     """A path of this machine with the folder that it is relative to; any other as it is."""
     local = local_path(path)
     return path if local is None or local.is_absolute() else str(local.absolute())
-
-
-def _files(path: str) -> list[Path]:
-    local = local_path(path)
-    if local is None:
-        return []
-    place = Path(local)
-    files = [place] if place.is_file() else place.rglob("*")
-    return [file for file in files if file.is_file() and not file.name.startswith(("_", "."))]

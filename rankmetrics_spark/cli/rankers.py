@@ -67,7 +67,13 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
         verdict = [row["sentence"] for row in ordered]
         print_json({DATE: date, "comparisons": pairs, "verdict": verdict, "counts": counts})
     elif style == "csv":
-        LIST_PRINTERS["csv"]([{**row, "draft_shares": _shares(row)} for row in rows])
+        shares = [row["draft_shares"] for row in rows]
+        # As JSON; null where a rank has no slot.
+        texts = [
+            None if each is None else json.dumps([None if is_unknown(share) else share for share in each])
+            for each in shares
+        ]
+        LIST_PRINTERS["csv"]([{**row, "draft_shares": text} for row, text in zip(rows, texts, strict=True)])
     elif rows[0]["ranker_b"] is not None:
         LIST_PRINTERS["table"]([_texts(row) for row in rows])
     for row in ordered[:MOST_SENTENCES]:
@@ -77,12 +83,6 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
             f"{len(ordered) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each", soft_wrap=True
         )
     note.print(counts_in_words(rows[0]), markup=False, soft_wrap=True)
-
-
-def _shares(row: Row) -> str | None:
-    """The shares of the draft as JSON; null where a rank has no slot."""
-    shares = row["draft_shares"]
-    return None if shares is None else json.dumps([None if is_unknown(share) else share for share in shares])
 
 
 def _texts(row: Row) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
+    from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, check_page_libraries, has_page_libraries
     from rankmetrics_spark.report.charts import templates
     from rankmetrics_spark.report.console import (
         CONVENTION_PRINTERS,
@@ -21,37 +22,22 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.differences import Change, p_value
     from rankmetrics_spark.report.examples import with_examples
-    from rankmetrics_spark.report.figures import (
-        ANY_WIDTH,
-        Examples,
-        Figures,
-        blocks,
-        folded,
-        period_means,
-        printable,
-        seconds_of,
-    )
+    from rankmetrics_spark.report.figures import Examples, Figures, period_means, seconds_of
     from rankmetrics_spark.report.formats import (
+        ANY_WIDTH,
         DOCUMENT_STYLES,
         RESULT_TABLES,
+        blocks,
         document,
+        folded,
         print_csv,
         print_json,
+        printable,
         result_object,
         safe_cells,
     )
     from rankmetrics_spark.report.histograms import change_rows, change_steps
-    from rankmetrics_spark.report.html import (
-        INSTALL_PAGE,
-        MOST_BYTES,
-        block,
-        check_page_file,
-        check_page_libraries,
-        data_of,
-        has_page_libraries,
-        page,
-        write_page,
-    )
+    from rankmetrics_spark.report.html import MOST_BYTES, block, check_page_file, data_of, page, write_page
     from rankmetrics_spark.report.notebook import (
         as_html,
         compared_html,
@@ -63,7 +49,6 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
     from rankmetrics_spark.report.overview import further_sentences, newer_failures, status_line, what_else
-    from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.periods import (
         figures_of_frames,
@@ -104,21 +89,21 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
+        "assets": "INSTALL_PAGE LIGHT check_page_libraries has_page_libraries",
         "charts": "templates",
-        "palette": "LIGHT",
         "differences": "Change p_value",
         "console": (
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows table tie_warnings"
         ),
         "examples": "with_examples",
-        "figures": "ANY_WIDTH Examples Figures blocks folded period_means printable seconds_of",
+        "figures": "Examples Figures period_means seconds_of",
         "histograms": "change_rows change_steps",
-        "html": (
-            "INSTALL_PAGE MOST_BYTES block check_page_file check_page_libraries data_of has_page_libraries "
-            "page write_page"
+        "html": "MOST_BYTES block check_page_file data_of page write_page",
+        "formats": (
+            "ANY_WIDTH DOCUMENT_STYLES RESULT_TABLES blocks document folded print_csv print_json printable "
+            "result_object safe_cells"
         ),
-        "formats": "DOCUMENT_STYLES RESULT_TABLES document print_csv print_json result_object safe_cells",
         "notebook": "as_html compared_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
         "overview": "further_sentences newer_failures status_line what_else",

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from rankmetrics_spark.report.palette import LIGHT, with_colours
+from rankmetrics_spark.report.assets import LIGHT, with_colours
 
 HEIGHT = 220
 """Of a chart; the page gives a chart of lines its own."""
@@ -223,15 +223,15 @@ def templates() -> dict[str, dict[str, Any]]:
     axes = {"cutoffs": ["y"]}
     # Whatever theme a notebook has: these templates are kept for other pages.
     with alt.theme.enable("default"):
-        specs = {name: _zoomable(chart, axes.get(name, ["x"])).to_dict() for name, chart in charts.items()}
+        specs = {}
+        for name, chart in charts.items():
+            encodings: list[Any] = axes.get(name, ["x"])
+            zoom = alt.selection_interval(
+                bind="scales", encodings=encodings, zoom="wheel![event.shiftKey]", name="zoom"
+            )
+            specs[name] = chart.configure(**CONFIG).add_params(zoom).to_dict()
     # The page embeds its own Vega-Lite, whose version is not that of Altair.
     return {name: {key: value for key, value in spec.items() if key != "$schema"} for name, spec in specs.items()}
-
-
-def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:
-    zoom = alt.selection_interval(bind="scales", encodings=axes, zoom="wheel![event.shiftKey]", name="zoom")
-    zoomable_chart: alt.LayerChart = chart.configure(**CONFIG).add_params(zoom)
-    return zoomable_chart
 
 
 # ---- notebooks

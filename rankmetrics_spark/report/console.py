@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -14,17 +13,17 @@ from rich.text import Text
 from rankmetrics_spark.config import RATE_NAMES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import without_secrets
-from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.metrics import Metric, cut_of, parse
 from rankmetrics_spark.report.differences import share
-from rankmetrics_spark.report.figures import (
-    label_of,
-    over_lists,
-    percent,
+from rankmetrics_spark.report.figures import label_of, over_lists, percent
+from rankmetrics_spark.report.formats import (
+    print_csv,
     print_fitting,
+    print_json,
     print_records,
+    print_texts,
     printable,
 )
-from rankmetrics_spark.report.formats import print_csv, print_json
 from rankmetrics_spark.schemas import (
     CONVENTION,
     DATE,
@@ -134,8 +133,10 @@ def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
     """The metrics of the rows, in the order of the run; others follow by name and cut-off."""
     by_name = {str(metric): metric for metric in metrics}
     names = {row[METRIC] for row in rows}
-    others = sorted((parse(name) for name in names - by_name.keys()), key=_by_cut)
-    return [*(metric for name, metric in by_name.items() if name in names), *others]
+    others = {name: parse(name) for name in names - by_name.keys()}
+    # ap@5 before ap@10, the uncut metric last.
+    in_order = sorted(others, key=lambda name: (name.partition("@")[0], cut_of(others[name])))
+    return [*(metric for name, metric in by_name.items() if name in names), *(others[name] for name in in_order)]
 
 
 def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
@@ -145,17 +146,14 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
         result.add_column(label, overflow="fold")
     for label in [*unit_labels(rows), *(escape(metric.headline) for metric in chosen)]:
         result.add_column(label, justify="right", no_wrap=True)
-    best = {
-        (segment, str(metric)): best_mean(rows, segment, metric)
-        for segment in {row[SEGMENT] for row in rows}
-        for metric in chosen
-    }
+    by_name = {str(metric): metric for metric in chosen}
+    best = best_means(rows, by_name)
     groups: dict[tuple[str, str], dict[str, Row]] = {}
     for row in sorted(rows, key=lambda r: (r[SEGMENT] != EVERYONE, r[SEGMENT], str(r[EXPERIMENT]))):
         groups.setdefault((row[SEGMENT], row[EXPERIMENT]), {})[row[METRIC]] = row
     for segment, lines in groupby(groups.items(), key=lambda item: item[0][0]):
         for (_, experiment), cells in lines:
-            values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
+            values = [_cell(cells.get(name), best.get((segment, name))) for name in by_name]
             labels = [as_text(experiment), *([as_text(segment)] if has_segments else [])]
             result.add_row(*labels, *unit_counts([*cells.values()]), *values)
         result.add_section()
@@ -190,18 +188,23 @@ def title(rows: list[Row]) -> str:
     return f"mean over {over} {margin}; convention {rows[0][CONVENTION]}"
 
 
-def _by_cut(metric: Metric) -> tuple[str, float]:
-    """Sort key: ap@5 before ap@10, the uncut metric last."""
-    return str(metric).partition("@")[0], metric.cut or float("inf")
+def best_means(rows: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric]) -> dict[tuple[str, str], float]:
+    """(segment, metric) -> its best mean: the largest or the smallest, as the metric says; none if neither is better.
 
-
-def best_mean(rows: Iterable[Mapping[str, Any]], segment: str, metric: Metric) -> float | None:
-    """The best mean of a segment: the largest or the smallest, as the metric says; None where neither is better."""
-    of_metric = [row["mean"] for row in rows if row[SEGMENT] == segment and row[METRIC] == str(metric)]
-    means = [mean for mean in of_metric if mean is not None]
-    if metric.higher_is_better is None or not means:
-        return None
-    best: float = max(means) if metric.higher_is_better else min(means)
+    Args:
+        rows: Of ``experiment_metrics``.
+        metrics: Name -> metric.
+    """
+    better = {
+        name: max if metric.higher_is_better else min
+        for name, metric in metrics.items()
+        if metric.higher_is_better is not None
+    }
+    best: dict[tuple[str, str], float] = {}
+    for row in rows:
+        name, mean, key = row[METRIC], row["mean"], (row[SEGMENT], row[METRIC])
+        if mean is not None and name in better:
+            best[key] = better[name](best.get(key, mean), mean)
     return best
 
 
@@ -234,31 +237,20 @@ def percentile_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     in_order = sorted(titles.items(), key=lambda title: float(title[1].removesuffix(" %")))
     for row in rows if titles else ():
         segment = {"segment": str(row[SEGMENT])} if has_segments else {}
-        values = {label: _with_bounds(row, name) for name, label in in_order}
-        texts.append({"experiment": str(row[EXPERIMENT]), **segment, "metric": label_of(parse(row[METRIC])), **values})
+        text = {"experiment": str(row[EXPERIMENT]), **segment, "metric": label_of(parse(row[METRIC]))}
+        for name, label in in_order:
+            value, low, high = (number(row.get(name + part)) for part in PERCENTILE_PARTS)
+            bounds = "" if low is None or high is None else f" ({low:.4f} to {high:.4f})"
+            text[label] = "-" if value is None else f"{value:.4f}{bounds}"
+        texts.append(text)
     return texts
-
-
-def _with_bounds(row: Mapping[str, Any], name: str) -> str:
-    value, low, high = (number(row.get(name + part)) for part in PERCENTILE_PARTS)
-    if value is None:
-        return "-"
-    return f"{value:.4f}" if low is None or high is None else f"{value:.4f} ({low:.4f} to {high:.4f})"
 
 
 def print_percentiles(rows: Sequence[Mapping[str, Any]]) -> None:
     """A line per row with its percentiles; nothing where none were asked for."""
-    texts = percentile_texts(rows)
-    if not texts:
-        return
-    about = f"percentiles over the users, with {percent(rows[0]['confidence'])} intervals"
-    grid = Table(title=about, title_justify="left", title_style="")
-    for name in texts[0]:
-        is_label = not name.endswith(" %")
-        grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=not is_label)
-    for text in texts:
-        grid.add_row(*map(as_text, text.values()))
-    print_records(texts, grid)
+    if texts := percentile_texts(rows):
+        about = f"percentiles over the users, with {percent(rows[0]['confidence'])} intervals"
+        print_texts(texts, ("experiment", "segment", "metric"), about)
 
 
 # ---- conventions side by side
@@ -319,7 +311,7 @@ LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"
 
 
 def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Sequence[str]) -> list[str]:
-    """The differences between experiments that the order of tied items could turn around: a line per metric.
+    """The difference between experiments that the order of tied items could most easily turn around: a line per metric.
 
     >>> def row(experiment, convention, ap): return {EXPERIMENT: experiment, CONVENTION: convention, "ap": ap}
     >>> names = own, best, worst = ["standard", "standard(ties=best)", "standard(ties=worst)"]
@@ -328,50 +320,59 @@ def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Seque
     >>> tie_warnings([*a, *b], ["ap"], names)
     ['warning: ap: the order of tied items moves a by 0.3000, more than the 0.1000 between a and b']
     """
-    warnings = (_tie_warning(rows, metric, conventions) for metric in metrics)
-    return [printable(line) for line in warnings if line]
-
-
-def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -> str | None:
-    """The pair of experiments whose difference the ties could most easily turn around, if there is one."""
-    means, best, worst = (
-        {row[EXPERIMENT]: row[metric] for row in rows if row[CONVENTION] == name and row[metric] is not None}
-        for name in conventions
-    )
-    spreads = {name: abs(best[name] - worst[name]) for name in best.keys() & worst.keys()}
-    # Neighbours in the order of the means suffice: no other pair lies closer.
-    pairs = itertools.pairwise(sorted(((mean, name) for name, mean in means.items()), key=lambda pair: pair[0]))
-    beyond = [
-        (spreads.get(moved, 0.0) - (high - low), moved, high - low, a, b)
-        for (low, a), (high, b) in pairs
-        for moved in (a, b)
-    ]
-    excess, moved, gap, a, b = max(beyond, key=lambda candidate: candidate[0], default=(0.0, "", 0.0, "", ""))
-    if excess <= 0:
-        return None
-    return (
-        f"warning: {metric}: the order of tied items moves {moved} by {spreads[moved]:.4f}, "
-        f"more than the {gap:.4f} between {a} and {b}"
-    )
+    warnings = []
+    for metric in metrics:
+        means, best, worst = (
+            {row[EXPERIMENT]: row[metric] for row in rows if row[CONVENTION] == name and row[metric] is not None}
+            for name in conventions
+        )
+        spreads = {name: abs(best[name] - worst[name]) for name in best.keys() & worst.keys()}
+        # Neighbours in the order of the means suffice: no other pair lies closer.
+        pairs = pairwise(sorted(((mean, name) for name, mean in means.items()), key=lambda pair: pair[0]))
+        beyond = [
+            (spreads.get(moved, 0.0) - (high - low), moved, high - low, a, b)
+            for (low, a), (high, b) in pairs
+            for moved in (a, b)
+        ]
+        excess, moved, gap, a, b = max(beyond, key=lambda candidate: candidate[0], default=(0.0, "", 0.0, "", ""))
+        if excess > 0:
+            warnings.append(
+                f"warning: {metric}: the order of tied items moves {moved} by {spreads[moved]:.4f}, "
+                f"more than the {gap:.4f} between {a} and {b}"
+            )
+    return [*map(printable, warnings)]
 
 
 # ---- the lines below the table
 
+FEW = 0.1
+"""Below this share of lists with judgements, a person is warned."""
+
 
 def accounting(record: Mapping[str, Any]) -> list[str]:
     """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
-    rows = record["rows"]
+    rows, experiments = record["rows"], record["experiments"]
     # The tables above these lines are about the period.
     of_day = f" of {record[DATE]}" if record.get("period") else ""
     lines = [f"rows{of_day}: {rows['in']:,} read = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} left out"]
     if record["quarantine_reasons"]:
         reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
         lines.append("left out: " + ", ".join(f"{name} {count:,}" for name, count in reasons))
-    beyond = sum(counts["beyond_judgements"] for counts in record["experiments"].values())
-    if beyond:
+    if beyond := sum(counts["beyond_judgements"] for counts in experiments.values()):
         lines.append(
             f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
         )
+    if record["judgements"] is not None:
+        n_lists, n_judged = (sum(counts[name] for counts in experiments.values()) for name in ("lists", "judged_lists"))
+        if n_judged < FEW * n_lists:
+            lines.append(f"warning: only {n_judged / n_lists:.1%} of the lists belong to a user with judgements")
+    tied = [
+        f"{name} {share(counts['tied'] / counts['evaluated'])}"
+        for name, counts in experiments.items()
+        if counts["tied"]
+    ]
+    hint = "(rankmetrics conventions shows what their order can change)"
+    lines += [f"rows with tied scores: {', '.join(tied)} {hint}"] if tied else []
     quality = record.get("quality", {})
     before = quality.get("previous", {}).get("overall", {})
     rates = [
@@ -379,14 +380,13 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         for name, value in quality.get("overall", {}).items()
         if value or before.get(name)
     ]
-    of_gates = [f"quality: {', '.join(rates)}"] if rates else []
-    of_gates += [f"warning: {warning}" for warning in quality.get("warnings", [])]
-    more = _few_judged(record) + _tied(record["experiments"]) + of_gates
+    lines += [f"quality: {', '.join(rates)}"] if rates else []
+    lines += [f"warning: {warning}" for warning in quality.get("warnings", [])]
     if record.get("engine") == "sail":
-        more.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
-    notes = [f"note: {note}" for note in record.get("notes", [])]
-    warnings = [f"warning: {sentence}" for sentence in record.get("warnings", [])]
-    return [printable(line) for line in lines + more + notes + warnings]
+        lines.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
+    lines += [f"note: {note}" for note in record.get("notes", [])]
+    lines += [f"warning: {sentence}" for sentence in record.get("warnings", [])]
+    return [*map(printable, lines)]
 
 
 def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
@@ -403,31 +403,3 @@ def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
     names += ["checks"] * ("checks" in record.get("tables", ()))
     tables = f"tables in {path}: {', '.join(names)}; " if names else ""
     return printable(without_secrets(f"{tables}run record: {record_path}"))
-
-
-FEW = 0.1
-"""Below this share of lists with judgements, a person is warned."""
-
-
-def _few_judged(record: Mapping[str, Any]) -> list[str]:
-    if record["judgements"] is None:
-        return []
-    lists, n_judged = (
-        sum(counts[name] for counts in record["experiments"].values()) for name in ("lists", "judged_lists")
-    )
-    if n_judged >= FEW * lists:
-        return []
-    return [f"warning: only {n_judged / lists:.1%} of the lists belong to a user with judgements"]
-
-
-def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """How many rows share their score with another of their list."""
-    rates = [
-        f"{name} {share(counts['tied'] / counts['evaluated'])}"
-        for name, counts in experiments.items()
-        if counts["tied"]
-    ]
-    if not rates:
-        return []
-    shares = ", ".join(rates)
-    return [f"rows with tied scores: {shares} (rankmetrics conventions shows what their order can change)"]

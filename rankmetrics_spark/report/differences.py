@@ -249,14 +249,19 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
     lines = []
     of_metrics = by_metric(rows)
     for metric in metrics:
-        of_metric = of_metrics.get(str(metric), [])
-        losers = losers_of(of_metric, str(metric))
+        name = str(metric)
+        of_metric = of_metrics.get(name, [])
+        losers = losers_of(of_metric, name)
         tested = [row for row in of_metric if not is_unknown(row["p_adjusted"])]
         if not losers or not tested or metric.higher_is_better is None:
             continue
         winners = sorted((name for name in losers if losers[name]), key=lambda name: -len(losers[name]))
         verb = "is above" if metric.higher_is_better else "is better, so lower, than"
-        parts = [f"{name} {verb} {_named(losers[name], len(losers) - 1)}" for name in winners[:MOST_NAMED]]
+        parts = []
+        for winner in winners[:MOST_NAMED]:
+            beaten, more = losers[winner], len(losers[winner]) - MOST_NAMED
+            whom = ", ".join([*beaten[:MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+            parts.append(f"{winner} {verb} {f'all {len(beaten):,} others' if len(beaten) == len(losers) - 1 else whom}")
         more = len(winners) - len(parts)
         parts += [f"{more:,} more {'is' if more == 1 else 'are'} above others"] if more else []
         n_losers = sum(map(len, losers.values()))
@@ -267,20 +272,13 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
     return lines
 
 
-def _named(losers: Sequence[str], n_others: int) -> str:
-    if len(losers) == n_others:
-        return f"all {n_others:,} others"
-    more = len(losers) - MOST_NAMED
-    return ", ".join([*losers[:MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])
-
-
-def p_value(row: Row) -> str:
-    """The corrected p-value in words.
+def p_value(row: Row, name: str = "p_adjusted") -> str:
+    """A p-value in words, by default the corrected one.
 
     >>> p_value({"p_adjusted": 0.0496, "confidence": 0.95}), p_value({"p_adjusted": 1e-9, "confidence": 0.95})
     ('p = 0.0496', 'p < 0.001')
     """
-    text = p_text(row["p_adjusted"], 1 - row["confidence"])
+    text = p_text(row[name], 1 - row["confidence"])
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
@@ -344,13 +342,9 @@ def share(value: float) -> str:
     ['38 %', '0.5 %', '0.02 %', '0 %', '100 %', '100 %']
     """
     percent = 100 * value
-    return (
-        f"{percent:.0f} %"
-        if percent >= 10 or not value
-        else f"{percent:.1f} %"
-        if percent >= 0.1
-        else f"{percent:.1g} %"
-    )
+    if percent >= 10 or not value:
+        return f"{percent:.0f} %"
+    return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
 
 
 def among_changed(row: Row) -> str:

@@ -20,7 +20,7 @@ from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
-from rankmetrics_spark.road import FAULTY, GRADE, Plan, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.road import FAULTY, GRADE, checked_rows, make_plan, typed_judgements
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -229,7 +229,10 @@ class Log:
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(ITEM) in impressions.columns))
         text_numbers, judged = plan.options.text_numbers, plan.scoring.judged
         rows = checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
-        grades = None if judgements is None else _grades(judgements, plan)
+        grades = None
+        if judgements is not None:
+            typed = typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(~F.col(FAULTY))
+            grades = typed.groupBy(USER, ITEM).agg(F.max(GRADE).alias(GRADE))
         return cls(rows.where(F.col(REJECTED).isNull()), grades, plan.columns, config.convention)
 
     def lists(self, users: Sequence[str], experiments: Sequence[str]) -> list[dict[str, Any]]:
@@ -253,7 +256,8 @@ class Log:
             known = self.judged.withColumnsRenamed({ITEM: "item", GRADE: "_judged_grade"})
             top = top.join(known, [USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
         shown = few_rows(top.orderBy(EXPERIMENT, USER, _LIST, "rank", "item"))
-        return [row.asDict() | {"relevant": self._is_relevant(row["grade"])} for row in shown]
+        least = self.convention.relevant_from
+        return [row.asDict() | {"relevant": (row["grade"] or 0) > 0 and row["grade"] >= least} for row in shown]
 
     def missed(self, users: Sequence[str]) -> list[dict[str, Any]]:
         """Relevant items of these users that no list of any experiment shows, the highest grades first."""
@@ -268,9 +272,6 @@ class Log:
         first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(USER, _PLACE)
         return [{USER: row[USER], "item": row[ITEM], "grade": row[GRADE], "n": row["n"]} for row in few_rows(first)]
 
-    def _is_relevant(self, grade: float | None) -> bool:
-        return grade is not None and grade > 0 and grade >= self.convention.relevant_from
-
     def _order(self) -> list[Column]:
         """The order of a list; of tied items, that of the convention, else by id, descending."""
         if not self.columns.by_score:
@@ -280,9 +281,3 @@ class Log:
         tied = [F.col(POSITION).asc_nulls_last()] if by_position else []
         by_item = F.col(ITEM).asc() if self.convention.ties == "item_asc" else F.col(ITEM).desc()
         return [score.desc(), *tied, *([by_item] if self.columns.item else [])]
-
-
-def _grades(judgements: DataFrame, plan: Plan) -> DataFrame:
-    """The highest grade of each (user, item)."""
-    sound = typed_judgements(judgements, plan.judgement_mapping, plan.options.text_numbers).where(~F.col(FAULTY))
-    return sound.groupBy(USER, ITEM).agg(F.max(GRADE).alias(GRADE))

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
-from rankmetrics_spark.report import formats
 from rankmetrics_spark.schemas import (
     BASELINE,
     CONVENTION,
@@ -114,15 +106,17 @@ class Figures:
     def metrics(self) -> list[Metric]:
         """The metrics in the order of the run, then by name."""
         order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
-        metrics = [parse(name) for name in {row[METRIC] for row in self.means}]
-        return sorted(metrics, key=lambda metric: (order.get(str(metric), len(order)), metric.name, cut_of(metric)))
+        metrics = {name: parse(name) for name in {row[METRIC] for row in self.means}}
+        places = {name: (order.get(name, len(order)), metric.name, cut_of(metric)) for name, metric in metrics.items()}
+        return [metrics[name] for name in sorted(metrics, key=places.__getitem__)]
 
     @cached_property
     def experiments(self) -> list[str]:
         """The experiments: baselines first, then the best mean of the primary metric first."""
         metric = self.primary
         sign = -1.0 if metric is None or metric.higher_is_better is not False else 1.0
-        means = {row[EXPERIMENT]: number(row["mean"]) for row in self.everyone if row[METRIC] == str(metric)}
+        of_metric = [row for row in self.everyone if row[METRIC] == self.primary_name]
+        means = {row[EXPERIMENT]: number(row["mean"]) for row in of_metric}
         baselines = set(self.baselines) if len(self.baselines) == 1 else set()
         names = {row[EXPERIMENT] for row in self.means}
 
@@ -164,6 +158,11 @@ class Figures:
         """The metric that decides: the first primary one of the comparisons, or of the run's config."""
         names = primary_names(self.comparisons) or (self.config.get("comparison") or {}).get("primary") or ()
         return next((metric for metric in self.metrics if str(metric) in names), deciding(self.metrics))
+
+    @cached_property
+    def primary_name(self) -> str:
+        """The name of the metric that decides; empty without one."""
+        return str(self.primary or "")
 
 
 def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> Sequence[dict[str, Any]]:
@@ -232,132 +231,6 @@ def seconds_of(record: Mapping[str, Any]) -> float | None:
 def first_of(rows: Iterable[Row], **values: object) -> Row | None:
     """The first row with these values."""
     return next((row for row in rows if all(row[key] == value for key, value in values.items())), None)
-
-
-C = TypeVar("C")
-
-ANY_WIDTH = 1_000_000
-"""Characters in a line where the output is no terminal."""
-PIPE_WIDTH = 160
-"""Characters of a table of metrics in a pipe or a file; a wider one is printed in blocks."""
-
-
-def printable(text: str) -> str:
-    r"""The text with its control characters escaped, so that an id can neither break a line nor colour the terminal.
-
-    >>> printable("a\nb\x1b[1m")
-    'a\\nb\\x1b[1m'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
-    """Print a table on stdout; where it is too wide, as several tables that share the labels of their rows."""
-    console = _stdout()
-    print_lines(titles)
-    width = PIPE_WIDTH if _is_pipe() and not formats.document.get() else console.width
-    for block in blocks(build, columns, console, width):
-        _print(build(block), console)
-
-
-def print_sentence(line: str, is_result: bool = True) -> None:
-    """Print a sentence on stdout, as part of a document where tables are; on stderr beside a result for programs."""
-    if is_result:
-        print_lines([line])
-    else:
-        sys.stderr.write(printable(line) + "\n")
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Print sentences on stdout, folded at spaces to the width of a terminal."""
-    console, style = _stdout(), formats.document.get()
-    for line in lines:
-        text = printable(line)
-        if style:
-            sys.stdout.write(formats.sentence(text, style))
-        else:
-            sys.stdout.write(folded(text, console.width) + "\n")
-
-
-def folded(text: str, width: int) -> str:
-    """The text with line breaks at spaces; a word that is longer than a line stays whole, so that it can be copied.
-
-    >>> print(folded("candidate_a beats a_control_with_a_name", 20))
-    candidate_a beats
-    a_control_with_a_name
-    """
-    lines: list[str] = []
-    for word in text.split(" "):
-        if lines and cell_len(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return "\n".join(lines)
-
-
-def blocks(
-    build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console, width: int | None = None
-) -> list[list[C]]:
-    """The columns in their order, in as few blocks as fit into a width; at least one block.
-
-    A column that does not fit beside the labels has a block of its own.
-
-    Args:
-        build: Some of the columns -> their table.
-        columns: All of them.
-        console: Measures tables.
-        width: Characters of a line; by default those of the console.
-    """
-    line = width or console.width
-    if line == ANY_WIDTH or _width(build(columns), console) <= line:
-        return [list(columns)]
-    # Labels that are longer are folded.
-    alone = _width(build([]), console)
-    labels = min(alone, line // 2)
-    groups: list[list[C]] = []
-    room = 0
-    for column in columns:
-        needed = _width(build([column]), console) - alone
-        if not groups or needed > room:
-            groups.append([])
-            room = line - labels
-        groups[-1].append(column)
-        room -= needed
-    return groups or [[]]
-
-
-def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
-    """Print ``whole`` where it fits, else the name and text of each field of a record, one record after another."""
-    console = _stdout()
-    if console.width == ANY_WIDTH or _width(whole, console) <= console.width:
-        _print(whole, console)
-        return
-    for record in records:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True, style="bold")
-        grid.add_column(overflow="fold")
-        for name, value in record.items():
-            grid.add_row(Text(name), Text(printable(value)))
-        console.print(grid, "", sep="\n")
-
-
-def _stdout() -> Console:
-    return Console(width=ANY_WIDTH if formats.document.get() or _is_pipe() else None)
-
-
-def _is_pipe() -> bool:
-    return not sys.stdout.isatty()
-
-
-def _print(grid: Table, console: Console) -> None:
-    if style := formats.document.get():
-        sys.stdout.write(formats.table(grid, style) + "\n")
-    else:
-        console.print(grid)
-
-
-def _width(table: Any, console: Console) -> int:
-    return Measurement.get(console, console.options.update_width(ANY_WIDTH), table).maximum
 
 
 def over_lists(rows: Iterable[Mapping[str, Any]]) -> bool:

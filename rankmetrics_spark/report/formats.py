@@ -1,4 +1,4 @@
-"""A run's result for programs: one JSON object, or one table as CSV, on stdout."""
+"""What stdout holds: lines and tables for a terminal, Markdown or LaTeX; JSON and CSV for programs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 from unicodedata import category
 
-from rich.console import JustifyMethod
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +21,9 @@ from rankmetrics_spark.errors import every_text_without_secrets
 from rankmetrics_spark.schemas import DATE, NULL_PARTITION, RUN
 
 Row = Mapping[str, Any]
+C = TypeVar("C")
+
+# ---- for programs
 
 RESULT_TABLES = ("means", "comparisons", "checks")
 """The tables of a result; CSV holds one of them."""
@@ -96,6 +101,8 @@ def _csv_cell(value: object) -> object:
 
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
+
+# ---- in a document
 
 DOCUMENT_STYLES = ("markdown", "latex")
 document: ContextVar[str | None] = ContextVar("document", default=None)
@@ -204,3 +211,148 @@ def _latex_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], sides: Se
     ]
     lines += ["\\midrule", *(" & ".join(map(cell, row)) + r" \\" for row in rows), "\\bottomrule", "\\end{tabular}"]
     return [f"{line}\n" for line in lines]
+
+
+# ---- for people
+
+ANY_WIDTH = 1_000_000
+"""Characters in a line where the output is no terminal."""
+PIPE_WIDTH = 160
+"""Characters of a table of metrics in a pipe or a file; a wider one is printed in blocks."""
+
+
+def printable(text: str) -> str:
+    r"""The text with its control characters escaped, so that an id can neither break a line nor colour the terminal.
+
+    >>> printable("a\nb\x1b[1m")
+    'a\\nb\\x1b[1m'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
+    """Print a table on stdout; where it is too wide, as several tables that share the labels of their rows."""
+    console = _stdout()
+    print_lines(titles)
+    width = PIPE_WIDTH if _is_pipe() and not document.get() else console.width
+    for block in blocks(build, columns, console, width):
+        _print(build(block), console)
+
+
+def print_sentence(line: str, is_result: bool = True) -> None:
+    """Print a sentence on stdout, as part of a document where tables are; on stderr beside a result for programs."""
+    if is_result:
+        print_lines([line])
+    else:
+        sys.stderr.write(printable(line) + "\n")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print sentences on stdout, folded at spaces to the width of a terminal."""
+    console, style = _stdout(), document.get()
+    for line in lines:
+        text = printable(line)
+        if style:
+            sys.stdout.write(sentence(text, style))
+        else:
+            sys.stdout.write(folded(text, console.width) + "\n")
+
+
+def folded(text: str, width: int) -> str:
+    """The text with line breaks at spaces; a word that is longer than a line stays whole, so that it can be copied.
+
+    >>> print(folded("candidate_a beats a_control_with_a_name", 20))
+    candidate_a beats
+    a_control_with_a_name
+    """
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and cell_len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "\n".join(lines)
+
+
+def blocks(
+    build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console, width: int | None = None
+) -> list[list[C]]:
+    """The columns in their order, in as few blocks as fit into a width; at least one block.
+
+    A column that does not fit beside the labels has a block of its own.
+
+    Args:
+        build: Some of the columns -> their table.
+        columns: All of them.
+        console: Measures tables.
+        width: Characters of a line; by default those of the console.
+    """
+    line = width or console.width
+    if line == ANY_WIDTH or _width(build(columns), console) <= line:
+        return [list(columns)]
+    # Labels that are longer are folded.
+    alone = _width(build([]), console)
+    labels = min(alone, line // 2)
+    groups: list[list[C]] = []
+    room = 0
+    for column in columns:
+        needed = _width(build([column]), console) - alone
+        if not groups or needed > room:
+            groups.append([])
+            room = line - labels
+        groups[-1].append(column)
+        room -= needed
+    return groups or [[]]
+
+
+def print_texts(
+    texts: Sequence[Mapping[str, str]], left: Collection[str], title: str | None = None, caption: str | None = None
+) -> None:
+    """Print a table with a line for each record, numbers on the right; where it is too wide, one record after another.
+
+    Args:
+        texts: Records, all with the same names.
+        left: The names that are no numbers.
+        title: Above the table.
+        caption: Below the table.
+    """
+    grid = Table(title=title, title_justify="left", title_style="", caption=caption, caption_justify="left")
+    for name in texts[0] if texts else ():
+        grid.add_column(name, justify="left" if name in left else "right")
+    for text in texts:
+        grid.add_row(*(Text(printable(value)) for value in text.values()))
+    print_records(texts, grid)
+
+
+def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
+    """Print ``whole`` where it fits, else the name and text of each field of a record, one record after another."""
+    console = _stdout()
+    if console.width == ANY_WIDTH or _width(whole, console) <= console.width:
+        _print(whole, console)
+        return
+    for record in records:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, style="bold")
+        grid.add_column(overflow="fold")
+        for name, value in record.items():
+            grid.add_row(Text(name), Text(printable(value)))
+        console.print(grid, "", sep="\n")
+
+
+def _stdout() -> Console:
+    return Console(width=ANY_WIDTH if document.get() or _is_pipe() else None)
+
+
+def _is_pipe() -> bool:
+    return not sys.stdout.isatty()
+
+
+def _print(grid: Table, console: Console) -> None:
+    if style := document.get():
+        sys.stdout.write(table(grid, style) + "\n")
+    else:
+        console.print(grid)
+
+
+def _width(table: Any, console: Console) -> int:
+    return Measurement.get(console, console.options.update_width(ANY_WIDTH), table).maximum

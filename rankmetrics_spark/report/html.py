@@ -1,38 +1,32 @@
-"""The report as one HTML file that loads nothing. Needs the extra ``report``.
-
-The scripts of Vega, and the charts as Vega-Lite, depend on nothing but the installed libraries and this package. Making
-them takes two to three seconds, so they are kept for the next page, where ``cache_folder`` outlives the process.
-"""
+"""The report as one HTML file that loads nothing. Needs the extra ``report``."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.engines import cache_folder, write_cached
-from rankmetrics_spark.errors import ConfigError, OutputError, installation, without_secrets
+from rankmetrics_spark.engines import write_cached
+from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import overview, palette, sentences, story, trust
+from rankmetrics_spark.report import overview, sentences, story, trust
+from rankmetrics_spark.report.assets import DARK, LIGHT, as_script, css, file_text, importing, scripts
 from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.differences import sentences_of_order
-from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, printable, seconds_of
+from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, seconds_of
+from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.over_time import sentences_over_time
-from rankmetrics_spark.report.payload import as_script, payload_of
+from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentence_of_margin, sentences_of_looks
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER, number
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, USER, number
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -75,7 +69,13 @@ def write_page(figures: Figures, file: str | Path) -> Path:
     try:
         if problem := _problem_with(path):
             raise OutputError(f"cannot write the report to '{path}': {problem}")
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+        if path.exists():
+            mode = stat.S_IMODE(path.stat().st_mode)
+        else:
+            # Whoever reads the mask has to set it.
+            mask = os.umask(0o077)
+            os.umask(mask)
+            mode = 0o666 & ~mask
         write_cached(path, text, mode)
     except OSError as error:
         raise OutputError(
@@ -111,13 +111,6 @@ def _problem_with(path: Path) -> str | None:
     return f"{problem}; allowed: a new file, or an earlier page"
 
 
-def _umask() -> int:
-    """The permissions that new files of this process lack."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
 def _rendered(context: Mapping[str, Any]) -> str:
     """The page, from what its template shows."""
     with importing():
@@ -133,22 +126,18 @@ def _rendered(context: Mapping[str, Any]) -> str:
         return Markup("<wbr>").join(re.findall(r"[^_/.\-]*[_/.\-]*", shortened(name)))
 
     environment.filters["breakable"] = breakable
-    texts = {name: _file(f"page.{name}") for name in ("html", "css")}
-    script = "\n".join(_file(f"{name}.js") for name in SCRIPTS)
+    texts = {name: file_text(f"page.{name}") for name in ("html", "css")}
+    script = "\n".join(file_text(f"{name}.js") for name in SCRIPTS)
     # Our own files, and JSON that ``as_script`` has made safe.
     safe = {name: context[name] for name in ("library", "charts", "data", "examples")} | {
         "style": texts["css"],
         "script": f'(() => {{\n"use strict";\n{script}\n}})();',
-        "light": palette.css(palette.LIGHT),
-        "dark": palette.css(palette.DARK),
+        "light": css(LIGHT),
+        "dark": css(DARK),
     }
     markup = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
     html: str = environment.from_string(texts["html"]).render(**{**context, **markup})
     return html
-
-
-def _file(name: str) -> str:
-    return files(__package__ or "rankmetrics_spark.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def shortened(name: str) -> str:
@@ -165,23 +154,19 @@ def shortened(name: str) -> str:
 
 
 def _context(figures: Figures) -> dict[str, Any]:
-    answer, cards = story.answer(figures), story.cards(figures)
-    visible_cards = (story.of_leader(cards) if len(figures.baselines) > 1 else cards)[:MOST_CARDS]
-    checks = trust.checks(figures)
+    answer, checks, record = story.answer(figures), trust.checks(figures), figures.record
     n_warnings = sum(check.level in ("warn", "fail") for check in checks)
-    not_published = _not_published(figures)
     title = "Ranking report: " + "".join(shortened(part) for part in answer.title)
+    not_published = ""
+    if record.get("outcome") == "failed":
+        not_published = f"Not published: {(record.get('error') or {}).get('message', '')}"
     outlook = [f"{line}." for line in figures.outlook]
-    of_pairs = len(figures.baselines) > 1
-    ahead = story.leader(figures) if of_pairs else None
-    named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
+    margins = [*filter(None, map(sentence_of_margin, figures.compared))]
     return {
         "status": overview.status_line(figures),
-        "also": overview.what_else(named, pair_of(figures, named), of_pairs) if named else (),
-        "further": overview.further_sentences(visible_cards),
         "title": f"Not published: {title}" if not_published else title,
         "not_published": not_published,
-        "date": figures.record.get("evaluation_date") or _date(figures),
+        "date": record.get(DATE) or next((str(row.get(DATE, "")) for row in figures.means), ""),
         "days": figures.days,
         "answer": answer,
         "newer": overview.newer_failures(figures),
@@ -190,87 +175,57 @@ def _context(figures: Figures) -> dict[str, Any]:
             *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
             *(outlook if answer.won else ()),
         ],
-        "margins": [
-            *sentences_of_order(figures.compared, figures.metrics),
-            *[*filter(None, map(sentence_of_margin, figures.compared))][:MOST_MARGINS],
-        ],
+        "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
         "untrusted": answer.title[0].startswith("No verdict"),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
-        "cards": visible_cards,
-        "n_cards": len(cards),
-        "several": len(figures.baselines) > 1,
-        "states": story.STATES,
-        "axis": _axis(visible_cards),
-        "primary": label_of(figures.primary) if figures.primary else "",
         "checks": checks,
         "version": __version__,
-        "licences": _file("page.licences.md"),
+        "licences": file_text("page.licences.md"),
         "percentiles": percentile_texts(figures.everyone)[:MOST_PERCENTILES],
         "n_percentiles": len(figures.everyone),
-        **_rows(figures),
-        **_run(figures),
+        **_candidates(figures),
+        **(_of_record(figures) if record else {}),
     }
 
 
-def pair_of(figures: Figures, card: story.Card) -> list[Row]:
-    """The comparisons of the two experiments of a card, of all users."""
-    key = card.candidate, card.baseline
-    return [row for row in figures.compared if (row[EXPERIMENT], row[BASELINE]) == key]
-
-
-def _not_published(figures: Figures) -> str:
-    """Why the run of these figures has published nothing; empty where it did."""
-    if figures.record.get("outcome") != "failed":
-        return ""
-    message = str((figures.record.get("error") or {}).get("message", ""))
-    return f"Not published: {message}"
-
-
-def _date(figures: Figures) -> str:
-    return str(figures.means[0].get("evaluation_date", "")) if figures.means else ""
-
-
-def _axis(cards: list[story.Card]) -> Any:
-    """Difference -> percent of the width of a card; the same for all cards, with 0 inside."""
-    changes = [card.change for card in cards if card.change]
+def _candidates(figures: Figures) -> dict[str, Any]:
+    """The cards, and what other metrics and other tests say of the candidates."""
+    cards, of_pairs = story.cards(figures), len(figures.baselines) > 1
+    visible_cards = (story.of_leader(cards) if of_pairs else cards)[:MOST_CARDS]
+    ahead = story.leader(figures) if of_pairs else None
+    named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
+    pair = [row for row in figures.compared if named and (row[EXPERIMENT], row[BASELINE]) == named.pair]
+    changes = [card.change for card in visible_cards if card.change]
     ends = [0.0, *(end for change in changes for end in (change.value, change.low, change.high) if end is not None)]
-    low, high = min(ends), max(ends)
-    width = (high - low) or 1.0
-    return lambda value: round(4 + 92 * (value - low) / width, 2)
+    low, width = min(ends), (max(ends) - min(ends)) or 1.0
+    return {
+        "also": overview.what_else(named, pair, of_pairs) if named else (),
+        "further": overview.further_sentences(visible_cards),
+        "cards": visible_cards,
+        "n_cards": len(cards),
+        "several": of_pairs,
+        "states": story.STATES,
+        # Difference -> percent of the width of a card; the same for all cards, with 0 inside.
+        "axis": lambda value: round(4 + 92 * (value - low) / width, 2),
+        "primary": label_of(figures.primary) if figures.primary else "",
+    }
 
 
-def _rows(figures: Figures) -> dict[str, Any]:
-    record = figures.record
-    if not record:
-        return {}
+def _of_record(figures: Figures) -> dict[str, Any]:
+    """The rows that came in, the convention in words, and the run."""
+    record, config = figures.record, figures.config
     baselines = figures.baselines if len(figures.baselines) == 1 else []
     counts = sorted(
         record["experiments"].items(), key=lambda pair: (pair[0] not in baselines, -pair[1]["rows"], str(pair[0]))
     )
-    reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
-    return {
-        "rows": record["rows"],
-        "counts": counts[:MOST_COUNTED],
-        "n_counts": len(counts),
-        "reasons": reasons,
-        "without_relevant": trust.without_relevant(figures),
-    }
-
-
-def _run(figures: Figures) -> dict[str, Any]:
-    record = figures.record
-    if not record:
-        return {}
-    config, versions = figures.config, record["versions"]
+    versions, convention = record["versions"], record["convention"]
     names = sorted({metric.name for metric in figures.metrics})
-    rules = sentences.sentences(
-        record["convention"]["text"], names, config.get("rank_by") == "score", bool(config.get("judgements"))
-    )
+    by_score, has_judgements = config.get("rank_by") == "score", bool(config.get("judgements"))
     engine = f"Spark {versions['spark']}"
     if "sail" in versions:
         engine = f"Sail {versions['sail']}, with the client of {engine}"
-    several, last_record = figures.days is not None, record.get("last_record", record)
+    several = figures.days is not None
     about = [
         *([("runs", f"{record['n_runs']:,}")] if several else []),
         ("last run" if several else "run", record["run_id"]),
@@ -278,87 +233,21 @@ def _run(figures: Figures) -> dict[str, Any]:
         ("took in all" if several else "took", f"{seconds_of(record) or 0:.0f} s"),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
     ]
+    as_text = json.dumps(record.get("last_record", record), indent=2, ensure_ascii=False, default=str)
     return {
-        "rules": rules,
-        "convention": f"{record['convention']['name']} ({record['convention']['hash']})",
+        "rows": record["rows"],
+        "counts": counts[:MOST_COUNTED],
+        "n_counts": len(counts),
+        "reasons": sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0])),
+        "without_relevant": trust.without_relevant(figures),
+        "rules": sentences.sentences(convention["text"], names, by_score, has_judgements),
+        "convention": f"{convention['name']} ({convention['hash']})",
         "about": about,
-        "record": printable_lines(without_secrets(json.dumps(last_record, indent=2, ensure_ascii=False, default=str))),
+        "record": "\n".join(map(printable, without_secrets(as_text).split("\n"))),
     }
 
 
-def printable_lines(text: str) -> str:
-    """The text with its control characters escaped, line breaks apart."""
-    return "\n".join(printable(line) for line in text.split("\n"))
-
-
-INSTALL_PAGE = installation("report")
-_OWN = ("charts", "html", "palette", "payload")
-"""Modules that the scripts come from."""
-
-
-def has_page_libraries() -> bool:
-    """Whether the libraries of the extra ``report`` are there; nothing is imported."""
-    return not _missing()
-
-
-def check_page_libraries() -> None:
-    """Refuse to begin a report that could not be written."""
-    if missing := _missing():
-        raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {INSTALL_PAGE}")
-
-
-def _missing() -> list[str]:
-    return [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
-
-
-def scripts() -> tuple[str, str]:
-    """The scripts of Vega, and the charts, each to stand in a ``<script>``."""
-    check_page_libraries()
-    made_of, file = _made_of(), cache_folder() / "page.json"
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        entry = json.loads(file.read_text(encoding="utf-8"))
-        if entry["made_of"] == made_of:
-            return str(entry["library"]), str(entry["charts"])
-    library, charts = _made()
-    if made_of:
-        with suppress(OSError):
-            write_cached(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
-    return library, charts
-
-
-def _made_of() -> str | None:
-    """A digest of all that the scripts depend on; None where an installation does not say."""
-    folder = files(__package__ or "rankmetrics_spark.report")
-    try:
-        parts = [version(name) for name in ("altair", "vl-convert-python")]
-        parts += [folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _OWN]
-    except (PackageNotFoundError, OSError):
-        return None
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Imports of the libraries of a page, which may be installed but broken."""
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError(
-            f"the HTML report needs libraries that cannot be imported: {error}; run: {INSTALL_PAGE}"
-        ) from error
-
-
-def _made() -> tuple[str, str]:
-    with importing():
-        import vl_convert
-
-        from rankmetrics_spark.report import charts
-    # The newest one reads the charts of every Altair, and its Vega is the one that it was made for.
-    of_vega_lite = max(vl_convert.get_vegalite_versions(), key=lambda text: [int(part) for part in text.split(".")])
-    bundle: Any = vl_convert.javascript_bundle  # its stub wants a script to add
-    library: str = bundle(vl_version=of_vega_lite)
-    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())
-
+# ---- single users
 
 MOST_BYTES_OF_LISTS = 500_000
 """Size of this part of the page; with more, the smaller changes have no lists."""
@@ -381,8 +270,7 @@ def block(figures: Figures) -> str:
         if len(data.encode()) <= MOST_BYTES_OF_LISTS or n_users <= 1:
             break
         n_users = n_users * 3 // 4
-    texts = {name: files(__package__ or "rankmetrics_spark.report").joinpath(f"examples.{name}").read_text("utf-8")
-             for name in ("html", "css", "js")}  # fmt: skip
+    texts = {name: file_text(f"examples.{name}") for name in ("html", "css", "js")}
     one, many = ("Query", "Queries") if examples.of_queries else ("User", "Users")
     page = texts["html"].replace("UNITS", many).replace("UNIT", one)
     return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
@@ -421,7 +309,9 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "ahead": examples.is_ahead,
         "note": examples.note,
         "unit": "Query" if examples.of_queries else "User",
-        "metrics": [metric_of(name) for name in metrics],
+        "metrics": [
+            {"label": label_of(metric), "lower": metric.higher_is_better is False} for metric in map(parse, metrics)
+        ],
         "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
         "total": max(examples.n_changes, len(examples.changes)),
         "topics": [[*_key(row, metrics, place), row["difference"]] for row in examples.topics],
@@ -429,16 +319,6 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "missed": missed,
         "texts": [*texts],
     }
-
-
-def metric_of(name: str) -> dict[str, Any]:
-    """What the section says of a metric.
-
-    >>> metric_of("ndcg@10")
-    {'label': 'NDCG@10', 'lower': False}
-    """
-    metric = parse(name)
-    return {"label": metric.headline.removeprefix("mean "), "lower": metric.higher_is_better is False}
 
 
 def _key(row: Row, metrics: Sequence[str], place: Any) -> list[Any]:

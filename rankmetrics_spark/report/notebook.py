@@ -17,10 +17,12 @@ import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, installation, unknown
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report import palette, story, trust
-from rankmetrics_spark.report.differences import all_percentages, change_of, movement, p_text
-from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names, printable
-from rankmetrics_spark.report.html import INSTALL_PAGE, has_page_libraries, write_page
+from rankmetrics_spark.report import story, trust
+from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, has_page_libraries
+from rankmetrics_spark.report.differences import all_percentages, by_metric, change_of, movement, p_text
+from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names
+from rankmetrics_spark.report.formats import printable
+from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -85,38 +87,25 @@ def summary(figures: Figures) -> pd.DataFrame:
 def as_html(figures: Figures) -> str:
     """The answer and one line per experiment, for all users; every name is text."""
     answer = story.answer(figures)
-    title = "".join(_text(part) for part in answer.title)
-    lead = " ".join(
-        part
-        for part in (
-            _words(answer.value),
-            (f"<b>{escape(answer.change)}</b>" if answer.change else ""),
-            _words(answer.detail),
-        )
-        if part
-    )
+    change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
+    lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
+    # What the numbers and marks of the table mean.
+    level = next((f" ± {percent(row['confidence'])} margin" for row in figures.means if row.get("confidence")), "")
+    key = f"mean over {'lists' if over_lists(figures.means) else 'users'}{level}"
+    if len(figures.baselines) == 1:
+        baseline = _text(story.Id(figures.baselines[0]))
+        key += f"; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
-        f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{title}</div>'
+        f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
         f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}'
-        f'<div style="{_SOFT};margin-top:.4em">{_key(figures)}</div>{_checks(figures)}</div>'
+        f'<div style="{_SOFT};margin-top:.4em">{key}</div>{_checks(figures)}</div>'
     )
 
 
 _SOFT = "opacity:.75"
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
-
-
-def _key(figures: Figures) -> str:
-    """What the numbers and marks of the table mean."""
-    level = next((percent(row["confidence"]) for row in figures.means if row.get("confidence")), "")
-    units = "lists" if over_lists(figures.means) else "users"
-    means = f"mean over {units}{f' ± {level} margin' if level else ''}"
-    if len(figures.baselines) != 1:
-        return means
-    baseline = _text(story.Id(figures.baselines[0]))
-    return f"{means}; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
 
 
 def _checks(figures: Figures) -> str:
@@ -144,20 +133,18 @@ def compared_html(rows: Sequence[Mapping[str, Any]]) -> str:
 
     heads = ("candidate", "baseline", "segment", "metric", "users", "means", "difference", "p corrected")
     head = "".join(_cell(f"<b>{name}</b>") for name in heads)
-    lines = "".join(f"<tr>{''.join(map(_cell, _compared_cells(row)))}</tr>" for row in sorted(rows, key=order))
+    lines = []
+    for row in sorted(rows, key=order):
+        change, p = change_of(row), number(row["p_adjusted"])
+        cells = [_text(story.Id(str(row[name]))) for name in (EXPERIMENT, BASELINE, SEGMENT)]
+        cells += [escape(label_of(parse(row[METRIC]))), f"{row['n_users']:,}", escape(movement(row))]
+        cells += [f"{_MARKS[story.state_of(row)]} {escape(change.plain)}" if change else "-"]
+        cells += ["-" if p is None else escape(p_text(p, 1 - row["confidence"]))]
+        lines.append(f"<tr>{''.join(map(_cell, cells))}</tr>")
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}'
-        f'<table style="{_TABLE}"><tr>{head}</tr>{lines}</table></div>'
+        f'<table style="{_TABLE}"><tr>{head}</tr>{"".join(lines)}</table></div>'
     )
-
-
-def _compared_cells(row: Mapping[str, Any]) -> list[str]:
-    change, p = change_of(row), number(row["p_adjusted"])
-    names = [_text(story.Id(str(row[name]))) for name in (EXPERIMENT, BASELINE, SEGMENT)]
-    difference = f"{_MARKS[story.state_of(row)]} {escape(change.plain)}" if change else "-"
-    known = "-" if p is None else p_text(p, 1 - row["confidence"])
-    return [*names, escape(label_of(parse(row[METRIC]))), f"{row['n_users']:,}", escape(movement(row)), difference,
-            escape(known)]  # fmt: skip
 
 
 _MARKS = {"better": "&#9650;", "worse": "&#9660;", "open": "&#8776;", "doubtful": "?"}
@@ -177,19 +164,26 @@ def _table(figures: Figures) -> str:
     differences = (
         {(row[EXPERIMENT], row[METRIC]): row for row in figures.compared} if len(figures.baselines) == 1 else {}
     )
-    in_percent = {str(m): all_percentages(row for (_, name), row in differences.items() if name == str(m))
-                  for m in figures.metrics}  # fmt: skip
+    in_percent = {metric: all_percentages(rows) for metric, rows in by_metric(differences.values()).items()}
+    by_name = {str(metric): metric for metric in figures.metrics}
     names = figures.experiments[:MOST_LINES]
-    heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in figures.metrics)
+    heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in by_name.values())
     lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
     for name in names:
         users = max((row[N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
-        values = (
-            _value(cells.get((name, str(m))), differences.get((name, str(m))), in_percent[str(m)])
-            for m in figures.metrics
-        )
-        numbers = "".join(_cell(value, "right") for value in values)
-        lines.append(f"<tr>{_cell(_text(story.Id(name)))}{_cell(f'{users:,}', 'right')}{numbers}</tr>")
+        line = [_cell(_text(story.Id(name))), _cell(f"{users:,}", "right")]
+        for metric in by_name:
+            row, difference = cells.get((name, metric)), differences.get((name, metric))
+            text = "-"
+            if row is not None and number(row["mean"]) is not None:
+                low = number(row.get("ci_low"))
+                half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
+                text = f"{row['mean']:.4f}{half}"
+                if difference is not None and (change := change_of(difference, in_percent[metric])):
+                    mark = _MARKS[story.state_of(difference)]
+                    text += f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>'
+            line.append(_cell(text, "right"))
+        lines.append(f"<tr>{''.join(line)}</tr>")
     n_hidden = len(figures.experiments) - len(names)
     more = f'<div style="opacity:.75">{n_hidden:,} more experiments; see summary()</div>' if n_hidden else ""
     return f'<table style="{_TABLE}">{"".join(lines)}</table>{more}'
@@ -198,17 +192,6 @@ def _table(figures: Figures) -> str:
 def _cell(content: str, align: str = "left") -> str:
     style = f"text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884;white-space:nowrap"
     return f'<td style="{style}">{content}</td>'
-
-
-def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None, in_percent: bool) -> str:
-    if row is None or number(row["mean"]) is None:
-        return "-"
-    change = change_of(difference, in_percent) if difference is not None else None
-    mark = _MARKS[story.state_of(difference)] if difference is not None else ""
-    change_html = f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>' if change else ""
-    low = number(row.get("ci_low"))
-    half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
-    return f"{row['mean']:.4f}{half}{change_html}"
 
 
 def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
@@ -257,6 +240,10 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     by_name = {str(metric): metric for metric in figures.metrics}
     order = {name: place for place, name in enumerate(figures.experiments)}
     better = story.leader(figures)
+    # The accent is for the better one, ink for the baseline that all others are compared with.
+    colours = dict.fromkeys(order, LIGHT["faint"])
+    colours |= {figures.baselines[0]: LIGHT["ink"]} if len(figures.baselines) == 1 else {}
+    colours |= {better: LIGHT["accent"]} if better else {}
     rows = [
         {
             "cut": by_name[row[METRIC]].cut or "all",
@@ -266,7 +253,7 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
             "mean": row["mean"],
             "low": row["mean"] if row["ci_low"] is None else row["ci_low"],
             "high": row["mean"] if row["ci_high"] is None else row["ci_high"],
-            "colour": _colour(row[EXPERIMENT], better, figures),
+            "colour": colours[row[EXPERIMENT]],
             "text": f"{row['mean']:.4f}",
             "interval": "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} to {row['ci_high']:.4f}",
             "users": f"{row[N_USERS]:,}",
@@ -275,13 +262,6 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
         if row[METRIC] in chosen and number(row["mean"]) is not None
     ]
     return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
-
-
-def _colour(name: str, better: str | None, figures: Figures) -> str:
-    """The accent is for the better one, ink for the baseline that all others are compared with."""
-    if name == better:
-        return palette.LIGHT["accent"]
-    return palette.LIGHT["ink" if [name] == figures.baselines else "faint"]
 
 
 # ---- MLflow

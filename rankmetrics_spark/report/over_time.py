@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
-from rankmetrics_spark.report.figures import label_of, percent, print_records, print_sentence, printable
-from rankmetrics_spark.report.formats import print_csv, print_json
+from rankmetrics_spark.report.figures import label_of, percent
+from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -78,8 +75,9 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     for row in rows:
         kinds = by_pair.setdefault((row[BASELINE], row[EXPERIMENT], row[METRIC]), {})
         kinds.setdefault(row["kind"], []).append(row)
+    places = {str(metric): place for place, metric in enumerate(metrics)}
     ordered = sorted(
-        by_pair.items(), key=lambda item: (item[0][2] != first_metric, _order(metrics, item[0][2]), item[0])
+        by_pair.items(), key=lambda item: (item[0][2] != first_metric, places.get(item[0][2], len(places)), item[0])
     )
     texts = [(pair, _fading(pair, kinds), _before(pair, kinds)) for pair, kinds in ordered]
     before = [text for pair, _, (alarm, text) in texts if text and (alarm or pair[2] == first_metric)]
@@ -91,11 +89,6 @@ def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     names = dict.fromkeys(row[METRIC] for row in rows)
     shown = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
     return str(deciding(shown)) if shown else ""
-
-
-def _order(metrics: Sequence[Metric], name: str) -> int:
-    names = [str(metric) for metric in metrics]
-    return names.index(name) if name in names else len(names)
 
 
 def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
@@ -181,19 +174,13 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     if style == "csv":
         print_csv([{**period, **row} for row in rows])
         return
-    main = deciding_metric(rows, metrics)
-    texts = [_texts(row) for row in rows if row[METRIC] == main]
-    others = len({row[METRIC] for row in rows}) - 1
-    note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
-    grid = Table(title=f"{label_of(parse(main))} over time{note}", title_justify="left", title_style="")
-    for name in texts[0] if texts else {}:
-        is_label = name in ("candidate", "baseline", "kind", "label")
-        grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=name == "label")
-    for text in texts:
-        grid.add_row(*(Text(printable(value)) for value in text.values()))
     for line in (*sentences, f"Users of {about}."):
         print_sentence(line)
-    print_records(texts, grid)
+    main = deciding_metric(rows, metrics)
+    others = len({row[METRIC] for row in rows}) - 1
+    note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
+    texts = [_texts(row) for row in rows if row[METRIC] == main]
+    print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{label_of(parse(main))} over time{note}")
 
 
 def _texts(row: Row) -> dict[str, str]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.differences import Change, change_of, p_text
+from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
-from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population
+from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population, range_text
 from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, METRIC, NOT_CHECKED, ROLE, WARN, number
 
 GATES = ("min", "max_drop", "max_relative_drop")
@@ -34,24 +34,23 @@ class Status:
 def status_line(figures: Figures) -> list[Status]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
     rows = figures.checks or [check.as_row() for check in check_rows(figures)]
-    items = [*_people(figures), *_newer(figures), *_gates(rows)]
-    if figures.compared:
-        items += [_ratio(figures), *_look(figures.compared)]
-    return items
-
-
-def _people(figures: Figures) -> list[Status]:
-    """How many users there are."""
-    people = population(figures)
-    n = people.total
-    if not people.users:
-        return []
-    if n is None:
-        low, high = min(people.users.values()), max(people.users.values())
-        text = f"{low:,} users in each experiment" if low == high else f"{low:,} to {high:,} users in each experiment"
+    people, items = population(figures), []
+    if people.users:
+        n, each = people.total, f"{range_text(people.users.values())} users in each experiment"
+        items = [Status("ok", each if n is None else "1 user" if n == 1 else f"{n:,} users")]
+    items += [*_newer(figures), *_gates(rows)]
+    if not figures.compared:
+        return items
+    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    if ratio is None and people.design == "paired":
+        items.append(Status("ok", "same users on both sides"))
+    elif ratio is None:
+        items.append(Status("none", "split of users not checked"))
+    elif ratio >= SMALL_RATIO_P:
+        items.append(Status("ok", f"users split as planned (p = {p_text(ratio, SMALL_RATIO_P)})"))
     else:
-        text = "1 user" if n == 1 else f"{n:,} users"
-    return [Status("ok", text)]
+        items.append(Status("fail", f"split of users is off (p {p_text(ratio, SMALL_RATIO_P)})"))
+    return [*items, *_look(figures.compared)]
 
 
 def _last_date(figures: Figures) -> str:
@@ -96,17 +95,6 @@ def _gates(rows: Iterable[Row]) -> list[Status]:
         bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
         return [Status("fail" if failed else "warn", bad)]
     return [Status("ok", "the gate is kept" if n == 1 else f"all {n:,} gates are kept")]
-
-
-def _ratio(figures: Figures) -> Status:
-    """Whether the users are split as planned."""
-    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
-    if ratio is None:
-        paired = population(figures).design == "paired"
-        return Status("ok", "same users on both sides") if paired else Status("none", "split of users not checked")
-    if ratio >= SMALL_RATIO_P:
-        return Status("ok", f"users split as planned (p = {p_text(ratio, SMALL_RATIO_P)})")
-    return Status("fail", f"split of users is off (p {p_text(ratio, SMALL_RATIO_P)})")
 
 
 def _look(rows: Sequence[Row]) -> list[Status]:
@@ -196,24 +184,11 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
         against = f" against {card.baseline}" if several else ""
         row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[METRIC]))}"
         # Tests that need no normal means.
-        rows = [
-            (name, p)
-            for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
-            if (p := number(row.get(column))) is not None
-        ]
-        texts = [p_text(p, 1 - row["confidence"]) for _, p in rows]
-        parts = [
-            f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
-            for (name, _), text in zip(rows, texts, strict=True)
-        ]
-        for text in (
-            _of_users(row),
-            _cuped(row),
-            _bootstrap(row),
-            f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else "",
-            _at_random(row),
-        ):
-            lines += [f"{who}: {text}"] if text else []
+        tests = (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
+        parts = [f"{name} {p_value(row, column)}" for name, column in tests if number(row.get(column)) is not None]
+        without = f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else ""
+        texts = (_of_users(row), _cuped(row), _bootstrap(row), without, _at_random(row))
+        lines += [f"{who}: {text}" for text in texts if text]
     return lines
 
 

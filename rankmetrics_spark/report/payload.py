@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date as date_of
 from datetime import timedelta
 from typing import Any
 
-from rankmetrics_spark.metrics import DIRECTIONS, parse
+from rankmetrics_spark.metrics import DIRECTIONS
 from rankmetrics_spark.report.differences import is_percentage, p_text, widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
@@ -53,17 +52,14 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     part = figures if most is None else shortened(figures, most)
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     rows = (*part.means, *part.comparisons, *map_rows)
-    roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
-    experiments, metrics = figures.experiments, [str(metric) for metric in figures.metrics]
+    experiments, metrics = figures.experiments, _metrics(figures)
     segments = sorted({row[SEGMENT] for row in rows}, key=lambda name: (name != EVERYONE, name))
-    index = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
+    of_metrics = _places(metric["name"] for metric in metrics)
+    index = {EXPERIMENT: _places(experiments), METRIC: of_metrics, SEGMENT: _places(segments)}
     index[BASELINE] = index[EXPERIMENT]
     confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
-    p_texts = [
-        None if (p := number(row["p_adjusted"])) is None else p_text(p, 1 - row["confidence"])
-        for row in part.comparisons
-    ]
-    state = {"state": [state_of(row) for row in part.comparisons], "said": p_texts}
+    ps = [(number(row["p_adjusted"]), 1 - row["confidence"]) for row in part.comparisons]
+    p_texts = [None if p is None else p_text(p, level) for p, level in ps]
     order = (FAIL, WARN, OK, NOT_CHECKED)
     checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
     return {
@@ -71,15 +67,16 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "baselines": [index[BASELINE][name] for name in figures.baselines if name in index[BASELINE]],
         "leader": index[EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
-        "metrics": [_metric(name) | {"role": roles.get(name)} for name in metrics],
-        "deciding": index[METRIC].get(str(figures.primary), 0),
+        "metrics": metrics,
+        "deciding": index[METRIC].get(figures.primary_name, 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
         "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
         "widened": any(map(widened, part.comparisons)),
         "totals": _totals(figures),
         "means": _table(part.means, index, MEANS, digits),
-        "compared": _table(part.comparisons, index, COMPARED, digits) | state,
+        "compared": _table(part.comparisons, index, COMPARED, digits)
+        | {"state": [*map(state_of, part.comparisons)], "said": p_texts},
         **_further(figures, index),
         "map": _map(map_rows, index),
         "checks": {name: [_cell(row.get(name), None) for row in checks] for name in CHECK_COLUMNS},
@@ -95,7 +92,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
 
 def _map_rows(figures: Figures) -> list[Row]:
     """The comparisons of segments on the metric that decides, the largest segments first."""
-    metric, size = str(figures.primary), Counter[str]()
+    metric, size = figures.primary_name, Counter[str]()
     rows = [row for row in figures.comparisons if row[METRIC] == metric and row[SEGMENT] != EVERYONE]
     for row in rows:
         size[row[SEGMENT]] += row[N_USERS]
@@ -110,7 +107,7 @@ def _totals(figures: Figures) -> dict[str, int]:
         "means": means,
         "segments": max(len(figures.comparisons), figures.n_comparisons) - n_compared,
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
-        "pairs": sum(row[METRIC] == str(figures.primary) for row in figures.compared),
+        "pairs": sum(row[METRIC] == figures.primary_name for row in figures.compared),
         "further": n_compared,
         "users": len({(row[EXPERIMENT], row[METRIC]) for row in figures.users}),
         "userChanges": len({(row[EXPERIMENT], row[BASELINE], row[METRIC]) for row in figures.user_changes}),
@@ -131,7 +128,7 @@ def shortened(figures: Figures, most: int) -> Figures:
     for row in figures.means:
         size[row[SEGMENT]] += row[N_USERS]
     place = {name: at for at, (name, _) in enumerate(size.most_common())} | {EVERYONE: -1}
-    metric = str(figures.primary)
+    metric = figures.primary_name
     baseline = figures.baselines[0] if len(figures.baselines) == 1 else None
     order = _places(figures.experiments)
 
@@ -271,7 +268,7 @@ MOST_CHECKS = 300
 
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """The further tests of the differences of all users, the metric that decides first."""
-    metric = str(figures.primary)
+    metric = figures.primary_name
     rows = sorted(figures.compared, key=lambda row: row[METRIC] != metric)[:MOST_FURTHER]
     names = [name for column in FURTHER for name in column["keys"]]
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
@@ -328,15 +325,18 @@ def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
     return [*groups.values()]
 
 
-def _metric(name: str) -> dict[str, Any]:
-    metric = parse(name)
-    family = label_of(metric).partition("@")[0]
-    direction = DIRECTIONS[metric.higher_is_better]
-    names = {"name": name, "label": label_of(metric), "family": family, "cut": metric.cut}
-    return names | {"direction": direction, "lower": metric.higher_is_better is False}
+def _metrics(figures: Figures) -> list[dict[str, Any]]:
+    roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
+    metrics = []
+    for metric in figures.metrics:
+        name, label, is_better = str(metric), label_of(metric), metric.higher_is_better
+        names = {"name": name, "label": label, "family": label.partition("@")[0], "cut": metric.cut}
+        lower = is_better is False
+        metrics.append({**names, "direction": DIRECTIONS[is_better], "lower": lower, "role": roles.get(name)})
+    return metrics
 
 
-def _places(names: Sequence[str]) -> dict[str, int]:
+def _places(names: Iterable[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
@@ -375,9 +375,14 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
             days.append(
                 {"date": date, "text": "; ".join([*texts, *warnings]), "state": "failed" if texts else "warned"}
             )
-    dates = {str(row[DATE]) for row in figures.trend} | {str(row["label"]) for row in by_date(figures.over_time)}
+    over_time = (str(row["label"]) for row in figures.over_time if row["kind"] in ("day", "cumulative"))
+    dates = {*(str(row[DATE]) for row in figures.trend), *over_time}
     known = {*dates, *(str(record[DATE]) for record in figures.history)}
-    missing = [date for date in _between(dates) if date not in known]
+    between: list[str] = []
+    with suppress(ValueError):  # a label that is no date
+        shown = sorted(map(date_of.fromisoformat, dates))
+        between = [(shown[0] + timedelta(n)).isoformat() for n in range((shown[-1] - shown[0]).days)] if shown else []
+    missing = [date for date in between if date not in known]
     days += [{"date": date, "text": "nothing is published for this date", "state": "missing"} for date in missing]
     return sorted(days, key=lambda day: (day["date"], day["state"]))
 
@@ -393,29 +398,3 @@ def _valid_over_time(row: Row) -> str:
     looks = row.get("valid_at") or "a single look"
     each = "each " if looks == "a single look" else ""
     return f"{each}valid at {looks}" if row["kind"] == "cumulative" else ""
-
-
-def by_date(rows: Sequence[Row]) -> list[Row]:
-    """The rows of an effect over time that are about a date."""
-    return [row for row in rows if row["kind"] in ("day", "cumulative")]
-
-
-def _between(dates: Collection[str]) -> list[str]:
-    """Every date from the first to the last one; none where a date is none."""
-    with suppress(ValueError):
-        days = sorted(date_of.fromisoformat(text) for text in dates)
-        return [(days[0] + timedelta(n)).isoformat() for n in range((days[-1] - days[0]).days)] if days else []
-    return []
-
-
-def as_script(value: Any) -> str:
-    r"""JSON that may stand in a script element: no name in it can end the element or open a comment.
-
-    >>> as_script("</script><!--")
-    '"\\u003c/script\\u003e\\u003c!--"'
-    """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    # A lone surrogate has no UTF-8.
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.differences import Change, p_text
+from rankmetrics_spark.report.differences import Change, p_value
 from rankmetrics_spark.report.figures import Row, label_of
 from rankmetrics_spark.report.verdict import units_of
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, number, segment_columns
@@ -35,15 +35,18 @@ def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[st
     The effect of b on NDCG@10 differs in country=DE: +0.0120 (+2.1 %) against -0.0020 (-0.3 %) elsewhere (p = 0.003)
     No sign that the effect of b on NDCG@10 differs in the other 2 segments of country
     """
+    if metric is None:
+        return []
     pairs: dict[tuple[Any, Any], dict[str, list[Row]]] = {}
+    name = str(metric)
     for row in rows:
-        if metric is not None and row[SEGMENT] != EVERYONE and row[METRIC] == str(metric) and "p_rest" in row:
+        if row[SEGMENT] != EVERYONE and row[METRIC] == name and "p_rest" in row:
             columns = pairs.setdefault((row[EXPERIMENT], row[BASELINE]), {})
             columns.setdefault(segment_columns(row[SEGMENT]), []).append(row)
     several = len({baseline for _, baseline in pairs}) > 1
     lines = []
     for (candidate, baseline), columns in [*pairs.items()][:MOST_PAIRS]:
-        effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {label_of(metric)}"  # type: ignore[arg-type]
+        effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {label_of(metric)}"
         lines += _of_pair(effect, columns)
     more = len(pairs) - MOST_PAIRS
     return [*lines, *([f"The other {more:,} pairs are in the table comparisons (p_rest_adjusted)"] if more > 0 else [])]
@@ -62,10 +65,12 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
             still.append(f"the {len(tested):,} segments of {column}")
         elif len(tested) == 2 and len(named) == 2:
             one, two = (f"{_change(row)} in {row[SEGMENT]}" for row in named)
-            lines.append(f"{_sentence(effect)} differs by {column}: {one} against {two} ({_p_text(named[0])})")
+            lines.append(
+                f"{_sentence(effect)} differs by {column}: {one} against {two} ({p_value(named[0], 'p_rest_adjusted')})"
+            )
         else:
             for row in named[:MOST_NAMED]:
-                change = f"{_change(row)} against {_change(row, 'rest_')} elsewhere ({_p_text(row)})"
+                change = f"{_change(row)} against {_change(row, 'rest_')} elsewhere ({p_value(row, 'p_rest_adjusted')})"
                 lines.append(f"{_sentence(effect)} differs in {row[SEGMENT]}: {change}")
             n = len(tested) - len(named)
             if len(named) > MOST_NAMED:
@@ -91,11 +96,6 @@ def _change(row: Row, prefix: str = "") -> str:
 
 def _p(row: Row) -> float | None:
     return None if str(row["note"] or "").startswith("not trustworthy") else number(row["p_rest_adjusted"])
-
-
-def _p_text(row: Row) -> str:
-    text = p_text(row["p_rest_adjusted"], 1 - row["confidence"])
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def _sentence(effect: str) -> str:

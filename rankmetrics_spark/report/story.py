@@ -79,6 +79,11 @@ class Card:
     but: str = ""
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """The candidate and its baseline."""
+        return self.candidate, self.baseline
+
+    @property
     def difference(self) -> str:
         """The difference in words."""
         return self.change.text if self.change else "-"
@@ -164,29 +169,29 @@ def cards(figures: Figures) -> list[Card]:
     metric = figures.primary
     if metric is None:
         return []
-    rows = [row for row in figures.compared if row[METRIC] == str(metric)]
+    rows = [row for row in figures.compared if row[METRIC] == figures.primary_name]
     in_percent = all_percentages(rows)
     pairs: dict[tuple[str, str], list[Row]] = {}
     for row in figures.compared:
         pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
-    result = [_card(row, pairs[row[EXPERIMENT], row[BASELINE]], in_percent) for row in rows]
+    result = []
+    for row in rows:
+        pair = pairs[row[EXPERIMENT], row[BASELINE]]
+        card = Card(
+            candidate=row[EXPERIMENT],
+            baseline=row[BASELINE],
+            state=state_of(row),
+            change=change_of(row, in_percent),
+            others=_agreement(pair),
+            note=str(row["note"] or ""),
+            p=sure_of(row),
+            row=row,
+            but=but(row, pair),
+        )
+        result.append(card)
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(STATES)
     return sorted(result, key=lambda card: (order.index(card.state), sign * card.size, card.candidate, card.baseline))
-
-
-def _card(row: Row, pair: Sequence[Row], in_percent: bool) -> Card:
-    return Card(
-        candidate=row[EXPERIMENT],
-        baseline=row[BASELINE],
-        state=state_of(row),
-        change=change_of(row, in_percent),
-        others=_agreement(pair),
-        note=str(row["note"] or ""),
-        p=sure_of(row),
-        row=row,
-        but=but(row, pair),
-    )
 
 
 def _agreement(pair: Sequence[Row]) -> str:
@@ -372,7 +377,7 @@ def _winner(card: Card) -> tuple[str, str] | None:
 def _not_compared(figures: Figures, metric: Metric) -> Answer:
     """Nothing was compared: the best mean."""
     best, n = figures.experiments[0], len(figures.experiments)
-    row = first_of(figures.everyone, **{EXPERIMENT: best, METRIC: str(metric)})
+    row = first_of(figures.everyone, **{EXPERIMENT: best, METRIC: figures.primary_name})
     if row is None or number(row["mean"]) is None:
         return Answer(("No experiment has a value",))
     low, high = (number(row[name]) for name in ("ci_low", "ci_high"))

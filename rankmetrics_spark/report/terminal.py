@@ -17,7 +17,7 @@ from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report.console import (
     LIST_PRINTERS,
     as_text,
-    best_mean,
+    best_means,
     chosen,
     print_percentiles,
     print_table,
@@ -38,17 +38,16 @@ from rankmetrics_spark.report.differences import (
     p_text,
     raised,
 )
-from rankmetrics_spark.report.figures import (
-    Figures,
-    label_of,
-    period_means,
+from rankmetrics_spark.report.figures import Figures, label_of, period_means
+from rankmetrics_spark.report.formats import (
+    RAISED,
+    print_csv,
     print_fitting,
+    print_json,
     print_lines,
-    print_records,
     print_sentence,
-    printable,
+    print_texts,
 )
-from rankmetrics_spark.report.formats import RAISED, print_csv, print_json
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import State, answer, cards, state_of
 from rankmetrics_spark.report.verdict import (
@@ -133,7 +132,7 @@ class Shown:
     def losers(self) -> dict[str, dict[str, list[str]]]:
         """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
         of_metric = by_metric(self.figures.compared)
-        return {str(metric): losers_of(of_metric.get(str(metric), ()), str(metric)) for metric in self.columns}
+        return {name: losers_of(of_metric.get(name, ()), name) for name in map(str, self.columns)}
 
     @cached_property
     def letters(self) -> dict[str, str]:
@@ -177,23 +176,23 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
 
 def table(result: Shown, metrics: Iterable[Metric]) -> Table:
     """One line per experiment, the best first; a column per metric with mean, interval and difference."""
-    metrics = list(metrics)
+    by_name = {str(metric): metric for metric in metrics}
     grid = Table()
     grid.add_column("experiment", overflow="fold")
     if result.letters:
         grid.add_column("letter", no_wrap=True)
     for label in unit_labels(result.rows):
         grid.add_column(label, justify="right", no_wrap=True)
-    for metric in metrics:
+    for metric in by_name.values():
         # Letters behind the means are of different numbers, so the means stand below one another on the left.
         grid.add_column(escape(metric.headline), justify="left" if result.letters else "right", no_wrap=True)
-    best = {str(metric): best_mean(result.figures.everyone, EVERYONE, metric) for metric in metrics}
+    best = best_means(result.figures.everyone, by_name)
     of_experiment: dict[str, list[Row]] = {}
     for (name, _), row in result.cells.items():
         of_experiment.setdefault(name, []).append(row)
     for name in _best_first(result):
         counts = unit_counts(of_experiment[name])
-        cells = [_cell(result, name, str(metric), best[str(metric)]) for metric in metrics]
+        cells = [_cell(result, name, metric, best.get((EVERYONE, metric))) for metric in by_name]
         letter = [result.letters[name]] if result.letters else []
         grid.add_row(as_text(name), *letter, *counts, *cells)
     return grid
@@ -204,7 +203,7 @@ def _best_first(result: Shown) -> list[str]:
     sign = 1.0 if metric is not None and metric.higher_is_better is False else -1.0
 
     def key(name: str) -> tuple[bool, float, str]:
-        row = result.cells.get((name, str(metric)))
+        row = result.cells.get((name, result.figures.primary_name))
         mean = None if row is None else number(row["mean"])
         return mean is None, sign * (mean or 0.0), str(name)
 
@@ -238,7 +237,7 @@ def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
 
     How far is counted in half widths of the segment's interval, and a segment is named once.
     """
-    metric = str(result.figures.primary)
+    metric = result.figures.primary_name
     overall = {row[EXPERIMENT]: row["mean"] for row in result.figures.everyone if row[METRIC] == metric}
 
     def distance(row: Row) -> float:
@@ -264,27 +263,14 @@ def _print_segments(result: Shown) -> None:
     rows = telling(result)
     if not rows or metric is None:
         return
+    texts = []
+    for row in rows:
+        labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
+        overall = result.cells[row[EXPERIMENT], result.figures.primary_name]["mean"]
+        texts.append({**labels, "mean": f"{row['mean']:.4f}", "all users": f"{overall:.4f}"})
     n = len({row[SEGMENT] for row in result.rows} - {EVERYONE})
-    texts = [_segment_texts(result, row, metric) for row in rows]
-    grid = Table(
-        title=f"{len(rows)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users",
-        title_justify="left",
-        title_style="",
-        caption="--segments prints all",
-        caption_justify="left",
-    )
-    for name in texts[0]:
-        is_label = name in ("segment", "experiment")
-        grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=not is_label)
-    for text in texts:
-        grid.add_row(*(Text(printable(value)) for value in text.values()))
-    print_records(texts, grid)
-
-
-def _segment_texts(result: Shown, row: Row, metric: Metric) -> dict[str, str]:
-    overall = result.cells[row[EXPERIMENT], str(metric)]
-    labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
-    return labels | {"mean": f"{row['mean']:.4f}", "all users": f"{overall['mean']:.4f}"}
+    title = f"{len(rows)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
+    print_texts(texts, ("segment", "experiment"), title, "--segments prints all")
 
 
 def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown | None = None) -> None:
@@ -331,13 +317,9 @@ def print_comparisons(
     ]
     print_verdict(verdict, result=Shown(means, rows, metrics))
     print_lines(filter(None, [about]))
-    texts = [_texts(row, any(row[SEGMENT] != EVERYONE for row in rows)) for row in rows]
-    grid = Table()
-    for name in texts[0] if texts else {}:
-        grid.add_column(name, justify="left" if name in _LEFT else "right", overflow="fold")
-    for text in texts:
-        grid.add_row(*(Text(printable(value)) for value in text.values()))
-    print_records(texts, grid)
+    has_segments = any(row[SEGMENT] != EVERYONE for row in rows)
+    left = ("candidate", "baseline", "segment", "metric", "design", "test")
+    print_texts([_texts(row, has_segments) for row in rows], left)
 
 
 def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
@@ -359,17 +341,8 @@ def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> 
         margin = "-" if is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
         status = str(row["status"])
         texts.append({**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": status})
-    grid = Table(title=title, title_justify="left", title_style="")
-    for name in texts[0] if texts else {}:
-        is_number = name in ("observed", "limit", "margin")
-        grid.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
-    for text in texts:
-        grid.add_row(*(Text(printable(value)) for value in text.values()))
     if texts:
-        print_records(texts, grid)
-
-
-_LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")
+        print_texts(texts, ("gate", "experiment", "segment", "metric", "status"), title)
 
 
 def _texts(row: Row, has_segments: bool) -> dict[str, str]:
@@ -413,7 +386,7 @@ def print_all(
         outlook: Sentences that follow the verdict, before the one about the period.
     """
     verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
-    period = period_entries(days) if days else {}
+    period = {PERIOD_FROM: days.first, PERIOD_TO: days.last, N_DAYS: len(days.dates)} if days else {}
     if style == "json":
         result = {"comparisons": rows, "verdict": verdict, **more}
         print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **result})
@@ -424,11 +397,6 @@ def print_all(
         for name, table in more.items():
             print_sentence(_TITLES[name])
             LIST_PRINTERS[style](list(table))
-
-
-def period_entries(days: Days) -> dict[str, Any]:
-    """A period as columns of a row."""
-    return {PERIOD_FROM: days.first, PERIOD_TO: days.last, N_DAYS: len(days.dates)}
 
 
 _TITLES = {

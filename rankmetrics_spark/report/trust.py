@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.report.differences import p_text
-from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
+from rankmetrics_spark.report.figures import Figures, first_of, label_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     EXPERIMENT,
@@ -54,6 +54,7 @@ class PageCheck:
     text: str
 
 
+_BAD: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
 _RATES = "Rates of the log"
 _TITLES = {
     "min": "Gates",
@@ -79,58 +80,46 @@ _MOST_SENTENCES = 6
 
 
 def checks(figures: Figures) -> list[PageCheck]:
-    """What was looked at, what weakens the answer first: from the rows of ``checks``, where they were written."""
+    """What was looked at, what weakens the answer first: from the rows of ``checks``, where they were written.
+
+    There is a line for each thing that failed or warned, and one for each title where nothing did.
+    """
     rows = figures.checks or [check.as_row() for check in check_rows(figures)]
-    groups = _grouped(rows)
-    if not figures.record:
-        groups.append(PageCheck("none", "Run record", "There is none, so the rows that came in are not known."))
-    order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
-    return sorted(groups, key=lambda check: order.index(check.level))
-
-
-def _grouped(rows: Iterable[Row]) -> list[PageCheck]:
-    """A line for each thing that failed or warned, and one for each title where nothing did."""
     groups: dict[str, dict[str, dict[str, None]]] = {}
-    order = [*dict.fromkeys(_TITLES.values()), _RATES]
     for row in rows:
         name, status = row["name"], row["status"]
         if name in _TITLES or status != NOT_CHECKED:
-            title = _TITLES.get(name, _RATES)
-            groups.setdefault(title, {}).setdefault(status, {})[row["sentence"]] = None
+            group = groups.setdefault(_TITLES.get(name, _RATES), {})
+            group.setdefault(status, {})[row["sentence"]] = None
     lines = []
-    for title in sorted(groups, key=order.index):
+    for title in sorted(groups, key=[*dict.fromkeys(_TITLES.values()), _RATES].index):
         group = groups[title]
-        levels: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
-        for level in levels:
+        for level in _BAD:
             sentences = [*group.get(level, ())]
-            lines += [PageCheck(level, title, _words(title, text)) for text in sentences[:_MOST_SENTENCES]]
-            if more := len(sentences) - _MOST_SENTENCES:
-                lines += [PageCheck(level, title, f"{more:,} more in the table checks.")] * (more > 0)
+            lines += [PageCheck(level, title, _words(title, [text])) for text in sentences[:_MOST_SENTENCES]]
+            if (more := len(sentences) - _MOST_SENTENCES) > 0:
+                lines.append(PageCheck(level, title, f"{more:,} more in the table checks."))
         # Of a gate, what kept its limits is said as well.
-        if {OK, NOT_CHECKED} & {*group} and (title == "Gates" or not {FAIL, WARN} & {*group}):
-            lines.append(_fine(title, group))
-    return lines
+        if title != "Gates" and not {*_BAD}.isdisjoint(group):
+            continue
+        if OK in group:
+            sentences = [*group[OK]]
+            more = 0 if title == "Books" else len(sentences) - _MOST_SENTENCES
+            text = _BOOKS if title == "Books" else _words(title, sentences)
+            lines.append(PageCheck("ok", title, text + (f" {more:,} more in the table checks." if more > 0 else "")))
+        elif NOT_CHECKED in group:
+            lines.append(PageCheck("none", title, _words(title, [*group[NOT_CHECKED]])))
+    if not figures.record:
+        lines.append(PageCheck("none", "Run record", "There is none, so the rows that came in are not known."))
+    order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
+    return sorted(lines, key=lambda check: order.index(check.level))
 
 
-def _fine(title: str, group: Mapping[str, Mapping[str, None]]) -> PageCheck:
-    """What kept its limits, in one line."""
-    if OK not in group:
-        return PageCheck("none", title, _all_words(title, [*group[NOT_CHECKED]]))
-    sentences = [*group[OK]]
-    text = _BOOKS if title == "Books" else _all_words(title, sentences)
-    more = len(sentences) - _MOST_SENTENCES
-    return PageCheck(
-        "ok", title, text + (f" {more:,} more in the table checks." if more > 0 and title != "Books" else "")
-    )
-
-
-def _all_words(title: str, texts: Sequence[str]) -> str:
-    return " ".join(_words(title, text) for text in texts[:_MOST_SENTENCES])
-
-
-def _words(title: str, text: str) -> str:
-    """A sentence of the page; one that begins with the name of an experiment keeps its first letter."""
-    return (text[:1].upper() + text[1:].rstrip(".") + ".") if title == _TITLES["log"] else text.rstrip(".") + "."
+def _words(title: str, texts: Sequence[str]) -> str:
+    """Sentences of the page; one that begins with the name of an experiment keeps its first letter."""
+    has_capitals = title == _TITLES["log"]
+    shown = (text.rstrip(".") + "." for text in texts[:_MOST_SENTENCES])
+    return " ".join(text[:1].upper() + text[1:] if has_capitals else text for text in shown)
 
 
 # ---- the rows
@@ -237,7 +226,7 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
         return title, "-"
     if people.total == sum(people.users.values()):
         return title, f"{sum(numbers):,}"
-    return f"{title}, in each experiment", _range(numbers)
+    return f"{title}, in each experiment", range_text(numbers)
 
 
 @dataclass(frozen=True)
@@ -269,7 +258,7 @@ class Population:
         '5 to 7 users in each of 3 experiments (independent).'
         """
         n, design = len(self.users), f" ({self.design})" if self.design else ""
-        size = _range(self.users.values())
+        size = range_text(self.users.values())
         if n == 1:
             return f"{size} users."
         if self.total is not None and {*self.users.values()} == {self.total}:
@@ -320,10 +309,10 @@ def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | 
     return None
 
 
-def _range(numbers: Iterable[int]) -> str:
+def range_text(numbers: Iterable[int]) -> str:
     """Lowest to highest, or the one number that all are.
 
-    >>> _range([1200, 900]), _range([5, 5])
+    >>> range_text([1200, 900]), range_text([5, 5])
     ('900 to 1,200', '5')
     """
     low, high = min(numbers := [*numbers]), max(numbers)
@@ -353,7 +342,7 @@ def _rule(figures: Figures) -> str:
 def _without_them(figures: Figures) -> str:
     """What the mean would be without the users who have no relevant item."""
     metric, name = figures.primary, figures.experiments[0]
-    row = first_of(figures.everyone, **{EXPERIMENT: name, METRIC: str(metric)})
+    row = first_of(figures.everyone, **{EXPERIMENT: name, METRIC: figures.primary_name})
     if metric is None or row is None:
         return ""
     mean, mean_with_relevant = number(row.get("mean")), number(row.get("mean_with_relevant"))

@@ -20,7 +20,7 @@ from rankmetrics_spark.report.differences import (
     sentences_of_order,
     widened,
 )
-from rankmetrics_spark.report.figures import over_lists, primary_names
+from rankmetrics_spark.report.figures import label_of, over_lists, primary_names
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,
@@ -98,9 +98,8 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
-    diluted = [*filter(None, (sentence_of_dilution(row) for row in sorted_rows if row[METRIC] in primary))][
-        :MOST_SENTENCES
-    ]
+    of_primary = (row for row in sorted_rows if row[METRIC] in primary)
+    diluted = [*filter(None, map(sentence_of_dilution, of_primary))][:MOST_SENTENCES]
     wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = sentences_of_order(everyone, decided)
@@ -255,8 +254,7 @@ def outlook_sentence(outlook: Outlook) -> str:
         text += f"{',' if limit else ''} takes {users}"
     else:
         text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}, but not of {effect}{limit}"
-    name = parse(outlook.metric).headline.removeprefix("mean ")
-    return f"{outlook.candidate} against {outlook.baseline} on {name}: {text}"
+    return f"{outlook.candidate} against {outlook.baseline} on {label_of(parse(outlook.metric))}: {text}"
 
 
 def _never_rounded_down(effect: float) -> str:
@@ -303,7 +301,7 @@ def sentence(row: Row, metric: Metric) -> str:
     '(+7.0 to +13.0), p < 0.001 after Holm (4 comparisons), valid at every look'
     """
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
-    name = f"{metric.headline.removeprefix('mean ')}{among_changed(row)}"
+    name = f"{label_of(metric)}{among_changed(row)}"
     note = row["note"] or ""
     if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
@@ -384,7 +382,7 @@ def sentence_of_margin(row: Row) -> str:
     )
     margin = f"{factor * (share or size or 0.0):g}{unit}"
     below, above = ("above", "below") if metric.higher_is_better is False else ("below", "above")
-    name, shown = metric.headline.removeprefix("mean "), row["within_margin"]
+    name, shown = label_of(metric), row["within_margin"]
     limit = f"{name} of {candidate} is no more than {margin} {below} that of {baseline}"
     if shown == "equivalent" or metric.higher_is_better is None:
         limit = f"{name} of {candidate} and {baseline} are within {margin} of each other"
@@ -429,11 +427,11 @@ def but(row: Row, pair: Sequence[Row]) -> str:
     lost.sort(key=lambda other: (other.get(ROLE) != GUARDRAIL, -abs(number(of_test(other, RELATIVE[0])) or 0.0)))
     parts, verb = [], ""
     for other in lost[:MOST_FALLS]:
-        metric, change = parse(other[METRIC]), change_of(other)
+        change = change_of(other)
         guardrail = "the guardrail " if other.get(ROLE) == GUARDRAIL else ""
         size = f" by {abs(change.value):.{change.digits}f}{change.unit}" if change else ""
         before, verb = verb, "rises" if change and change.value > 0 else "falls"
-        parts.append(f"{guardrail}{metric.headline.removeprefix('mean ')}{f' {verb}' if verb != before else ''}{size}")
+        parts.append(f"{guardrail}{label_of(parse(other[METRIC]))}{f' {verb}' if verb != before else ''}{size}")
     more = len(lost) - len(parts)
     if more:
         parts.append(f"{more:,} more {'metric is' if more == 1 else 'metrics are'} clearly worse")

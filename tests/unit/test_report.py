@@ -32,6 +32,7 @@ from rankmetrics_spark.report import (
     Figures,
     Shown,
     answer,
+    assets,
     cards,
     checks,
     console,
@@ -721,27 +722,27 @@ def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() 
 
 def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     # As if the others were there, also where the suite runs without them.
-    monkeypatch.setattr(html, "find_spec", lambda name: None if name == "vl_convert" else name)
+    monkeypatch.setattr(assets, "find_spec", lambda name: None if name == "vl_convert" else name)
     with pytest.raises(ConfigError, match=r"needs vl_convert, .* pip install 'altair>="):
-        html.check_page_libraries()
-    assert not html.has_page_libraries()
+        assets.check_page_libraries()
+    assert not assets.has_page_libraries()
 
 
 def test_the_scripts_of_a_page_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vl_convert")
-    monkeypatch.setattr(html, "cache_folder", lambda: tmp_path)
-    made = html.scripts()
+    monkeypatch.setattr(assets, "cache_folder", lambda: tmp_path)
+    made = assets.scripts()
     with monkeypatch.context() as patched:
-        patched.setattr(html, "_made", lambda: pytest.fail("made again"))
-        assert html.scripts() == made
+        patched.setattr(assets, "_made", lambda: pytest.fail("made again"))
+        assert assets.scripts() == made
     assert "</script" not in made[0] and set(json.loads(made[1])) == {
         "forest", "cutoffs", "distribution", "changes", "trend", "byDate", "byDay",
     }  # fmt: skip
     # Those of other libraries, or what was left of a file, are replaced.
-    monkeypatch.setattr(html, "_made", lambda: ("new library", "new charts"))
+    monkeypatch.setattr(assets, "_made", lambda: ("new library", "new charts"))
     for spoilt in (b'{"made_of": "others", "library": "", "charts": ""}', b"{", b"[]", b'{"made_of": 1}', b"\xff"):
         (tmp_path / "page.json").write_bytes(spoilt)
-        assert html.scripts() == ("new library", "new charts")
+        assert assets.scripts() == ("new library", "new charts")
         assert json.loads((tmp_path / "page.json").read_text())["library"] == "new library"
 
 
@@ -761,7 +762,7 @@ def test_libraries_of_a_page_that_cannot_be_imported_are_one_sentence(monkeypatc
     pytest.importorskip("vl_convert")
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(ConfigError, match=r"cannot be imported: .*vl_convert.*; run: pip install"):
-        html._made()
+        assets._made()
 
 
 def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
@@ -772,10 +773,10 @@ def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
     def unknown(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(html, "version", unknown)
-    monkeypatch.setattr(html, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(html, "_made", lambda: ("library", "charts"))
-    assert html.scripts() == ("library", "charts") and not [*tmp_path.iterdir()]
+    monkeypatch.setattr(assets, "version", unknown)
+    monkeypatch.setattr(assets, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(assets, "_made", lambda: ("library", "charts"))
+    assert assets.scripts() == ("library", "charts") and not [*tmp_path.iterdir()]
 
 
 def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -792,9 +793,9 @@ def test_a_page_needs_no_folder_to_keep_its_scripts(tmp_path: Path, monkeypatch:
     pytest.importorskip("vl_convert")
     occupied = tmp_path / "a file, not a folder"
     occupied.touch()
-    monkeypatch.setattr(html, "cache_folder", lambda: occupied)
-    monkeypatch.setattr(html, "_made", lambda: ("library", "charts"))
-    assert html.scripts() == ("library", "charts")
+    monkeypatch.setattr(assets, "cache_folder", lambda: occupied)
+    monkeypatch.setattr(assets, "_made", lambda: ("library", "charts"))
+    assert assets.scripts() == ("library", "charts")
 
 
 # ---- the terminal

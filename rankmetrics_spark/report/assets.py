@@ -1,0 +1,152 @@
+"""What every page is made of, whatever its result: its colours, the scripts of Vega, and the charts.
+
+The scripts, and the charts as Vega-Lite, depend on nothing but the installed libraries and this package. Making them
+takes two to three seconds, so they are kept for the next page, where ``cache_folder`` outlives the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import Any
+
+from rankmetrics_spark.engines import cache_folder, write_cached
+from rankmetrics_spark.errors import ConfigError, installation
+
+# ---- colours: one accent; everything else is ink on paper
+
+LIGHT = {
+    "paper": "#ffffff",
+    "surface": "#f6f7f9",
+    "line": "#e2e5eb",
+    "grid": "#eceef2",
+    "ink": "#171a21",
+    "soft": "#59616f",
+    "faint": "#8a93a3",
+    "quiet": "#667080",
+    "accent": "#2557d6",
+    "wash": "#e9effd",
+}
+DARK = {
+    "paper": "#12151b",
+    "surface": "#1a1e26",
+    "line": "#2c323d",
+    "grid": "#252a34",
+    "ink": "#eceff5",
+    "soft": "#a7b0bf",
+    "faint": "#78828f",
+    "quiet": "#929cab",
+    "accent": "#8fb0ff",
+    "wash": "#1d2942",
+}
+
+
+def css(colours: dict[str, str]) -> str:
+    """The colours as declarations of CSS variables.
+
+    >>> css({"ink": "#000"})
+    '--ink: #000;'
+    """
+    return " ".join(f"--{name}: {value};" for name, value in colours.items())
+
+
+def with_colours(spec: Any, colours: dict[str, str]) -> Any:
+    """A chart's specification with plain colours in place of CSS variables, which only the page has.
+
+    >>> with_colours({"fill": "var(--ink)", "size": 3}, {"ink": "#000"})
+    {'fill': '#000', 'size': 3}
+    """
+    if isinstance(spec, dict):
+        return {key: with_colours(value, colours) for key, value in spec.items()}
+    if isinstance(spec, list):
+        return [with_colours(value, colours) for value in spec]
+    if isinstance(spec, str) and spec.startswith("var(--"):
+        return colours[spec[6:-1]]
+    return spec
+
+
+# ---- scripts
+
+INSTALL_PAGE = installation("report")
+_OWN = ("assets.py", "charts.py")
+"""Modules that the scripts come from."""
+
+
+def has_page_libraries() -> bool:
+    """Whether the libraries of the extra ``report`` are there; nothing is imported."""
+    return not _missing()
+
+
+def check_page_libraries() -> None:
+    """Refuse to begin a report that could not be written."""
+    if missing := _missing():
+        raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {INSTALL_PAGE}")
+
+
+def _missing() -> list[str]:
+    return [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Imports of the libraries of a page, which may be installed but broken."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"the HTML report needs libraries that cannot be imported: {error}; run: {INSTALL_PAGE}"
+        ) from error
+
+
+def scripts() -> tuple[str, str]:
+    """The scripts of Vega, and the charts, each to stand in a ``<script>``."""
+    check_page_libraries()
+    made_of, file = None, cache_folder() / "page.json"
+    # An installation that does not say its versions has nothing to tell old scripts from new ones.
+    with suppress(PackageNotFoundError, OSError):
+        parts = [*map(version, ("altair", "vl-convert-python")), *map(file_text, _OWN)]
+        made_of = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        entry = json.loads(file.read_text(encoding="utf-8"))
+        if entry["made_of"] == made_of:
+            return str(entry["library"]), str(entry["charts"])
+    library, charts = _made()
+    if made_of:
+        with suppress(OSError):
+            write_cached(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
+    return library, charts
+
+
+def _made() -> tuple[str, str]:
+    with importing():
+        import vl_convert
+
+        from rankmetrics_spark.report import charts
+    # The newest one reads the charts of every Altair, and its Vega is the one that it was made for.
+    of_vega_lite = max(vl_convert.get_vegalite_versions(), key=lambda text: [int(part) for part in text.split(".")])
+    bundle: Any = vl_convert.javascript_bundle  # its stub wants a script to add
+    library: str = bundle(vl_version=of_vega_lite)
+    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())
+
+
+def file_text(name: str) -> str:
+    """A file of this folder."""
+    return files(__package__ or "rankmetrics_spark.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def as_script(value: Any) -> str:
+    r"""JSON that may stand in a script element: no name in it can end the element or open a comment.
+
+    >>> as_script("</script><!--")
+    '"\\u003c/script\\u003e\\u003c!--"'
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    # A lone surrogate has no UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode()
