@@ -90,18 +90,18 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
     """Metric -> its margin: a number in its unit, or a text such as ``1%`` of the baseline's mean."""
     if not isinstance(value, Mapping) or not value:
         raise refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
-    return {str(_metric(path, name)): _margin(f"{path}.{name}", size) for name, size in value.items()}
-
-
-def _margin(path: str, value: object) -> float | str:
-    in_percent = isinstance(value, str) and value.strip().endswith("%")
-    try:
-        size = float(str(value).strip().removesuffix("%"))
-    except ValueError:
-        size = 0.0
-    if isinstance(value, bool) or not 0 < size < (100 if in_percent else 1e300):
-        raise refuse(path, value, "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%")
-    return f"{size:g}%" if in_percent else size
+    margins: dict[str, float | str] = {}
+    for name, margin in value.items():
+        metric, in_percent = _metric(path, name), isinstance(margin, str) and margin.strip().endswith("%")
+        try:
+            size = float(str(margin).strip().removesuffix("%"))
+        except ValueError:
+            size = 0.0
+        if isinstance(margin, bool) or not 0 < size < (100 if in_percent else 1e300):
+            allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
+            raise refuse(f"{path}.{name}", margin, allowed)
+        margins[str(metric)] = f"{size:g}%" if in_percent else size
+    return margins
 
 
 def _experiments(path: str, value: object) -> tuple[str, ...]:
