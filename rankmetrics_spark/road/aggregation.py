@@ -177,7 +177,11 @@ def _sums_of_batches(
     more = [field.name for field in table.more]
     for batch in batches:
         if more and pc.any(batch.column(FLAGGED)).as_py():
-            yield _keys_of(batch.filter(batch.column(FLAGGED)), table)
+            # The keys of flagged lists as rows without sums: once, though a batch comes back for each convention.
+            lists = batch.filter(batch.column(FLAGGED))
+            lists = lists.filter(pc.equal(lists.column(CONVENTION_INDEX), 0))
+            others = [[None] * lists.num_rows] * (len(table.key) - 1)
+            yield table.batch([lists.column(EXPERIMENT).to_pylist(), *others], (), *map(lists.column, more))
             batch = batch.filter(pc.invert(batch.column(FLAGGED)))
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
@@ -188,20 +192,19 @@ def _sums_of_batches(
                 yield table.batch(keys, sums, *nulls)
 
 
-def _keys_of(lists: pa.RecordBatch, table: SumTable) -> pa.RecordBatch:
-    """The keys of lists as rows without sums: once, though a batch comes back for each convention."""
-    lists = lists.filter(pc.equal(lists.column(CONVENTION_INDEX), 0))
-    others = [[None] * lists.num_rows] * (len(table.key) - 1)
-    keys = [lists.column(EXPERIMENT).to_pylist(), *others]
-    return table.batch(keys, (), *(lists.column(field.name) for field in table.more))
-
-
 def _sums_of_batch(
     columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]], over_lists: bool
 ) -> Iterator[tuple[list[list[str]], Ints]]:
-    counts = _counts(columns)
+    """Keys and sums of the users of a batch, for each way to split them."""
+    with_relevant, without_list = _numbers(columns[N_RELEVANT]) > 0, _column_or_default(columns, N_LISTS) == 0
+    summands = (np.ones(len(with_relevant)), with_relevant, without_list, _numbers(columns[N_REPEATED]))
+    counts = [np.asarray(each, np.float64) for each in summands]  # in the order of ``_COUNTS``
     parts = [metrics[at : at + _TOGETHER] for at in range(0, len(metrics), _TOGETHER)]
-    cells = [_cells(*_values(columns, part, over_lists), counts) for part in parts]
+    cells = []
+    for part in parts:
+        values = np.stack([_numbers(columns[metric.column]) for metric in part]).astype(np.float64, copy=False)
+        lists = np.stack([_lists(columns, metric.column) for metric in part]) if over_lists else None
+        cells.append(_cells(values, lists, counts))
     names, experiment = coded(columns[EXPERIMENT])
     rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
     for labels, label in splits:
@@ -216,21 +219,6 @@ def _sums_of_batch(
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
         totals = [_totals(of_part, group, len(groups), len(part)) for of_part, part in zip(cells, parts, strict=True)]
         yield repeated, np.concatenate(totals)
-
-
-def _values(columns: Arrays, metrics: Sequence[Metric], over_lists: bool) -> tuple[Floats, Floats | None]:
-    """(metrics, n) values, and the lists behind each of them if means are over lists."""
-    values = np.stack([_numbers(columns[metric.column]) for metric in metrics]).astype(np.float64, copy=False)
-    return values, np.stack([_lists(columns, metric.column) for metric in metrics]) if over_lists else None
-
-
-def _counts(columns: Arrays) -> list[Floats]:
-    """(n,) summands of a user, for each of ``_COUNTS``."""
-    everyone = np.ones(len(columns[EXPERIMENT]))
-    with_relevant = _numbers(columns[N_RELEVANT]) > 0
-    without_list = _column_or_default(columns, N_LISTS) == 0
-    counts = (everyone, with_relevant, without_list, _numbers(columns[N_REPEATED]))
-    return [np.asarray(count, np.float64) for count in counts]
 
 
 def _lists(columns: Arrays, metric: str) -> Floats:
