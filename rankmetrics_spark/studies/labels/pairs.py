@@ -226,7 +226,8 @@ def _read(sums: Any) -> tuple[dict[str, int], list[float | None], list[int]]:
 
 def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
     """The rows of ``means``."""
-    for key in sorted((key for key in sums if key.baseline is None), key=_place):
+    arms = [key for key in sums if key.baseline is None]
+    for key in sorted(arms, key=lambda arm: (arm.experiment is None, str(arm.experiment), arm.metric)):
         counts, (value, low, high), _ = _read(sums[key])
         yield {
             "experiment_id": key.experiment,
@@ -278,10 +279,6 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
                 "bounds": "enclosure" if counts["n_enclosed"] else "exact",
             }
             yield row | {"sentence": sentence(row)}
-
-
-def _place(key: Key) -> tuple[Any, ...]:
-    return key.experiment is None, str(key.experiment), key.metric
 
 
 def _fewest(gap: float, weights: list[tuple[float, int]]) -> int | None:

@@ -253,18 +253,13 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
     slopes = {"v": c / weight, "b": -v * c / weight**2, "c": v / weight}
     value = v * slopes["v"]
     pairs = {"vv": 1, "bb": 1, "cc": 1, "vb": 2, "vc": 2, "bc": 2}
-    variance = sum(
-        times * slopes[name[0]] * slopes[name[1]] * moments.covariance(*name) for name, times in pairs.items()
+    variance = np.asarray(
+        sum(times * slopes[name[0]] * slopes[name[1]] * moments.covariance(*name) for name, times in pairs.items())
     )
+    rounding = (1 + 4 * np.abs(value)) * 2.0**-LIMB_UNIT + value**2 * 2.0**-50
     n = np.maximum(moments.counts["n"].astype(float), 2.0)
-    half = stdtrit(n - 1, 0.5 + confidence / 2) * np.sqrt(_above_rounding(np.asarray(variance), value) / n)
+    half = stdtrit(n - 1, 0.5 + confidence / 2) * np.sqrt(np.where(variance <= rounding, 0.0, variance) / n)
     return Estimate(value, value - half, value + half)
-
-
-def _above_rounding(variance: Floats, value: Floats) -> Floats:
-    """Return 0 for a variance that is smaller than the rounding error of the sums."""
-    floor = (1 + 4 * np.abs(value)) * 2.0**-LIMB_UNIT + value**2 * 2.0**-50
-    return np.where(variance <= floor, 0.0, variance)
 
 
 ESTIMATORS = ("ips", "clipped", "self_normalised")

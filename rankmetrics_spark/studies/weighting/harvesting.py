@@ -265,17 +265,24 @@ def rows_of_ranks(harvest: Harvest, sums: Ints, deepest: int, confidence: float)
     low, high = percentile(replicates, confidence)
     failed = np.isnan(replicates).sum(axis=1)
     for rank in range(1, deepest + 1):
-        value, numbers = values[rank - 1], [*map(int, counts[:, rank - 1])]
+        value, numbers = float(values[rank - 1]), [*map(int, counts[:, rank - 1])]
         if np.isnan(value):
             yield rank, None, None, None, *numbers, _absence(harvest, pairs, values, rank)
         elif rank == 1:
             yield rank, 1.0, 1.0, 1.0, *numbers, None
         else:
-            n_failed = int(failed[rank - 1])
+            n_keys, n_failed = numbers[0], int(failed[rank - 1])
             unbounded = n_failed > _MOST_FAILED * harvest.replicates
             bounds = (None, None) if unbounded else (float(low[rank - 1]), float(high[rank - 1]))
-            notes = _doubts(float(value), numbers[0], n_failed if unbounded else 0, harvest.replicates)
-            yield rank, float(value), *bounds, *numbers, "; ".join(notes) or None
+            notes = []
+            if unbounded:
+                of_all = f"{n_failed:,} of {harvest.replicates:,} bootstrap replicates"
+                notes.append(f"no interval: {of_all} have no click at one of the ranks")
+            elif n_keys < FEWEST_KEYS:
+                notes.append(f"it rests on {n_keys:,} keys, too few for an interval that can be relied on")
+            if value > 1:
+                notes.append("above 1, as chance or a wrong model can make it; off_policy reads it as 1")
+            yield rank, value, *bounds, *numbers, "; ".join(notes) or None
 
 
 def _absence(harvest: Harvest, pairs: Pairs, values: Floats, rank: int) -> str:
@@ -290,12 +297,3 @@ def _absence(harvest: Harvest, pairs: Pairs, values: Floats, rank: int) -> str:
     silent = [each for each, sums in ((upper, pairs.first), (rank, pairs.second)) if not sums[0, rank - 2]]
     ranks = " or ".join(f"rank {each}" for each in silent)
     return f"the keys shown at both rank {upper} and rank {rank} have no click at {ranks}"
-
-
-def _doubts(value: float, n_keys: int, n_failed: int, replicates: int) -> Iterator[str]:
-    if n_failed:
-        yield f"no interval: {n_failed:,} of {replicates:,} bootstrap replicates have no click at one of the ranks"
-    elif n_keys < FEWEST_KEYS:
-        yield f"it rests on {n_keys:,} keys, too few for an interval that can be relied on"
-    if value > 1:
-        yield "above 1, as chance or a wrong model can make it; off_policy reads it as 1"
