@@ -201,12 +201,7 @@ _NUMBERS = re.compile(r"a (whole )?number (from|above) (\S+) (?:to|and below) (\
 
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse.
-
-    Args:
-        cls: The section.
-        settings: Path -> what users may know of a field.
-    """
+    """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse."""
     hints = get_type_hints(cls)
     properties = {}
     for spec in fields(cls):

@@ -128,11 +128,7 @@ def _problem_with(path: Path) -> str | None:
 
 
 def problem_with_file(file: Path) -> str | None:
-    """Why a file is not what its name says; None if it may be: only its first bytes are read.
-
-    Args:
-        file: On this machine.
-    """
+    """Why a file is not what its name says; None if it may be: only its first bytes are read."""
     try:
         with file.open("rb") as stream:
             head = stream.read(4)

@@ -78,13 +78,9 @@ def sums_of_lists(
 ) -> Step:
     """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages_of_sums``.
 
-    Args:
-        metrics: The metrics of the columns.
-        segments: How each segment is called in the result; its column is ``_segment_0``, ``_segment_1``, ...
-        combinations: Indices of segments that split the users together.
-        over_lists: Whether means are over lists instead of users.
-        flagged: Columns of lists with ``_flagged``. With them, such a list is not added up: it comes back as a row with
-            its experiment and these columns, which are null in the rows of sums.
+    ``segments`` are their names in the result; the columns are ``_segment_0``, ``_segment_1``, ... With ``flagged``, a
+    list with ``_flagged`` is not added up: it comes back as a row with its experiment and these columns, which are null
+    in the rows of sums.
     """
     body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
     kinds = {RANK_MAY_REPEAT: T.BooleanType()}
@@ -100,15 +96,9 @@ def sums_of_users(
     combinations: Sequence[Sequence[int]] = (),
     over_lists: bool = False,
 ) -> DataFrame:
-    """The exact sums of ``user_metrics``, just computed or read back.
+    """The exact sums of ``user_metrics``, just computed or read back; ``segments``: name in the result -> column.
 
-    Args:
-        users: One row per user.
-        metrics: The metrics of its columns.
-        segments: How each segment is called in the result -> its column in ``users``.
-        several_conventions: Whether ``users`` has a row per (user, convention), with the index in ``_convention``.
-        combinations: Indices of segments that split the users together.
-        over_lists: Whether means are over lists instead of users.
+    With several conventions, ``users`` has a row per (user, convention), with the index in ``_convention``.
     """
     labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
@@ -121,20 +111,11 @@ def sums_of_users(
 def averages_of_sums(
     partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float, over_lists: bool = False
 ) -> DataFrame:
-    """Mean, deviation and interval of every metric, for all users and for each value of each segment column.
+    """``experiment_metrics``, from the sums of users or lists: a row for all users, and for each value of each segment.
 
-    Args:
-        partial_sums: From ``sums_of_lists`` or ``sums_of_users``.
-        conventions: Those of the run, in the order of ``_convention``.
-        confidence: Of the interval, in (0, 1).
-        over_lists: Whether means are over lists; then ``std`` is that of the users' influence on the mean, so that
-            the interval is mean -+ t * std / sqrt(n_users) all the same.
-
-    Returns:
-        Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
-        std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash, mean_over,
-        n_lists (null where means are over users); doubles are null where they are not defined, and where a user's value
-        is above ``LARGEST_SUMMAND``.
+    Doubles are null where they are not defined, and where a user's value is above ``LARGEST_SUMMAND``. With
+    ``over_lists``, ``std`` is that of the users' influence on the mean, so that the interval is
+    mean -+ t * std / sqrt(n_users) all the same.
     """
     added = _SUMS.added(partial_sums, len(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS))
     keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])

@@ -109,16 +109,8 @@ _USER_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
 def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str | None = None) -> DataFrame:
     """One row per (experiment, user, convention): the list itself, or the mean over the lists of the user.
 
-    Args:
-        lists: Scored lists.
-        columns: What the impressions hold.
-        scoring: What was computed.
-        within: Segment column: return one row per (user, segment value).
-
-    Returns:
-        experiment_id, user_id, ``_convention``, ``_judged``, the segments (null where the lists of the user differ),
-        n_lists, n_shown, n_relevant, n_repeated, the hash of the lists if it is asked for, one column per metric, and
-        the number of lists with a value for each metric in which a list may have none.
+    A segment is null where the lists of the user differ; with ``within``, a segment column, there is a row for each of
+    its values.
     """
     metrics = [metric.column for metric in scoring.metrics]
     hashed = [scoring.list_hash] * bool(scoring.list_hash)

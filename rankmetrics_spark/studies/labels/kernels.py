@@ -183,13 +183,7 @@ class Top:
 
 
 def bounds(shown: Shown, metric: Metric, labels: Labels) -> Bounds:
-    """Return the bounds of a metric over all labels.
-
-    Args:
-        shown: The lists of some users.
-        metric: One of ``KERNELS``.
-        labels: What a label may be.
-    """
+    """Return the bounds of a metric over all labels."""
     top = Top(shown, metric.cut, labels)
     kind, kernel = KERNELS[metric.name]
     parameters = {name: value for name, value in metric.arguments.items() if name != "k"}
