@@ -90,18 +90,18 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
     """Metric -> its margin: a number in its unit, or a text such as ``1%`` of the baseline's mean."""
     if not isinstance(value, Mapping) or not value:
         raise refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
-    return {str(_metric(path, name)): _margin(f"{path}.{name}", size) for name, size in value.items()}
-
-
-def _margin(path: str, value: object) -> float | str:
-    in_percent = isinstance(value, str) and value.strip().endswith("%")
-    try:
-        size = float(str(value).strip().removesuffix("%"))
-    except ValueError:
-        size = 0.0
-    if isinstance(value, bool) or not 0 < size < (100 if in_percent else 1e300):
-        raise refuse(path, value, "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%")
-    return f"{size:g}%" if in_percent else size
+    margins: dict[str, float | str] = {}
+    for name, margin in value.items():
+        metric, in_percent = _metric(path, name), isinstance(margin, str) and margin.strip().endswith("%")
+        try:
+            size = float(str(margin).strip().removesuffix("%"))
+        except ValueError:
+            size = 0.0
+        if isinstance(margin, bool) or not 0 < size < (100 if in_percent else 1e300):
+            allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
+            raise refuse(f"{path}.{name}", margin, allowed)
+        margins[str(metric)] = f"{size:g}%" if in_percent else size
+    return margins
 
 
 def _experiments(path: str, value: object) -> tuple[str, ...]:
@@ -213,21 +213,7 @@ class Comparison(Section):
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
         super().__post_init__()
-        if self.shared_users == "drop" and self.design == "paired":
-            raise ConfigError(
-                f"{self.path_of('shared_users')} is drop, and {self.path_of('design')} is paired, which compares these "
-                "users only; allowed: one of the two"
-            )
-        without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
-        if names := [name for name in without if getattr(self, name)]:
-            unit = {"mean_over": "lists" if self.mean_over == "lists" else None, "cluster": self.cluster}
-            for name, value in unit.items():
-                if value is not None:
-                    raise ConfigError(
-                        f"{self.path_of(name)} is {value}, and {self.path_of(names[0])} works with one value per user; "
-                        "allowed: one of the two"
-                    )
-        _check_only_changed(self)
+        _check_users(self)
         if self.candidates and not self.baseline:
             raise ConfigError(
                 f"{self.path_of('candidates')} is given without {self.path_of('baseline')}; allowed: both, or neither"
@@ -337,15 +323,30 @@ _NOT_WITH_CHANGED = {
 """Field -> its value that only_changed does not go with, and what is allowed."""
 
 
-def _check_only_changed(comparison: Comparison) -> None:
-    """Refuse what a comparison of users whose lists differ cannot have."""
+def _check_users(comparison: Comparison) -> None:
+    """Refuse what the users that are compared, or the units that are no users, cannot have."""
+    path_of = comparison.path_of
+    if comparison.shared_users == "drop" and comparison.design == "paired":
+        raise ConfigError(
+            f"{path_of('shared_users')} is drop, and {path_of('design')} is paired, which compares these users only; "
+            "allowed: one of the two"
+        )
+    without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
+    if names := [name for name in without if getattr(comparison, name)]:
+        unit = {"mean_over": "lists" if comparison.mean_over == "lists" else None, "cluster": comparison.cluster}
+        for name, value in unit.items():
+            if value is not None:
+                raise ConfigError(
+                    f"{path_of(name)} is {value}, and {path_of(names[0])} works with one value per user; "
+                    "allowed: one of the two"
+                )
     others = _NOT_WITH_CHANGED.items()
     wrong = {name: allowed for name, (value, allowed) in others if getattr(comparison, name) == value}
     wrong |= {name: "null" for name in ("cluster", "period") if getattr(comparison, name) is not None}
     for name, allowed in wrong.items() if comparison.only_changed else ():
         value = getattr(comparison, name)
         raise ConfigError(
-            f"{comparison.path_of('only_changed')} is true, and {comparison.path_of(name)} is "
+            f"{path_of('only_changed')} is true, and {path_of(name)} is "
             f"{'set' if name == 'period' else value}; allowed with it: {allowed}"
         )
 

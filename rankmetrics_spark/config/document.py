@@ -84,7 +84,10 @@ def read_document(path: str | Path) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"the config '{path}' is not UTF-8 text (byte {error.start})") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"the config '{path}' is not valid YAML: {_problem(error)}") from None
+        problem = str(error).splitlines()[0]
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+            problem = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
+        raise ConfigError(f"the config '{path}' is not valid YAML: {problem}") from None
     if not isinstance(content, Mapping):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise ConfigError(f"the config '{path}' holds {kind}; allowed: a mapping that starts with source")
@@ -148,11 +151,21 @@ def override(document: Mapping[str, object], assignment: str) -> dict[str, objec
     >>> override({}, "spark.sql.shuffle.partitions=8")
     {'spark': {'spark.sql.shuffle.partitions': 8}}
     """
-    name, equals, value = assignment.partition("=")
-    steps = _steps(name.strip())
+    name, equals, text = (part.strip() for part in assignment.partition("="))
+    steps = name.split(".")
+    if name.startswith("spark."):
+        # A setting of Spark has dots of its own.
+        rest = name.removeprefix("spark.")
+        steps = ["spark", rest if rest.startswith("spark.") else name]
     if not equals or not all(steps):
         raise ConfigError(f"the override '{assignment}' is not an assignment; allowed: such as source.path=logs")
-    return _assigned(document, steps, _value(value), assignment)
+    try:
+        value = parse(text)
+    except yaml.YAMLError:
+        value = text
+    if isinstance(value, (str, list, dict)) and text[:1] not in ("[", "{", "'", '"'):
+        value = text
+    return _assigned(document, steps, value, assignment)
 
 
 def merged(document: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
@@ -171,13 +184,6 @@ def merged(document: Mapping[str, object], changes: Mapping[str, object]) -> dic
     return result
 
 
-def _steps(name: str) -> list[str]:
-    if name.startswith("spark."):
-        rest = name.removeprefix("spark.")
-        return ["spark", rest if rest.startswith("spark.") else name]  # a setting of Spark has dots of its own
-    return name.split(".")
-
-
 def _assigned(document: Mapping[str, object], steps: list[str], value: object, assignment: str) -> dict[str, object]:
     head, *rest = steps
     if not rest:
@@ -191,33 +197,11 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
-def _value(content: str) -> object:
-    plain = content.strip()
-    try:
-        value = parse(plain)
-    except yaml.YAMLError:
-        return plain
-    structured = plain[:1] in ("[", "{", "'", '"')
-    return plain if isinstance(value, (str, list, dict)) and not structured else value
-
-
-def _problem(error: yaml.YAMLError) -> str:
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return str(error).splitlines()[0]
-    mark = error.problem_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-
-
 _NUMBERS = re.compile(r"a (whole )?number (from|above) (\S+) (?:to|and below) (\S+)")
 
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse.
-
-    Args:
-        cls: The section.
-        settings: Path -> what users may know of a field.
-    """
+    """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse."""
     hints = get_type_hints(cls)
     properties = {}
     for spec in fields(cls):

@@ -44,18 +44,15 @@ def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
     items = [value] if isinstance(value, Metric) else listed(path, value)
     if not items:
         raise refuse(path, value, "at least one metric, such as ap@10")
-    return tuple(dict.fromkeys(_read_metric(path, item) for item in items))
-
-
-def _read_metric(path: str, value: object) -> Metric:
-    if isinstance(value, Metric):
-        return value
-    if not isinstance(value, str):
-        raise refuse(path, value, "metric names such as ap@10")
-    try:
-        return parse(value)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    metrics: dict[Metric, None] = {}
+    for item in items:
+        if not isinstance(item, (Metric, str)):
+            raise refuse(path, item, "metric names such as ap@10")
+        try:
+            metrics[parse(item) if isinstance(item, str) else item] = None
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    return tuple(metrics)
 
 
 def _read_convention(path: str, value: object) -> Convention:
@@ -78,21 +75,19 @@ MOST_PERCENTILES = 20
 
 def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
     items = [value] if isinstance(value, (int, float)) else listed(path, value)
-    numbers = tuple(dict.fromkeys(_read_percentile(path, item) for item in items))
+    numbers: dict[float, None] = {}
+    for item in items:
+        try:
+            size = float(item) if isinstance(item, (str, int, float)) and not isinstance(item, bool) else 0.0
+        except ValueError:
+            size = 0.0
+        # Six digits after the point are as many as the name of a column shows.
+        if not 0 < size < 100 or size != round(size, 6):
+            raise refuse(path, item, "numbers above 0 and below 100, such as 50 or 99.9")
+        numbers[size] = None
     if len(numbers) > MOST_PERCENTILES:
         raise refuse(path, value, f"at most {MOST_PERCENTILES} percentiles")
-    return numbers
-
-
-def _read_percentile(path: str, item: object) -> float:
-    try:
-        size = float(item) if isinstance(item, (str, int, float)) and not isinstance(item, bool) else 0.0
-    except ValueError:
-        size = 0.0
-    # Six digits after the point are as many as the name of a column shows.
-    if not 0 < size < 100 or size != round(size, 6):
-        raise refuse(path, item, "numbers above 0 and below 100, such as 50 or 99.9")
-    return size
+    return tuple(numbers)
 
 
 @dataclass(frozen=True)
@@ -188,35 +183,9 @@ class Options(Section):
         """
         rule: object = self.convention
         super().__post_init__()
-        if self.lacks(self.rank_by):
-            raise ConfigError(
-                f"rank_by is '{self.rank_by}', but {self.path_of('columns')}.{self.rank_by} is null; "
-                "allowed: a rank_by whose column is there"
-            )
-        if self.lacks("relevance") and not self.judged:
-            raise ConfigError(
-                f"{self.path_of('columns')}.relevance is null, and judgements is missing; allowed: one of the two"
-            )
-        _check_item(self)
-        metrics, columns = self.path_of("metrics"), self.path_of("columns")
-        for metric in self.metrics:
-            if metric.needs == "scores" and self.lacks("score"):
-                raise ConfigError(
-                    f"{metrics}: '{metric}' needs scores, but {columns}.score is null; allowed: a column with scores"
-                )
+        _check_columns(self)
         _check_segments(self)
-        _check_combinations(self)
-        # A knob that only its preset sets may have no effect on this input.
-        usual = PRESETS.get(self.convention.preset, STANDARD)
-        changed = {knob.name for knob in knobs() if getattr(self.convention, knob.name) != getattr(usual, knob.name)}
-        chosen = changed | set(rule) if isinstance(rule, Mapping) else changed
-        _check_ties(self, chosen)
-        for knob, (need_judgements, others) in JUDGED_KNOBS.items():
-            value, path = getattr(self.convention, knob), f"{self.path_of('convention')}.{knob}"
-            if not self.judged and knob in chosen and value in need_judgements:
-                raise ConfigError(
-                    f"{path} is '{value}', but judgements is missing; allowed without judgements: {', '.join(others)}"
-                )
+        _check_knobs(self, rule)
         check(self.metrics, self.convention)
         if self.percentiles and self.cluster is not None:
             raise ConfigError(
@@ -260,8 +229,16 @@ def with_options(cls: type[SectionT]) -> type[SectionT]:
     return cls
 
 
-def _check_item(options: Options) -> None:
+def _check_columns(options: Options) -> None:
+    """Refuse columns that are null, and that the ranking, a metric or a comparison needs."""
     columns = options.path_of("columns")
+    if options.lacks(options.rank_by):
+        raise ConfigError(
+            f"rank_by is '{options.rank_by}', but {columns}.{options.rank_by} is null; "
+            "allowed: a rank_by whose column is there"
+        )
+    if options.lacks("relevance") and not options.judged:
+        raise ConfigError(f"{columns}.relevance is null, and judgements is missing; allowed: one of the two")
     if options.lacks("item") and options.only_changed:
         raise ConfigError(
             f"{columns}.item is null, but {options.path_of('only_changed')} compares lists by item; "
@@ -274,9 +251,16 @@ def _check_item(options: Options) -> None:
             f"{columns}.item is null, but relevance is looked up in the judgements by item; "
             f"allowed: null with a {columns}.relevance"
         )
+    for metric in options.metrics:
+        if metric.needs == "scores" and options.lacks("score"):
+            raise ConfigError(
+                f"{options.path_of('metrics')}: '{metric}' needs scores, but {columns}.score is null; "
+                "allowed: a column with scores"
+            )
 
 
 def _check_segments(options: Options) -> None:
+    """Refuse segments that split the lists of a user, and combinations of other columns."""
     in_list = {name.lower() for name in options.list}
     for name in options.segments:
         if name.lower() in in_list:
@@ -284,9 +268,6 @@ def _check_segments(options: Options) -> None:
                 f"{options.path_of('segments')}: '{name}' is in {options.path_of('list')} too; "
                 "allowed: a column in one of them, since a segment holds whole users"
             )
-
-
-def _check_combinations(options: Options) -> None:
     path = options.path_of("segment_combinations")
     for chosen in options.segment_combinations:
         if len(chosen) < 2:
@@ -301,11 +282,22 @@ def _check_combinations(options: Options) -> None:
         )
 
 
-def _check_ties(options: Options, chosen: set[str]) -> None:
+def _check_knobs(options: Options, given: object) -> None:
+    """Refuse knobs that were chosen, as ``given``, and that have no effect on this input."""
+    # A knob that only its preset sets may have none.
+    usual = PRESETS.get(options.convention.preset, STANDARD)
+    chosen = {knob.name for knob in knobs() if getattr(options.convention, knob.name) != getattr(usual, knob.name)}
+    chosen |= set(given) if isinstance(given, Mapping) else set()
     for knob in TIE_KNOBS:
         value, path = getattr(options.convention, knob), f"{options.path_of('convention')}.{knob}"
         if options.rank_by == "position" and knob in chosen and value in NEEDS_TIES:
             raise ConfigError(
                 f"{path} is '{value}', but rank_by is 'position' and ranks have no ties; "
                 "allowed: rank_by 'score', or another order"
+            )
+    for knob, (need_judgements, others) in JUDGED_KNOBS.items():
+        value, path = getattr(options.convention, knob), f"{options.path_of('convention')}.{knob}"
+        if not options.judged and knob in chosen and value in need_judgements:
+            raise ConfigError(
+                f"{path} is '{value}', but judgements is missing; allowed without judgements: {', '.join(others)}"
             )

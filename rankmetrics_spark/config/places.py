@@ -45,8 +45,7 @@ def refuse_overlap(inputs: Iterable[Input], sink: Sink) -> None:
     for section in inputs:
         place = section.path_of("path" if section.path else "table")
         for location in section.path or (section.table or "",):
-            how = _table_overlap(location, sink) if section.table else _folder_overlap(location, sink)
-            if how:
+            if how := _overlap(location, section.table is not None, sink):
                 output = sink.table or sink.path or ""
                 raise ConfigError(
                     f"{sink.path_of('table' if sink.table else 'path')} '{output}' is {how} {place} '{location}'; "
@@ -54,17 +53,15 @@ def refuse_overlap(inputs: Iterable[Input], sink: Sink) -> None:
                 )
 
 
-def _table_overlap(table: str, sink: Sink) -> str:
-    schema, _, name = table.replace("`", "").lower().rpartition(".")
-    same = sink.table is not None and schema == sink.table.replace("`", "").lower() and name in TABLES
-    return "the schema of" if same else ""
-
-
-def _folder_overlap(path: str, sink: Sink) -> str:
-    """Return how the output folder overlaps an input: equal to it, inside of it, around it; empty if it does not."""
+def _overlap(location: str, is_table: bool, sink: Sink) -> str:
+    """Return how the output overlaps an input: its schema, equal to it, inside of it, around it; empty if not."""
+    if is_table:
+        schema, _, name = location.replace("`", "").lower().rpartition(".")
+        same = sink.table is not None and schema == sink.table.replace("`", "").lower() and name in TABLES
+        return "the schema of" if same else ""
     if sink.path is None:
         return ""
-    source, output = _steps(path, wildcards=True), _steps(sink.path, wildcards=False)
+    source, output = _steps(location, wildcards=True), _steps(sink.path, wildcards=False)
     if not all(fnmatchcase(name, pattern) for pattern, name in zip(source, output, strict=False)):
         return ""
     if len(source) <= len(output):
@@ -103,9 +100,10 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
         for location in section.path or ():
             path = local_path(location)
             if path is not None and not _WILDCARD.search(location) and not os.path.lexists(path):
+                base = "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
                 raise InputError(
                     f"cannot read {section.format} from '{location}': there is no such file or folder; "
-                    f"allowed: an existing path in {section.path_of('path')}{_relative_to(path)}"
+                    f"allowed: an existing path in {section.path_of('path')}{base}"
                 )
             if path is not None and FORMATS[section.format].has_header:
                 _refuse_empty_files(section.format, location, path)
@@ -115,15 +113,6 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
         for location in section.path or () if section.format != "delta" else ():
             if (path := local_path(location)) is not None and (problem := _problem_with(path)):
                 raise InputError(f"cannot read {section.format} from '{location}': {problem}")
-
-
-def _relative_to(path: Path) -> str:
-    """What a relative path is relative to; empty for an absolute one.
-
-    >>> _relative_to(Path("/logs"))
-    ''
-    """
-    return "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
 
 
 def _problem_with(path: Path) -> str | None:
@@ -139,11 +128,7 @@ def _problem_with(path: Path) -> str | None:
 
 
 def problem_with_file(file: Path) -> str | None:
-    """Why a file is not what its name says; None if it may be: only its first bytes are read.
-
-    Args:
-        file: On this machine.
-    """
+    """Why a file is not what its name says; None if it may be: only its first bytes are read."""
     try:
         with file.open("rb") as stream:
             head = stream.read(4)

@@ -241,12 +241,10 @@ class Input(Section):
         >>> Judgements(path="truth", columns={"user": "uid"}).ids()
         ('uid', 'item_id', 'item', 'intents')
         """
-        numbers = {name for role in _NUMBERS if role in self.roles for name in self._names(role)}
+        of_numbers = [role for role in _NUMBERS if role in self.roles]
+        numbers = {self.columns.get(role, role) for role in of_numbers}
+        numbers |= {self.roles[role] for role in of_numbers if role not in self.columns}
         return tuple(name for name in self.required_columns() if name not in numbers)
-
-    def _names(self, role: str) -> tuple[str | None, ...]:
-        """The columns that may have a role."""
-        return (self.columns[role],) if role in self.columns else (self.roles[role], role)
 
 
 _PATHS = key(

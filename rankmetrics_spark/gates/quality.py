@@ -1,36 +1,262 @@
-"""Quality gates, checked before anything is written: faulty rows, foreign judgements, rates of the log."""
+"""Quality gates of a log: count its lists and faulty rows, refuse it before anything is written, or warn of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config import Quality
+from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates.findings import (
-    MOST_NAMED,
-    REPEATED,
-    Counts,
-    Inspected,
-    Reasons,
-    arms,
-    faulty_checks,
-    findings,
-    longest_cut,
-    ranks_seem_to_start_at_0,
-    reasons,
-    row_counts,
-    total_counts,
-    within_limits,
+from rankmetrics_spark.gates.limits import SHARED, Findings, rate_checks, rates
+from rankmetrics_spark.road import FAULTY, GRADE, Plan, typed_judgements
+from rankmetrics_spark.schemas import (
+    EXPERIMENT,
+    FAIL,
+    ITEM,
+    JUDGED,
+    MIXED,
+    N_GRADED,
+    N_KNOWN,
+    N_RELEVANT,
+    N_REPEATED,
+    N_ROWS,
+    N_SHOWN,
+    N_TIED,
+    N_UNKNOWN,
+    OK,
+    REASON,
+    REJECTED,
+    RELEVANCE,
+    TOP,
+    USER,
+    WARN,
+    Check,
+    only_value,
 )
-from rankmetrics_spark.gates.limits import Findings
-from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements
-from rankmetrics_spark.schemas import EXPERIMENT, FAIL, ITEM, REASON, REJECTED, RELEVANCE, USER, Check
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
+
+MOST_NAMED = 3
+"""A message names at most this many experiments or ids."""
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """The scored lists of a log, and the tables that messages of the gates need.
+
+    Attributes:
+        plan: The plan.
+        outcome: Scored lists and groups of faulty rows. Each gate reads it, so it should be stored.
+        rows: The typed rows.
+        judged: The judgements as read.
+        repeated: Returns the rows that repeat an item or a rank.
+        place: The name of the input in messages.
+        tags: Whether tags name the experiments, as in TREC runs.
+    """
+
+    plan: Plan
+    outcome: DataFrame
+    rows: DataFrame
+    judged: DataFrame | None
+    repeated: Callable[[], DataFrame]
+    place: str = "the impressions"
+    tags: bool = False
+
+
+# ---- counts
+
+
+Counts = dict[str, dict[str, Any]]
+"""Experiment -> name of a count -> the count; see ``row_counts``."""
+Reasons = dict[str, int]
+"""Reason -> rows, most frequent first; at most ten."""
+REPEATED = "repeated item or rank"
+
+_SUMS = {
+    "repeated": N_REPEATED,
+    "tied": N_TIED,
+    "judged_items": N_KNOWN,
+    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
+    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
+}
+
+
+def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> Counts:
+    """Count rows, lists and their oddities per experiment.
+
+    Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
+    ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
+    small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
+    grade.
+
+    Lists: ``lists``; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
+    stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
+    not 1; ``no_relevant``, lists without a relevant item; ``short``, lists with fewer than ``cut`` items; ``gaps``,
+    lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in a segment.
+
+    ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
+    """
+    columns = outcome.columns
+    conditions = {
+        "lists": "true",
+        "beyond_judgements": f"{N_UNKNOWN} > 0",
+        "judged_lists": JUDGED,
+        "graded_lists": f"{N_GRADED} > 0",
+        "no_relevant": f"{N_RELEVANT} = 0",
+        "short": f"{N_SHOWN} < {cut}",
+        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
+        "mixed_segments": MIXED if MIXED in columns else "false",
+        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
+    }
+    sums = outcome.groupBy(EXPERIMENT).agg(
+        F.sum(N_ROWS).alias("rows"),
+        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
+        *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in _SUMS.items()),
+        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
+    )
+    counts: Counts = {}
+    # An engine gives groups in any order.
+    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is not None, row[EXPERIMENT] or "")):
+        quarantined = row["faulty"] + row["repeated"]
+        counts[row[EXPERIMENT]] = {
+            "rows": row["rows"],
+            "evaluated": row["rows"] - quarantined,
+            "quarantined": quarantined,
+            **{name: row[name] for name in (*_SUMS, *conditions) if name[0] != "_"},
+            "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
+        }
+    return counts
+
+
+def reasons(outcome: DataFrame) -> Reasons:
+    """Return why rows were left out, and how many."""
+    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
+    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
+    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
+    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
+
+
+def total_counts(counts: Counts, name: str) -> int:
+    """Return the sum of a count over all experiments."""
+    return sum(count[name] for count in counts.values())
+
+
+def arms(counts: Counts) -> Counts:
+    """Return the counts of experiments; leave out the group of rows without a valid experiment."""
+    return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
+
+
+# ---- rates, warnings and notes
+
+
+def longest_cut(plan: Plan) -> int:
+    """Return the largest cut-off of the metrics; 0 if none has one."""
+    return max((metric.cut or 0 for metric in plan.scoring.metrics), default=0)
+
+
+def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[str, Any] | None) -> Findings:
+    """Return counts, rates, warnings and notes of a log, compared with no limit yet."""
+    scoring = log.plan.scoring
+    names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
+    names += ["short_rate"] if longest_cut(log.plan) else []
+    names += ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
+    counts = {name: {key: n for key, n in count.items() if key != "beyond_sums"} for name, count in counts.items()}
+    per_arm = {name: rates([count], names) for name, count in arms(counts).items() if count["lists"]}
+    overall = rates(arms(counts).values(), names)
+    if SHARED in limits:
+        # Shuffles ids only.
+        pairs = log.outcome.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+        users = pairs.groupBy(USER).agg(F.count(F.lit(1)).alias("n"))
+        share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
+        overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
+    return Findings(
+        counts, per_arm, overall, previous or {}, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
+    )
+
+
+def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
+    """Warn of what has no limit, one sentence each."""
+    for name, count in arms(counts).items():
+        if not count["lists"]:
+            yield f"experiment '{name}' has no result: all {count['rows']:,} of its rows are faulty"
+    if ranks_seem_to_start_at_0(log, counts):
+        yield (
+            f"{total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
+            f"{log.plan.options.path_of('first_rank')} to 0"
+        )
+    if mixed := total_counts(counts, "mixed_segments"):
+        path = log.plan.options.path_of("segments")
+        yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
+    columns = log.plan.columns
+    if not columns.list or not columns.segments:
+        return
+    # Shuffles ids and segments.
+    conditions = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
+    users = log.outcome.where(F.col(REJECTED).isNull()).groupBy(EXPERIMENT, USER)
+    conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))
+    n = conflicts.agg(*(F.expr(f"count_if({name}) AS {name}") for name in conditions)).first()
+    for name, segment in zip(conditions, columns.segments, strict=True):
+        if n and n[name]:
+            yield (
+                f"{n[name]:,} users have lists with different values of '{segment}': experiment_metrics averages them "
+                "within each value; in user_metrics, and so in comparisons, their value is null"
+            )
+
+
+def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
+    """Return what readers of the numbers should know, one sentence each."""
+    (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
+    if not rule.relevant_from and total_counts(counts, "graded_lists"):
+        yield (
+            "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher "
+            f"grades do, set {path}.relevant_from to the lowest of them"
+        )
+    if rule.unjudged == "removed":
+        shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in arms(counts).items()]
+        (low, least), (high, most) = min(shares, default=(1.0, "")), max(shares, default=(1.0, ""))
+        if low < 1:
+            n = total_counts(counts, "evaluated") - total_counts(counts, "judged_items")
+            spread = f": {1 - low:.1%} of '{least}', {1 - high:.1%} of '{most}'" if low < high else f" ({1 - low:.1%})"
+            yield f"{n:,} shown items have no judgement and are removed from their lists ({path}.unjudged){spread}"
+
+
+def within_limits(findings: Findings, limits: Limits) -> Findings:
+    """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``, and the rows of all."""
+    checks = rate_checks(findings, limits)
+    # A rate of the whole log has a row in each experiment.
+    failures, warnings = (
+        [*dict.fromkeys(check.sentence for check in checks if check.status == status)] for status in (FAIL, WARN)
+    )
+    if failures:
+        more = f"; and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
+        error = QualityError("; ".join(failures[:MOST_NAMED]) + more)
+        error.checks = tuple(checks)
+        raise error
+    return replace(findings, warnings=(*findings.warnings, *warnings), checks=tuple(checks))
+
+
+def faulty_checks(counts: Counts, allowed: float) -> list[Check]:
+    """Return the share of faulty rows of each experiment against what is allowed."""
+    checks = []
+    for name, count in arms(counts).items():
+        n, rows = count["quarantined"], count["rows"]
+        share, sentence = n / rows, f"{n:,} of {rows:,} rows of experiment '{name}' are faulty ({n / rows:.2%})"
+        status = FAIL if share > allowed else OK
+        checks.append(Check("faulty_rate", status, sentence, name, share, allowed, allowed - share))
+    return checks
+
+
+def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:
+    """Whether there is at least one row with a rank below 1 for each list."""
+    below = total_counts(counts, "below_first_rank")
+    return log.plan.columns.first_rank == 1 and 0 < total_counts(counts, "lists") <= below
+
+
+# ---- what a run refuses
 
 
 def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:

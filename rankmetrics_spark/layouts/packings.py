@@ -97,7 +97,8 @@ def item_words(relevant: str) -> dict[str, str]:
     ``relevant`` is the condition of a relevant row; the FILTER keeps Spark from touching the buffers for others.
     """
     words = {
-        f"_word_{j}_{half}": f"bit_or({_bit(j)}) FILTER (WHERE {relevant} AND {_piece(j, 6, 1)} = {half})"
+        f"_word_{j}_{half}": f"bit_or(shiftleft(1L, int({_piece(j, 0, 63)})))"
+        f" FILTER (WHERE {relevant} AND {_piece(j, 6, 1)} = {half})"
         for j in range(SETS)
         for half in (0, 1)
     }
@@ -113,11 +114,6 @@ def no_item_repeats() -> str:
     """
     sizes = (" + ".join(f"coalesce(bit_count(_word_{j}_{half}), 0)" for half in (0, 1)) for j in range(SETS))
     return f"({_N_RELEVANT_ROWS} = 0 OR greatest({', '.join(sizes)}) = {_N_RELEVANT_ROWS})"
-
-
-def _bit(index: int) -> str:
-    """The bit that an item sets in one of the two words of a set."""
-    return f"shiftleft(1L, int({_piece(index, 0, 63)}))"
 
 
 def _piece(index: int, shift: int, mask: int) -> str:
@@ -410,17 +406,14 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> np
         return mask
     top = np.maximum.reduceat(ranks, starts)
     bits = np.bitwise_or.reduceat(_RANK_BITS.take(ranks, mode="clip"), starts)
-    distinct = (top <= MASK_RANKS) & (_bit_count(bits) == counts)
+    octets = np.ascontiguousarray(bits).view(np.uint8).reshape(-1, 8)
+    n_bits = np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.int64)
+    distinct = (top <= MASK_RANKS) & (n_bits == counts)
     mask[lists] = ~distinct
     unsure = ~distinct & (top == counts) & (counts <= LONGEST)
     if unsure.any():
         mask[lists[unsure]] = ~_are_1_to_n(np.repeat(np.arange(len(rows)), rows), ranks, lists[unsure], len(rows))
     return mask
-
-
-def _bit_count(bits: Ints) -> Ints:
-    octets = np.ascontiguousarray(bits).view(np.uint8).reshape(-1, 8)
-    return np.asarray(np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.int64))
 
 
 def _are_1_to_n(index: Ints, ranks: npt.NDArray[np.signedinteger[Any]], lists: Ints, size: int) -> npt.NDArray[Any]:

@@ -122,7 +122,14 @@ def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
         at, hashes = entries.own_intents()
         grade = entries.grade[at]
     elif POOL_INTENT in columns:
-        at, judged = _judged_pairs(entries, columns)
+        # Each judged (item, intent), of every entry with the same item.
+        index, item = flat(columns[POOL_INTENT_ITEM])
+        judged_codes, shown_codes = pair_codes(index, ints(item), entries.list, entries.hash)
+        by_code = np.argsort(judged_codes, kind="stable")
+        first = np.searchsorted(judged_codes[by_code], shown_codes)
+        counts = np.searchsorted(judged_codes[by_code], shown_codes, "right") - first
+        at = np.repeat(np.arange(len(shown_codes)), counts)
+        judged = by_code[first[at] + np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)]
         hashes = ints(flat(columns[POOL_INTENT])[1])[judged]
         grade = np.minimum(numbers(flat(columns[POOL_INTENT_GRADE])[1], np.float64)[judged], entries.grade[at])
     else:
@@ -131,18 +138,6 @@ def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
     order = np.empty(len(entries.list), np.int64)
     order[np.lexsort((-item_order(entries), entries.list))] = np.arange(len(order))
     return EntryIntents(at, hashes, grade, order)
-
-
-def _judged_pairs(entries: Entries, columns: Arrays) -> tuple[Ints, Ints]:
-    """Entry and index of a judged (item, intent), of each pair with the same item."""
-    index, item = flat(columns[POOL_INTENT_ITEM])
-    judged_codes, shown_codes = pair_codes(index, ints(item), entries.list, entries.hash)
-    order = np.argsort(judged_codes, kind="stable")
-    first = np.searchsorted(judged_codes[order], shown_codes)
-    counts = np.searchsorted(judged_codes[order], shown_codes, "right") - first
-    at = np.repeat(np.arange(len(shown_codes)), counts)
-    within = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return at, order[first[at] + within]
 
 
 def _with_intents(lists: RankedLists, columns: Arrays) -> Intents | None:
@@ -299,18 +294,17 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
             lists = layout.unpack(columns, scoring.reading(rule))
             batch = replace(lists.batch, intents=_with_intents(lists, columns))
             lists_by_order[order] = replace(lists, batch=batch)
-        values = _score(lists_by_order[order], columns, rule, scoring)
-        yield {CONVENTION_INDEX: np.full(lists_by_order[order].batch.size, index, np.int32), **values}
-
-
-def _score(lists: RankedLists, columns: Arrays, rule: Convention, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
-    batch = with_judgements(lists, columns, rule)
-    n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
-    n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
-    flags = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
-    counts = (batch.shown, m_relevant(batch, rule), lists.n_repeated, lists.n_tied, n_beyond, n_known, batch.n_graded)
-    count_columns = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
-    if scoring.list_hash:
-        count_columns[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
-    values = compute(batch, scoring.metrics, rule).T
-    return flags | count_columns | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))
+        lists = lists_by_order[order]
+        batch = with_judgements(lists, columns, rule)
+        scores: dict[str, npt.NDArray[Any]] = {CONVENTION_INDEX: np.full(batch.size, index, np.int32)}
+        if lists.all_rows_seen is not None:
+            scores[ALL_ROWS_SEEN] = lists.all_rows_seen
+        n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
+        n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
+        n_relevant = m_relevant(batch, rule)
+        counts = (batch.shown, n_relevant, lists.n_repeated, lists.n_tied, n_beyond, n_known, batch.n_graded)
+        scores |= {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
+        if scoring.list_hash:
+            scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
+        values = compute(batch, scoring.metrics, rule).T
+        yield scores | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

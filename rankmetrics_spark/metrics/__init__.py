@@ -2,8 +2,8 @@
 
 ``kernels`` holds the metrics, ``names`` the registry and the grammar of names, ``batch`` and ``lists`` the data that
 kernels read, ``discounts``, ``ties`` and ``intents`` the arithmetic that they share, ``conventions`` the choices on
-which systems disagree, ``overlaps`` how alike two lists are; ``compute`` runs kernels over a batch. Nothing here
-imports Spark.
+which systems disagree, ``beyond_accuracy`` what lists show, whatever its relevance; ``compute`` runs kernels over a
+batch. Nothing here imports Spark.
 
 >>> import numpy as np
 >>> compute(one_list([1, 0, 1]).batch, [parse("ap@3"), parse("rr")], STANDARD).round(3).tolist()
@@ -25,6 +25,20 @@ from rankmetrics_spark.metrics.batch import (
     pair_starts,
     place,
 )
+from rankmetrics_spark.metrics.beyond_accuracy import (
+    Overlap,
+    coverage,
+    entropy,
+    gini,
+    jaccard,
+    kendall,
+    list_hashes,
+    novelty,
+    overlap,
+    rbo,
+    same_top,
+    unexpectedness,
+)
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.metrics.discounts import (
     UNCUT,
@@ -36,7 +50,6 @@ from rankmetrics_spark.metrics.discounts import (
     running_sums,
     unit,
 )
-from rankmetrics_spark.metrics.exposures import coverage, entropy, gini, novelty
 from rankmetrics_spark.metrics.lists import Lists, check, compute, m_relevant, one_list, sums
 from rankmetrics_spark.metrics.names import (
     DIRECTIONS,
@@ -52,16 +65,6 @@ from rankmetrics_spark.metrics.names import (
     metric_of_column,
     parse,
     reference,
-)
-from rankmetrics_spark.metrics.overlaps import (
-    Overlap,
-    jaccard,
-    kendall,
-    list_hashes,
-    overlap,
-    rbo,
-    same_top,
-    unexpectedness,
 )
 
 __all__ = [

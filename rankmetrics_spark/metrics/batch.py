@@ -206,7 +206,10 @@ def order_within(groups: Ints, key: Floats) -> Ints:
         # Whole numbers of 16 bits are sorted by their digits, which keeps the order of the keys.
         by = np.argsort(key)
         return by[np.argsort(groups[by].astype(np.uint16), kind="stable")]
-    order, integers = np.arange(len(groups)), _sort_keys(key)
+    # Padding must sort last. NaN cannot be the padding: NumPy's vectorized sort treats NaN and infinity as equal. Whole
+    # numbers in the order of the doubles are all below ``_LAST``.
+    bits = (key + 0.0).view(np.int64)
+    order, integers = np.arange(len(groups)), bits ^ ((bits >> 63) & _LAST)
     for at, inside in grids(groups):
         by = np.argsort(np.where(inside, integers[at], _LAST), axis=1)
         order[at[inside]] = np.take_along_axis(at, by, axis=1)[inside]
@@ -228,15 +231,6 @@ def _is_sorted(groups: Ints, key: Floats) -> bool:
     if len(key) > _HEAD and not _is_sorted(groups[:_HEAD], key[:_HEAD]):
         return False
     return bool(((key[1:] >= key[:-1]) | (groups[1:] != groups[:-1])).all())
-
-
-def _sort_keys(key: Floats) -> Ints:
-    """Whole numbers in the order of the doubles, all below ``_LAST``.
-
-    Padding must sort last. NaN cannot be the padding: NumPy's vectorized sort treats NaN and infinity as equal.
-    """
-    bits = (key + 0.0).view(np.int64)
-    return np.asarray(bits ^ ((bits >> 63) & _LAST))
 
 
 def has_repeat(groups: Ints, key: Ints) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import errors
 from rankmetrics_spark.metrics.batch import Floats, Intents, Ints, place
@@ -122,16 +121,12 @@ def _greedy(of_list: Ints, item: Ints, intent: Ints, size: int, alpha: float) ->
         ranked[lists[first]] = best / ONE
         yield ranked
         of_item = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(item)))
-        is_chosen = _mask(chosen, len(starts))[of_item]
+        is_chosen = np.zeros(len(starts), bool)
+        is_chosen[chosen] = True
+        is_chosen = is_chosen[of_item]
         times[intent[is_chosen]] += 1
         stays = ~is_chosen & (best > 0)[at_list][of_item]
         of_list, item, intent = of_list[stays], item[stays], intent[stays]
-
-
-def _mask(index: Ints, size: int) -> npt.NDArray[np.bool_]:
-    mask = np.zeros(size, bool)
-    mask[index] = True
-    return mask
 
 
 def n_distinct(lists: Lists, k: int) -> Floats:

@@ -154,7 +154,10 @@ class Lists:
         top, group = self.convention.max_grade, self.found.list
         satisfied = exponential(np.minimum(self.found.grade, top)) / power_of_two(np.array([top]))
         stops, reading = np.zeros(len(satisfied)), np.ones(self.batch.size)
-        for at in _by_depth(group, self.batch.size):
+        # The first entry of every list, then the second one, and so on.
+        depth = place(group, self.batch.size)
+        order = np.argsort(depth, kind="stable")
+        for at in np.split(order, np.cumsum(np.bincount(depth)[1:])[:-1]) if len(order) else ():
             stops[at] = reading[group[at]] * satisfied[at]
             reading[group[at]] *= 1 - satisfied[at]
         return stops
@@ -297,13 +300,6 @@ def _intents(
 def sums(groups: Ints, weights: npt.NDArray[Any], size: int) -> Floats:
     """(size,) sum of weights per group, added in the order given: the bits do not depend on other groups."""
     return np.asarray(np.bincount(groups, weights, minlength=size), np.float64)
-
-
-def _by_depth(group: Ints, size: int) -> list[Ints]:
-    """Indices of the first element of every group, then of the second, and so on."""
-    depth = place(group, size)
-    order = np.argsort(depth, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(depth)[1:])[:-1]) if len(order) else []
 
 
 def _ideal(group: Ints, gains: Floats) -> Ideal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
@@ -216,12 +216,8 @@ class Metric:
 
     def __str__(self) -> str:
         """The canonical name, such as ``ndcg@10``."""
-        return self.name + self._suffix
-
-    @property
-    def _suffix(self) -> str:
         values = f"({_render(dict(self.parameters))})" if self.parameters else ""
-        return values + (f"@{self.cut}" if self.cut else "")
+        return self.name + values + (f"@{self.cut}" if self.cut else "")
 
     @cached_property
     def column(self) -> str:
@@ -282,16 +278,13 @@ def reference() -> list[dict[str, str]]:
             "name": definition.example,
             "aliases": ", ".join(definition.aliases),
             "mean": definition.headline,
-            "range": _range_in_words(*definition.range),
+            "range": f"{low:g} to {high:g}" if math.isfinite(high) else f"{low:g} or more",
             "direction": DIRECTIONS[definition.higher_is_better],
             "summary": definition.summary,
         }
         for definition in REGISTRY.values()
+        for low, high in [definition.range]
     ]
-
-
-def _range_in_words(low: float, high: float) -> str:
-    return f"{low:g} to {high:g}" if math.isfinite(high) else f"{low:g} or more"
 
 
 MAX_CUT = 1_000_000
@@ -377,33 +370,27 @@ def _read_cut(text: str, cut: str | None, definition: Definition) -> int | None:
 
 
 def _read_named(text: str, parameters: str | None, definition: Definition) -> tuple[tuple[str, float], ...]:
-    names = {name: default for name, default in definition.parameters.items() if name != "k"}
-    texts = dict(_pairs(text, parameters or ""))
-    for name in texts:
-        if name not in names:
-            raise errors.ConfigError(errors.unknown(f"parameter of metric '{text}'", name, names or ["none"]))
-    return tuple(
-        (name, _read_number(text, name, texts.get(name, default), definition.bounds)) for name, default in names.items()
-    )
-
-
-def _pairs(text: str, parameters: str) -> Iterator[tuple[str, str]]:
-    for part in filter(None, (part.strip() for part in parameters.split(","))):
+    values = {name: default for name, default in definition.parameters.items() if name != "k"}
+    texts: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in (parameters or "").split(","))):
         name, equals, value = part.partition("=")
         if not equals:
             raise errors.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")
-        yield name.strip(), value.strip()
-
-
-def _read_number(text: str, name: str, value: object, bounds: Bounds) -> float:
-    low, high = bounds.get(name, (-math.inf, math.inf))
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = math.nan
-    if not low < number < high:
-        raise errors.ConfigError(f"metric '{text}': {name} is {value!r}; it must be a number above {low} below {high}")
-    return number
+        texts[name.strip()] = value.strip()
+    for name in texts:
+        if name not in values:
+            raise errors.ConfigError(errors.unknown(f"parameter of metric '{text}'", name, values or ["none"]))
+    for name, given in (values | texts).items():
+        low, high = definition.bounds.get(name, (-math.inf, math.inf))
+        try:
+            values[name] = float(str(given))
+        except ValueError:
+            values[name] = math.nan
+        if not low < values[name] < high:
+            raise errors.ConfigError(
+                f"metric '{text}': {name} is {given!r}; it must be a number above {low} below {high}"
+            )
+    return tuple(values.items())
 
 
 def cut_of(metric: Metric) -> float:

@@ -81,19 +81,14 @@ def expected_precision_per_hit(lists: Lists, k: int | None) -> Floats:
     hits = sums(ties.list, ties.relevant * is_inside, lists.batch.size)
     result = np.divide(above, hits, out=np.zeros(lists.batch.size), where=hits > 0)
     split = _take(ties, (ties.first <= cut) & ~is_inside)
-    result[split.list] = _split_mean(split, above[split.list], cut)
-    return result
-
-
-def _split_mean(split: Ties, above: Floats, cut: int) -> Floats:
-    inside = _inside(split, cut)
+    inside, mean = _inside(split, cut), np.zeros(len(split.list))
     part = replace(split, last=split.first + inside - 1)
-    mean = np.zeros(len(inside))
     for j in range(int(np.minimum(inside, split.relevant).max(initial=-1)) + 1):
         chance = _hypergeometric(split, inside, j)
-        value = above + _group_precisions(replace(part, relevant=np.full(len(inside), j)), cut)
+        value = above[split.list] + _group_precisions(replace(part, relevant=np.full(len(inside), j)), cut)
         mean += chance * value / np.maximum(split.before + j, 1)
-    return mean
+    result[split.list] = mean
+    return result
 
 
 def _hypergeometric(ties: Ties, inside: Ints, j: int) -> Floats:

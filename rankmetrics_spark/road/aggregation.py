@@ -78,13 +78,9 @@ def sums_of_lists(
 ) -> Step:
     """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages_of_sums``.
 
-    Args:
-        metrics: The metrics of the columns.
-        segments: How each segment is called in the result; its column is ``_segment_0``, ``_segment_1``, ...
-        combinations: Indices of segments that split the users together.
-        over_lists: Whether means are over lists instead of users.
-        flagged: Columns of lists with ``_flagged``. With them, such a list is not added up: it comes back as a row with
-            its experiment and these columns, which are null in the rows of sums.
+    ``segments`` are their names in the result; the columns are ``_segment_0``, ``_segment_1``, ... With ``flagged``, a
+    list with ``_flagged`` is not added up: it comes back as a row with its experiment and these columns, which are null
+    in the rows of sums.
     """
     body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
     kinds = {RANK_MAY_REPEAT: T.BooleanType()}
@@ -100,15 +96,9 @@ def sums_of_users(
     combinations: Sequence[Sequence[int]] = (),
     over_lists: bool = False,
 ) -> DataFrame:
-    """The exact sums of ``user_metrics``, just computed or read back.
+    """The exact sums of ``user_metrics``, just computed or read back; ``segments``: name in the result -> column.
 
-    Args:
-        users: One row per user.
-        metrics: The metrics of its columns.
-        segments: How each segment is called in the result -> its column in ``users``.
-        several_conventions: Whether ``users`` has a row per (user, convention), with the index in ``_convention``.
-        combinations: Indices of segments that split the users together.
-        over_lists: Whether means are over lists instead of users.
+    With several conventions, ``users`` has a row per (user, convention), with the index in ``_convention``.
     """
     labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
@@ -121,20 +111,11 @@ def sums_of_users(
 def averages_of_sums(
     partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float, over_lists: bool = False
 ) -> DataFrame:
-    """Mean, deviation and interval of every metric, for all users and for each value of each segment column.
+    """``experiment_metrics``, from the sums of users or lists: a row for all users, and for each value of each segment.
 
-    Args:
-        partial_sums: From ``sums_of_lists`` or ``sums_of_users``.
-        conventions: Those of the run, in the order of ``_convention``.
-        confidence: Of the interval, in (0, 1).
-        over_lists: Whether means are over lists; then ``std`` is that of the users' influence on the mean, so that
-            the interval is mean -+ t * std / sqrt(n_users) all the same.
-
-    Returns:
-        Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
-        std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash, mean_over,
-        n_lists (null where means are over users); doubles are null where they are not defined, and where a user's value
-        is above ``LARGEST_SUMMAND``.
+    Doubles are null where they are not defined, and where a user's value is above ``LARGEST_SUMMAND``. With
+    ``over_lists``, ``std`` is that of the users' influence on the mean, so that the interval is
+    mean -+ t * std / sqrt(n_users) all the same.
     """
     added = _SUMS.added(partial_sums, len(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS))
     keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
@@ -177,7 +158,11 @@ def _sums_of_batches(
     more = [field.name for field in table.more]
     for batch in batches:
         if more and pc.any(batch.column(FLAGGED)).as_py():
-            yield _keys_of(batch.filter(batch.column(FLAGGED)), table)
+            # The keys of flagged lists as rows without sums: once, though a batch comes back for each convention.
+            lists = batch.filter(batch.column(FLAGGED))
+            lists = lists.filter(pc.equal(lists.column(CONVENTION_INDEX), 0))
+            others = [[None] * lists.num_rows] * (len(table.key) - 1)
+            yield table.batch([lists.column(EXPERIMENT).to_pylist(), *others], (), *map(lists.column, more))
             batch = batch.filter(pc.invert(batch.column(FLAGGED)))
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
@@ -188,20 +173,19 @@ def _sums_of_batches(
                 yield table.batch(keys, sums, *nulls)
 
 
-def _keys_of(lists: pa.RecordBatch, table: SumTable) -> pa.RecordBatch:
-    """The keys of lists as rows without sums: once, though a batch comes back for each convention."""
-    lists = lists.filter(pc.equal(lists.column(CONVENTION_INDEX), 0))
-    others = [[None] * lists.num_rows] * (len(table.key) - 1)
-    keys = [lists.column(EXPERIMENT).to_pylist(), *others]
-    return table.batch(keys, (), *(lists.column(field.name) for field in table.more))
-
-
 def _sums_of_batch(
     columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]], over_lists: bool
 ) -> Iterator[tuple[list[list[str]], Ints]]:
-    counts = _counts(columns)
+    """Keys and sums of the users of a batch, for each way to split them."""
+    with_relevant, without_list = _numbers(columns[N_RELEVANT]) > 0, _column_or_default(columns, N_LISTS) == 0
+    summands = (np.ones(len(with_relevant)), with_relevant, without_list, _numbers(columns[N_REPEATED]))
+    counts = [np.asarray(each, np.float64) for each in summands]  # in the order of ``_COUNTS``
     parts = [metrics[at : at + _TOGETHER] for at in range(0, len(metrics), _TOGETHER)]
-    cells = [_cells(*_values(columns, part, over_lists), counts) for part in parts]
+    cells = []
+    for part in parts:
+        values = np.stack([_numbers(columns[metric.column]) for metric in part]).astype(np.float64, copy=False)
+        lists = np.stack([_lists(columns, metric.column) for metric in part]) if over_lists else None
+        cells.append(_cells(values, lists, counts))
     names, experiment = coded(columns[EXPERIMENT])
     rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
     for labels, label in splits:
@@ -216,21 +200,6 @@ def _sums_of_batch(
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
         totals = [_totals(of_part, group, len(groups), len(part)) for of_part, part in zip(cells, parts, strict=True)]
         yield repeated, np.concatenate(totals)
-
-
-def _values(columns: Arrays, metrics: Sequence[Metric], over_lists: bool) -> tuple[Floats, Floats | None]:
-    """(metrics, n) values, and the lists behind each of them if means are over lists."""
-    values = np.stack([_numbers(columns[metric.column]) for metric in metrics]).astype(np.float64, copy=False)
-    return values, np.stack([_lists(columns, metric.column) for metric in metrics]) if over_lists else None
-
-
-def _counts(columns: Arrays) -> list[Floats]:
-    """(n,) summands of a user, for each of ``_COUNTS``."""
-    everyone = np.ones(len(columns[EXPERIMENT]))
-    with_relevant = _numbers(columns[N_RELEVANT]) > 0
-    without_list = _column_or_default(columns, N_LISTS) == 0
-    counts = (everyone, with_relevant, without_list, _numbers(columns[N_REPEATED]))
-    return [np.asarray(count, np.float64) for count in counts]
 
 
 def _lists(columns: Arrays, metric: str) -> Floats:

@@ -156,7 +156,12 @@ def _spoken(name: str, source: str | None) -> str:
 def _check_type(name: str, kind: T.DataType, source: str | None, text: bool) -> None:
     """Refuse a column with an unsuitable type, before any job starts."""
     if name == INTENTS:
-        _check_intents(kind, source)
+        one = kind.elementType if isinstance(kind, T.ArrayType) else kind
+        if not isinstance(one, (T.StringType, T.IntegralType, T.BooleanType)):
+            raise InputError(
+                f"column '{source}' ({INTENTS}) has type {kind.simpleString()}; it must be a string, a whole number or "
+                "a boolean, or an array of these"
+            )
         return
     is_number = name in (POSITION, SCORE, RELEVANCE, COVARIATE)
     allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
@@ -166,15 +171,6 @@ def _check_type(name: str, kind: T.DataType, source: str | None, text: bool) -> 
         types = "a number" if is_number else "a string, number, boolean, date or timestamp"
         raise InputError(
             f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}; it must be {types}"
-        )
-
-
-def _check_intents(kind: T.DataType, source: str | None) -> None:
-    one = kind.elementType if isinstance(kind, T.ArrayType) else kind
-    if not isinstance(one, (T.StringType, T.IntegralType, T.BooleanType)):
-        raise InputError(
-            f"column '{source}' ({INTENTS}) has type {kind.simpleString()}; it must be a string, a whole number or a "
-            "boolean, or an array of these"
         )
 
 

@@ -65,15 +65,7 @@ def value_counts(
     several_conventions: bool = False,
     combinations: Sequence[Sequence[int]] = (),
 ) -> DataFrame:
-    """How often each value of each metric occurs, for ``percentiles_of``; null and NaN are no values.
-
-    Args:
-        users: One row per user.
-        metrics: The metrics of its columns.
-        segments: How each segment is called in the result -> its column in ``users``.
-        several_conventions: Whether ``users`` has a row per (user, convention).
-        combinations: Indices of segments that split the users together.
-    """
+    """How often each value of each metric occurs, for ``percentiles_of``; null and NaN are no values."""
     labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     rule = CONVENTION_INDEX if several_conventions else f"0 AS {CONVENTION_INDEX}"
     inputs = users.selectExpr(EXPERIMENT, rule, *labels, *(metric.column for metric in metrics))
@@ -118,17 +110,7 @@ def _distinct(group: Ints, values: Floats) -> tuple[Ints, Floats, Ints]:
 
 
 def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request: Request) -> DataFrame:
-    """Percentiles with their intervals.
-
-    Args:
-        counts: From ``value_counts``.
-        conventions: Those of the run, in the order of ``_convention``.
-        request: Which percentiles.
-
-    Returns:
-        One row per (experiment_id, segment, metric, convention_hash) that has values: percentile_50,
-        percentile_50_ci_low, percentile_50_ci_high, ...
-    """
+    """Percentiles with their intervals, from ``value_counts``: a row per (experiment, segment, metric, convention)."""
     added = counts.groupBy(*_KEY, _VALUE).agg(F.sum(_COUNT).alias(_COUNT))
     group = Window.partitionBy(*_KEY)
     smaller = group.orderBy(_VALUE).rowsBetween(Window.unboundedPreceding, -1)

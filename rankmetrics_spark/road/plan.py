@@ -121,21 +121,25 @@ def make_plan(
     of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
     columns = _columns(options, rules, mapping, impressions)
     columns = _with_intents(columns, options, rules, (mapping, impressions), (of_judgements, judgements))
-    repeats = columns.item and options.repeated_items != "ignore"
     for rule in rules:
         check(options.metrics, rule)
-    by_position, hashed = options.rank_by == POSITION, columns.list_hash or ""
-    scoring = Scoring(options.metrics, rules, by_position, repeats, judgements is not None, hashed)
-    layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
-    reads_item = columns.item_text or columns.intents == "judged" or hashed
-    if scoring.by_position and columns.relevance and not scoring.repeats and not reads_item:
-        columns = replace(columns, item=False)
-    extra = dict(
-        zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True)
+    scoring = Scoring(
+        options.metrics,
+        rules,
+        by_position=options.rank_by == POSITION,
+        repeats=columns.item and options.repeated_items != "ignore",
+        judged=judgements is not None,
+        list_hash=columns.list_hash or "",
     )
-    extra |= {COVARIATE: options.covariate} if options.covariate else {}
-    extra |= {CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
-    return Plan(options, columns, mapping | extra, of_judgements, scoring, layout)
+    layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
+    reads_item = scoring.repeats or columns.item_text or columns.intents == "judged" or scoring.list_hash
+    if scoring.by_position and columns.relevance and not reads_item:
+        columns = replace(columns, item=False)
+    mapping |= zip(columns.list_columns, options.list, strict=True)
+    mapping |= zip(columns.segment_columns, options.segments, strict=True)
+    mapping |= {COVARIATE: options.covariate} if options.covariate else {}
+    mapping |= {CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
+    return Plan(options, columns, mapping, of_judgements, scoring, layout)
 
 
 def _mapped(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -45,21 +45,11 @@ def scored(
     then: Step | None = None,
     kept: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Score lists that travel in a layout.
+    """Score packed lists, in one round trip to Python; ``then`` is a step over the scored lists in the same one.
 
-    Args:
-        lists: Keys, segments, covariate, ``_rows``, the layout's columns and, with judgements, the judged items of the
-            user.
-        columns: What the impressions hold.
-        layout: How the lists were packed.
-        scoring: What to compute.
-        then: A step over the scored lists, in the same round trip to Python.
-        kept: What is kept beside the scores: the name of each column -> SQL over ``lists``; by default
-            ``columns_beside``. ``_KINDS`` has their types.
-
-    Returns:
-        One row per (list, convention): what is kept, ``_rows``, ``_all_rows_seen``, ``_convention``, the counts and one
-        column per metric (null = no value under the convention). With ``then``, its result.
+    One row per (list, convention): what is kept, ``_rows``, ``_all_rows_seen``, ``_convention``, the counts and one
+    column per metric (null = no value). ``kept`` has the SQL of each column beside these, of ``columns_beside`` unless
+    given.
     """
     kept = columns_beside(columns, layout, scoring) if kept is None else kept
     # The hashes of judged items are read to look up grades, and to count repeats of a judged item.
@@ -68,8 +58,16 @@ def scored(
     pool = [POOL_GRADE, *[POOL_HASH] * needs_hash, *intents] if scoring.judged else []
     inputs = lists.selectExpr(*(f"{sql} AS {name}" for name, sql in kept.items()), N_ROWS, *layout.payload, *pool)
     if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
-        return _by_pandas_udf(inputs, [*kept], layout, scoring)
-    step = _arrow_step([*kept, N_ROWS], layout, scoring)
+        score = partial(_score_one, layout=layout, scoring=scoring)
+        arguments = [name for name in inputs.columns if name not in kept]
+        scores = struct_udf(score, arguments, T.StructType(_scores(scoring)))(*arguments).alias("_scores")
+        scored_lists = inputs.select(*kept, N_ROWS, scores)
+        return scored_lists.selectExpr(*kept, N_ROWS, f"0 AS {CONVENTION_INDEX}", "_scores.*")
+    fields = T.StructType([T.StructField(name, _KINDS.get(name, T.StringType())) for name in (*kept, N_ROWS)])
+    from_python = [T.StructField(ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
+    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
+    step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
+    step = Step(partial(in_slices, sizes=N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
     return (step.then(then) if then else step).of(inputs)
 
 
@@ -88,23 +86,8 @@ _KINDS = {
 """Types of the columns that are kept beside the scores; the others are texts."""
 
 
-def _arrow_step(names: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
-    fields = T.StructType([T.StructField(name, _KINDS.get(name, T.StringType())) for name in names])
-    from_python = [T.StructField(ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
-    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
-    step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
-    return Step(partial(in_slices, sizes=N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
-
-
 ROWS_AT_ONCE = 2**19
 """Rows whose arrays are made at once: it bounds what Python holds of long lists."""
-
-
-def _by_pandas_udf(lists: DataFrame, names: Sequence[str], layout: Layout, scoring: Scoring) -> DataFrame:
-    inputs = [name for name in lists.columns if name not in names]
-    score = struct_udf(partial(_score_one, layout=layout, scoring=scoring), inputs, T.StructType(_scores(scoring)))
-    scores = lists.select(*names, N_ROWS, score(*inputs).alias("_scores"))
-    return scores.selectExpr(*names, N_ROWS, f"0 AS {CONVENTION_INDEX}", "_scores.*")
 
 
 def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> Computed:
@@ -126,16 +109,8 @@ _USER_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
 def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str | None = None) -> DataFrame:
     """One row per (experiment, user, convention): the list itself, or the mean over the lists of the user.
 
-    Args:
-        lists: Scored lists.
-        columns: What the impressions hold.
-        scoring: What was computed.
-        within: Segment column: return one row per (user, segment value).
-
-    Returns:
-        experiment_id, user_id, ``_convention``, ``_judged``, the segments (null where the lists of the user differ),
-        n_lists, n_shown, n_relevant, n_repeated, the hash of the lists if it is asked for, one column per metric, and
-        the number of lists with a value for each metric in which a list may have none.
+    A segment is null where the lists of the user differ; with ``within``, a segment column, there is a row for each of
+    its values.
     """
     metrics = [metric.column for metric in scoring.metrics]
     hashed = [scoring.list_hash] * bool(scoring.list_hash)

@@ -155,7 +155,15 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
             overlaps = _pairs(of, items, base_of[users[others]], others)
             names = batch.column(USER).take(pa.array(users[others]))
             keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
-            yield from rows_of({**keys, USER: names, **_measures(overlaps, change.p)}, COLUMNS)
+            counts = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
+            values = {
+                "same_top": same_top(overlaps),
+                "jaccard": jaccard(overlaps),
+                "rbo": rbo(overlaps, change.p),
+                "kendall": kendall(overlaps),
+                "unexpectedness": unexpectedness(overlaps),
+            }
+            yield from rows_of({**keys, USER: names, **counts, **values}, COLUMNS)
 
 
 def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
@@ -171,17 +179,6 @@ def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
         return pair, items[starts[lists][pair] + within]
 
     return overlap(*rows(bases), *rows(others), len(others))
-
-
-def _measures(overlaps: Overlap, p: float) -> dict[str, Floats | Ints]:
-    counts = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
-    values = {
-        "same_top": same_top(overlaps),
-        "jaccard": jaccard(overlaps),
-        "rbo": rbo(overlaps, p),
-        "kendall": kendall(overlaps),
-    }
-    return {**counts, **values, "unexpectedness": unexpectedness(overlaps)}
 
 
 # ---- which items users saw
@@ -352,31 +349,24 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
 
 def _exposures(batches: Batches, request: Exposure, size: int | None) -> Iterator[pa.RecordBatch]:
     """The rows of ``exposure``, from the counts of all experiments."""
-    full = [batch for batch in batches if batch.num_rows]
-    if not full:
+    counts = _counts_of(batches)
+    if not counts:
         return
-    table = pa.Table.from_batches(full)
-    counts: dict[tuple[str | None, int, str], tuple[Ints, Ints]] = defaultdict(lambda: (_NONE, _NONE))
-    for key_of, rows in table.to_pandas().groupby([EXPERIMENT, "replicate", "kind"], dropna=False):
-        name, replicate, kind = key_of
-        known = name if isinstance(name, str) else None
-        counts[known, int(replicate), kind] = rows["value"].to_numpy(), rows["n"].to_numpy()
     names = sorted({name for name, _, kind in counts if not kind.startswith("total")}, key=lambda x: (x is None, x))
 
     def total(name: str | None, kind: str) -> int:
         return int(counts[name, 0, kind][1].sum())
 
-    union = sum(total(name, "union") for name in names)
     of_table, of_interactions = (
         total(None, kind) if (None, 0, kind) in counts else None
         for kind in (f"total{_INSIDE}", f"total{_INTERACTIONS}")
     )
-    catalogue = size or (union if of_table is None else of_table)
+    catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
     values = {name: _values(counts, name, request.replicates, catalogue, of_interactions) for name in names}
     if request.baseline is not None and request.baseline not in names:
         raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
     base = values[request.baseline] if request.baseline is not None else None
-    columns: dict[str, list[Any]] = {column: [] for column in EXPOSURE}
+    rows: list[dict[str, Any]] = []
     for name in names:
         for metric, each in values[name].items():
             low, high = _interval(each, request.confidence)
@@ -397,10 +387,20 @@ def _exposures(batches: Batches, request: Exposure, size: int | None) -> Iterato
                 low, high = _interval(against, request.confidence)
                 row |= {BASELINE: request.baseline, "difference": against[0]}
                 row |= {"difference_ci_low": low, "difference_ci_high": high}
-            for column in EXPOSURE:
-                columns[column].append(row.get(column))
-    if names:
-        yield from rows_of(columns, EXPOSURE)
+            rows.append(row)
+    if rows:
+        yield from rows_of({column: [row.get(column) for row in rows] for column in EXPOSURE}, EXPOSURE)
+
+
+def _counts_of(batches: Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:
+    """(experiment, replicate, kind) -> numbers, and how many items or rows have each; none of a key that is missing."""
+    counts: dict[tuple[str | None, int, str], tuple[Ints, Ints]] = defaultdict(lambda: (_NONE, _NONE))
+    if full := [batch for batch in batches if batch.num_rows]:
+        rows_of_all = pa.Table.from_batches(full).to_pandas()
+        for (name, replicate, kind), rows in rows_of_all.groupby([EXPERIMENT, "replicate", "kind"], dropna=False):
+            known = name if isinstance(name, str) else None
+            counts[known, int(replicate), kind] = rows["value"].to_numpy(), rows["n"].to_numpy()
+    return counts
 
 
 def _values(

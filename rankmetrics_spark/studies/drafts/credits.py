@@ -139,7 +139,8 @@ def _slots(user: Ints, values: pa.Array, team: Ints, draft: Draft) -> tuple[Slot
     Rows of one rank that name the same ranker are one row, clicked if one of them is. Where they name several, nobody
     knows which one was shown, so none of them stays.
     """
-    rank, key, click = ints(values.field(POSITION)), ints(values.field(HASH)), _flags(values.field(RELEVANCE))
+    rank, key = ints(values.field(POSITION)), ints(values.field(HASH))
+    click = values.field(RELEVANCE).to_numpy(zero_copy_only=False).astype(bool)
     own = [ints(values.field(name)) for name in RANKS] if draft.rankers else [team]
     by = np.lexsort((*own, rank, key, user))
     starts_list = np.ones(len(by), bool)
@@ -159,10 +160,6 @@ def _slots(user: Ints, values: pa.Array, team: Ints, draft: Draft) -> tuple[Slot
     ranks = tuple(each[chosen] for each in own) if draft.rankers else ()
     slots = Slots(of_list[kept], rank[chosen], clicked[kept], team[chosen], ranks)
     return slots, user[by][starts_list], repeated
-
-
-def _flags(array: pa.Array) -> Flags:
-    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(bool)
 
 
 def _team_sides(slots: Slots) -> tuple[Sides, Flags]:

@@ -123,15 +123,7 @@ def _numbers(table: Whole, rules: Rules) -> dict[str, Sequence[Any]]:
 
 
 def sign_test(n_a: int, n_b: int, n: int) -> float | None:
-    """The exact two-sided sign test of the users who prefer one of two; the others do not count.
-
-    Args:
-        n_a: Users who prefer the one.
-        n_b: Users who prefer the other.
-        n: All users.
-
-    Returns:
-        The p-value; 1 where nobody prefers one, None without users.
+    """The exact two-sided sign test of the users who prefer one of two, out of n: 1 if nobody does, None without users.
 
     >>> sign_test(0, 5, 6)  # 2 * (1 / 2) ** 5
     0.0625
@@ -147,12 +139,8 @@ def sign_test(n_a: int, n_b: int, n: int) -> float | None:
 def draft_check(table: Whole) -> tuple[list[list[float]], Floats]:
     """Check that fair coins drew the slots: at each rank, half of the slots of a pair are those of each ranker.
 
-    Args:
-        table: (g, len(PAIR_COUNTS)) sums.
-
-    Returns:
-        The share of ranker_b at each rank down to the last one with a slot, and (g,) p-values: of a chi-square test at
-        each rank the smallest one, times the ranks that have a slot (Bonferroni).
+    Returns the shares of ranker_b at each rank down to the last one with a slot, and (g,) p-values: of a chi-square
+    test at each rank the smallest one, times the ranks that have a slot (Bonferroni).
     """
     at = len(LIST_COUNTS)
     slots = table[:, at : at + 2 * CHECKED_RANKS].astype(float).reshape(len(table), 2, CHECKED_RANKS)
@@ -181,12 +169,7 @@ def _without_pair(names: Sequence[str]) -> str:
 
 
 def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
-    """What a row says, in words that people decide from.
-
-    Args:
-        row: A row of the result.
-        n_pairs: How many pairs the p-value is corrected for.
-    """
+    """What a row says, in words that people decide from; its p-value is corrected for ``n_pairs``."""
     return " ".join(filter(None, (_draft_in_words(row), _left_out_in_words(row), _answer(row, n_pairs))))
 
 

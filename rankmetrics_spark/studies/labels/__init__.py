@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +109,10 @@ _KNOBS = ("ap_denominator", "gain", "gain_table", "relevant_from")
 """Knobs of a convention that the bounds can read; others have their standard value."""
 
 
+_RowsOfSums: TypeAlias = Callable[[Mapping[Key, Any]], Iterator[dict[str, Any]]]
+"""The sums of all users -> the rows of a table."""
+
+
 @dataclass(frozen=True)
 class Missing(Section):
     """What is compared, and what a label may be: see ``unjudged``."""
@@ -147,7 +151,7 @@ class Unjudged:
     @cached_property
     def means(self) -> ResultTable:
         """One row per (experiment_id, metric): n_users, those whose value is open, n_unjudged, mean, low and high."""
-        return self._final(_mean_rows, MEANS, compares=False)
+        return self._final(arm_rows, MEANS, compares=False)
 
     @cached_property
     def pairs(self) -> ResultTable:
@@ -157,7 +161,8 @@ class Unjudged:
         labels, nothing can be decided; of sums, where nothing is), difference (experiment - baseline, as judged), its
         low and high, bounds (``exact``; ``enclosure``: no label leads beyond, perhaps none leads there), a sentence.
         """
-        return self._final(partial(_pair_rows, work=self._work), PAIRS)
+        metrics = [*map(str, self._work.metrics)]
+        return self._final(partial(pair_rows, metrics=metrics, baseline=self._work.baseline), PAIRS)
 
     @cached_property
     def to_judge(self) -> ResultTable:
@@ -177,9 +182,10 @@ class Unjudged:
         users = self._top.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
         return users.join(self._pool, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
 
-    def _final(self, body: Any, columns: Mapping[str, str], compares: bool = True) -> ResultTable:
+    def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> ResultTable:
         step = partial(_partial_sums, work=self._work, compares=compares)
         sums = self._lists().mapInArrow(step, _SUMS.schema)
+        body = partial(_rows_of_all, rows=rows, columns=columns)
         return result_table(sums.repartition(1).mapInArrow(body, schema_text(columns)))
 
 
@@ -341,26 +347,13 @@ def _partial_sums(batches: Batches, work: _Work, compares: bool) -> Iterator[pa.
         yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
 
 
-def _all_sums(batches: Batches) -> dict[Key, Any]:
+def _rows_of_all(batches: Batches, rows: _RowsOfSums, columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a table, from the sums of all partitions."""
     sums: dict[Key, Any] = {}
     for batch in batches:
         for of, limbs in zip(map(Key._make, _SUMS.keys(batch)), batch.column(len(_SUMS.key)), strict=True):
             sums[of] = sums.get(of, 0) + np.array(limbs.as_py(), object)
-    return sums
-
-
-def _mean_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
-    yield from _table(arm_rows(_all_sums(batches)), MEANS)
-
-
-def _pair_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
-    sums = _all_sums(batches)
-    if sums:
-        yield from _table(pair_rows(sums, [*map(str, work.metrics)], work.baseline), PAIRS)
-
-
-def _table(rows: Iterator[dict[str, Any]], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    cells = [*rows]
+    cells = [*rows(sums)] if sums else []
     if cells:
         yield from rows_of({name: [row[name] for row in cells] for name in columns}, columns)
 

@@ -52,13 +52,7 @@ class Assigned:
 
 
 def assigned(shown: Shown, metric: Metric, labels: Labels) -> Assigned:
-    """Return the values of the lists of every user with up to ``MOST_ASSIGNMENTS`` assignments.
-
-    Args:
-        shown: The lists of some users.
-        metric: Any metric with bounds.
-        labels: What a label may be.
-    """
+    """Return the values of the lists of every user with up to ``MOST_ASSIGNMENTS`` assignments."""
     users = _Users(Top(shown, metric.cut, labels))
     start, values, filled = np.zeros(len(shown.user), np.int64), [np.zeros(0)], 0
     for chunk in users.chunks():

@@ -183,13 +183,7 @@ class Top:
 
 
 def bounds(shown: Shown, metric: Metric, labels: Labels) -> Bounds:
-    """Return the bounds of a metric over all labels.
-
-    Args:
-        shown: The lists of some users.
-        metric: One of ``KERNELS``.
-        labels: What a label may be.
-    """
+    """Return the bounds of a metric over all labels."""
     top = Top(shown, metric.cut, labels)
     kind, kernel = KERNELS[metric.name]
     parameters = {name: value for name, value in metric.arguments.items() if name != "k"}
@@ -301,7 +295,11 @@ def _ndcg(top: Top) -> Five:
         user, open_ = top.shown.user[lists] - users.start, top.open[lists]
         unjudged = top.unjudged[entries]
         rows = top.list[entries][unjudged] - lists.start
-        best, worst = _ranked_sums(rows, weights[entries][unjudged], open_)
+        # (n, q + 1) sums of the t first and of the t last weights of each list, for each t.
+        best, worst = np.zeros((2, len(open_), int(open_.max(initial=0)) + 1))
+        place = np.arange(len(rows)) - (np.cumsum(open_) - open_)[rows]
+        best[rows, place + 1] = worst[rows, open_[rows] - place] = weights[entries][unjudged]
+        best, worst = np.cumsum(best, axis=1), np.cumsum(worst, axis=1)
         base, ideal = dcg[lists], ideals.at_highest[user]
         value[lists] = _share(base, ideal[:, 0])
         t = np.arange(best.shape[1])
@@ -375,15 +373,6 @@ def _ideals(top: Top, users: slice, most: int) -> _Ideals:
 
 def _last(running: Floats) -> Floats:
     return running[..., -1] if running.shape[-1] else np.zeros(running.shape[:-1])
-
-
-def _ranked_sums(rows: Ints, weights: Floats, sizes: Ints) -> tuple[Floats, Floats]:
-    """(n, q + 1) sums of the t first and of the t last weights of each row, for each t."""
-    width = int(sizes.max(initial=0))
-    best, worst = np.zeros((2, len(sizes), width + 1))
-    place = np.arange(len(rows)) - (np.cumsum(sizes) - sizes)[rows]
-    best[rows, place + 1], worst[rows, sizes[rows] - place] = weights, weights
-    return np.cumsum(best, axis=1), np.cumsum(worst, axis=1)
 
 
 def _best_ratio(

@@ -226,7 +226,8 @@ def _read(sums: Any) -> tuple[dict[str, int], list[float | None], list[int]]:
 
 def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
     """The rows of ``means``."""
-    for key in sorted((key for key in sums if key.baseline is None), key=_place):
+    arms = [key for key in sums if key.baseline is None]
+    for key in sorted(arms, key=lambda arm: (arm.experiment is None, str(arm.experiment), arm.metric)):
         counts, (value, low, high), _ = _read(sums[key])
         yield {
             "experiment_id": key.experiment,
@@ -241,12 +242,7 @@ def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
 
 
 def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | None) -> Iterator[dict[str, Any]]:
-    """The rows of ``pairs``.
-
-    Args:
-        sums: Those of all users.
-        metrics: In the order of the rows.
-        baseline: That of the request.
+    """The rows of ``pairs``, from the sums of all users; the metrics in their order.
 
     Raises:
         ConfigError: No experiment has the name of the baseline, or there are too many experiments.
@@ -280,10 +276,6 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
             yield row | {"sentence": sentence(row)}
 
 
-def _place(key: Key) -> tuple[Any, ...]:
-    return key.experiment is None, str(key.experiment), key.metric
-
-
 def _fewest(gap: float, weights: list[tuple[float, int]]) -> int | None:
     """How many labels, the heaviest first, weigh more than a gap; None if all do not."""
     n = 0
@@ -296,10 +288,7 @@ def _fewest(gap: float, weights: list[tuple[float, int]]) -> int | None:
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """What the bounds of a pair say: of these users alone, so it never says "beats", which a test says.
-
-    Args:
-        row: Of ``pairs``, without its sentence.
+    """What the bounds in a row of ``pairs`` say: of these users alone, so it never says "beats", which a test says.
 
     >>> row = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n_unjudged": 4, "n_open": 3,
     ...        "n_fewest": 2, "low": 0.1, "high": 0.2, "bounds": "exact"}

@@ -121,16 +121,7 @@ class UserValues:
 
 
 def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
-    """Return exact sums over the users of each group.
-
-    Args:
-        users: u users.
-        group: (u,) group of each user, below ``size``.
-        size: Number of groups.
-
-    Returns:
-        (size, len(SUMS)) whole numbers; they can be added in any order.
-    """
+    """Return (size, len(SUMS)) exact sums over the users of each group; they can be added in any order."""
     first = {"v": users.value, "b": users.weight / users.lists, "c": users.rows / users.lists, "w": users.weight}
     first["a"] = np.divide(users.weight, users.rows, out=np.zeros(len(group)), where=users.rows > 0)
     first["j"] = first["a"] if users.joint is None else users.joint
@@ -221,10 +212,6 @@ class Estimate:
 def ips(moments: WeightedMoments, confidence: float) -> Estimate:
     """Return the mean of the users' weighted values with Student's t interval over users; for clipped weights too.
 
-    Args:
-        moments: Of g groups.
-        confidence: In (0, 1).
-
     Source: Horvitz and Thompson (1952).
     """
     values = Moments(moments.counts["n"], moments.sums["v"], moments.sums["vv"])
@@ -238,13 +225,7 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
     precision and DCG, that is every weight divided by the mean weight. Slightly biased, by a term of order 1 / n.
 
     Not for position bias: there, the rows were shown with certainty and the mean of 1 / propensity is no estimate of 1.
-
-    Args:
-        moments: Of g groups.
-        confidence: In (0, 1), of the interval by the delta method over users.
-
-    Returns:
-        Estimates; NaN where all weights are 0.
+    The interval is by the delta method over users; NaN where all weights are 0.
 
     Source: Swaminathan and Joachims (NIPS 2015); the interval: Cochran, Sampling Techniques (1977), chapter 6.
     """
@@ -253,18 +234,13 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
     slopes = {"v": c / weight, "b": -v * c / weight**2, "c": v / weight}
     value = v * slopes["v"]
     pairs = {"vv": 1, "bb": 1, "cc": 1, "vb": 2, "vc": 2, "bc": 2}
-    variance = sum(
-        times * slopes[name[0]] * slopes[name[1]] * moments.covariance(*name) for name, times in pairs.items()
+    variance = np.asarray(
+        sum(times * slopes[name[0]] * slopes[name[1]] * moments.covariance(*name) for name, times in pairs.items())
     )
+    rounding = (1 + 4 * np.abs(value)) * 2.0**-LIMB_UNIT + value**2 * 2.0**-50
     n = np.maximum(moments.counts["n"].astype(float), 2.0)
-    half = stdtrit(n - 1, 0.5 + confidence / 2) * np.sqrt(_above_rounding(np.asarray(variance), value) / n)
+    half = stdtrit(n - 1, 0.5 + confidence / 2) * np.sqrt(np.where(variance <= rounding, 0.0, variance) / n)
     return Estimate(value, value - half, value + half)
-
-
-def _above_rounding(variance: Floats, value: Floats) -> Floats:
-    """Return 0 for a variance that is smaller than the rounding error of the sums."""
-    floor = (1 + 4 * np.abs(value)) * 2.0**-LIMB_UNIT + value**2 * 2.0**-50
-    return np.where(variance <= floor, 0.0, variance)
 
 
 ESTIMATORS = ("ips", "clipped", "self_normalised")
@@ -304,13 +280,7 @@ class Rules:
 
 
 def off_policy_rows(sums: Mapping[Key, Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
-    """Return the columns of the result.
-
-    Args:
-        sums: Key -> (len(ROW_COUNTS) + len(SUMS),) whole numbers.
-        rules: When there is an estimate.
-        order: The keys in the order of the result.
-    """
+    """Return the columns of the result, from the sums of each key: len(ROW_COUNTS) + len(SUMS) whole numbers."""
     rows = [_row(key, np.asarray(sums[key], object), rules) for key in order]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 

@@ -77,16 +77,7 @@ class Harvest:
         return (3, self.k), (3, columns), (self.replicates, columns)
 
     def sums(self, shown: Ints, clicks: Ints, hashes: npt.NDArray[np.uint64]) -> Ints:
-        """Return exact sums over keys; those of several batches add up to the same bits in any order.
-
-        Args:
-            shown: (n, k) impressions of n keys at each rank.
-            clicks: (n, k) of them.
-            hashes: (n,) of the keys.
-
-        Returns:
-            One row of whole numbers, of the ``shapes``.
-        """
+        """Return exact sums of (n, k) impressions and clicks over keys, whose sums have the same bits in any order."""
         first, second = self.pairs
         both = (shown[:, first] > 0) & (shown[:, second] > 0)
         read = np.zeros(shown.shape, bool)
@@ -149,11 +140,7 @@ class Pairs:
 def adjacent(sums: Pairs) -> Floats:
     """Adjacent chain: p_k / p_1 is the product of c(i; i-1, i) / c(i-1; i-1, i) for i from 2 to k.
 
-    Args:
-        sums: Of the pairs (1, 2), (2, 3), ...
-
-    Returns:
-        (r, p + 1) propensities; NaN from the first pair without clicks at both ranks on.
+    The pairs are (1, 2), (2, 3), ...; propensities are NaN from the first pair without clicks at both ranks on.
 
     Source: Agarwal et al. (WSDM 2019), section 4.2.
 
@@ -164,13 +151,7 @@ def adjacent(sums: Pairs) -> Floats:
 
 
 def pivot(sums: Pairs) -> Floats:
-    """Pivot: p_k / p_1 is c(k; 1, k) / c(1; 1, k).
-
-    Args:
-        sums: Of the pairs (1, 2), (1, 3), ...
-
-    Returns:
-        (r, p + 1) propensities; NaN for a rank without clicks at it and at rank 1.
+    """Pivot: p_k / p_1 is c(k; 1, k) / c(1; 1, k), of the pairs (1, 2), (1, 3), ...; NaN without clicks at both ranks.
 
     Source: Agarwal et al. (WSDM 2019), section 4.1.
     """
@@ -185,16 +166,8 @@ def all_pairs(sums: Pairs, first: Ints, second: Ints, k: int) -> Floats:
         c(i; j, k) log(p_i r(j, k)) + (n(j, k) - c(i; j, k)) log(1 - p_i r(j, k))
 
     with n keys is concave in the logarithms. For given p, the best r is the smaller root of a quadratic; Newton's
-    method finds p. Each product p_i r is below 1, which fixes p up to a factor; it is divided by p_1.
-
-    Args:
-        sums: Of p pairs.
-        first: (p,) better rank of each, from 0.
-        second: (p,) the other one.
-        k: Number of ranks.
-
-    Returns:
-        (r, k) propensities; NaN for a rank that no chain of pairs with clicks at both ranks connects with rank 1.
+    method finds p. Each product p_i r is below 1, which fixes p up to a factor; it is divided by p_1. A rank that no
+    chain of pairs with clicks at both ranks connects with rank 1 has NaN.
 
     Source: Agarwal et al. (WSDM 2019), section 4.3.
     """
@@ -252,30 +225,30 @@ def _newton_step(log_p: Floats, sums: tuple[Floats, Floats, Floats, Flags], pair
 
 
 def rows_of_ranks(harvest: Harvest, sums: Ints, deepest: int, confidence: float) -> Iterator[tuple[object, ...]]:
-    """Yield rank, propensity, ci_low, ci_high, n_keys, n_impressions, n_clicks and note of each rank.
-
-    Args:
-        harvest: Which sums these are.
-        sums: As ``Harvest.sums`` returns them, of all keys.
-        deepest: The last rank that has a row.
-        confidence: Of the intervals, in (0, 1).
-    """
+    """Yield rank, propensity, ci_low, ci_high, n_keys, n_impressions, n_clicks and note of each rank to the deepest."""
     counts, pairs, of_replicates = harvest.read(sums)
     values, replicates = harvest.estimate(pairs)[0], harvest.estimate(of_replicates).T
     low, high = percentile(replicates, confidence)
     failed = np.isnan(replicates).sum(axis=1)
     for rank in range(1, deepest + 1):
-        value, numbers = values[rank - 1], [*map(int, counts[:, rank - 1])]
+        value, numbers = float(values[rank - 1]), [*map(int, counts[:, rank - 1])]
         if np.isnan(value):
             yield rank, None, None, None, *numbers, _absence(harvest, pairs, values, rank)
         elif rank == 1:
             yield rank, 1.0, 1.0, 1.0, *numbers, None
         else:
-            n_failed = int(failed[rank - 1])
+            n_keys, n_failed = numbers[0], int(failed[rank - 1])
             unbounded = n_failed > _MOST_FAILED * harvest.replicates
             bounds = (None, None) if unbounded else (float(low[rank - 1]), float(high[rank - 1]))
-            notes = _doubts(float(value), numbers[0], n_failed if unbounded else 0, harvest.replicates)
-            yield rank, float(value), *bounds, *numbers, "; ".join(notes) or None
+            notes = []
+            if unbounded:
+                of_all = f"{n_failed:,} of {harvest.replicates:,} bootstrap replicates"
+                notes.append(f"no interval: {of_all} have no click at one of the ranks")
+            elif n_keys < FEWEST_KEYS:
+                notes.append(f"it rests on {n_keys:,} keys, too few for an interval that can be relied on")
+            if value > 1:
+                notes.append("above 1, as chance or a wrong model can make it; off_policy reads it as 1")
+            yield rank, value, *bounds, *numbers, "; ".join(notes) or None
 
 
 def _absence(harvest: Harvest, pairs: Pairs, values: Floats, rank: int) -> str:
@@ -290,12 +263,3 @@ def _absence(harvest: Harvest, pairs: Pairs, values: Floats, rank: int) -> str:
     silent = [each for each, sums in ((upper, pairs.first), (rank, pairs.second)) if not sums[0, rank - 2]]
     ranks = " or ".join(f"rank {each}" for each in silent)
     return f"the keys shown at both rank {upper} and rank {rank} have no click at {ranks}"
-
-
-def _doubts(value: float, n_keys: int, n_failed: int, replicates: int) -> Iterator[str]:
-    if n_failed:
-        yield f"no interval: {n_failed:,} of {replicates:,} bootstrap replicates have no click at one of the ranks"
-    elif n_keys < FEWEST_KEYS:
-        yield f"it rests on {n_keys:,} keys, too few for an interval that can be relied on"
-    if value > 1:
-        yield "above 1, as chance or a wrong model can make it; off_policy reads it as 1"

@@ -1,6 +1,6 @@
 """Metrics of lists whose rows have inverse-propensity weights: precision, DCG, AP and NDCG, for many lists at once.
 
-Notation: w_i is the weight of the row at rank i (see ``statistics.weighted``), r_i = 1 if it is relevant (clicked), g_i
+Notation: w_i is the weight of the row at rank i (see ``weighting.estimates``), r_i = 1 if it is relevant (clicked), g_i
 its gain, m the number of relevant rows of the list, L its length, k the cut-off. With all weights 1, every value is
 that of the plain metric under the ``standard`` convention; a list without a relevant row has the value 0.
 
@@ -12,7 +12,8 @@ All are unbiased if the propensities are right:
   is squared. There, w_i r_i takes the place of r_i, and 1 - w_i r_i that of 1 - r_i. That is unbiased if the rows of a
   list are examined (or drawn) independently of one another: then the weights of several rows multiply.
 
-The value of one list can be below 0 or above 1. It is not cut there, because that would bias the mean over many lists.
+A metric takes n lists with every row that was shown and the (e,) weights of the rows; it returns (n,) values. The value
+of one list can be below 0 or above 1. It is not cut there, because that would bias the mean over many lists.
 """
 
 from __future__ import annotations
@@ -55,14 +56,6 @@ from rankmetrics_spark.studies.weighting.estimates import UserValues
 def precision(batch: Batch, weight: Floats, k: int) -> Floats:
     """Weighted precision: sum of w_i r_i for i <= k, over k.
 
-    Args:
-        batch: n lists with every row that was shown.
-        weight: (e,) weight of each row.
-        k: The cut-off.
-
-    Returns:
-        (n,) values.
-
     Source: Horvitz and Thompson, A Generalization of Sampling Without Replacement From a Finite Universe (JASA 1952).
     """
     return np.asarray(batch.total(weight * STANDARD.relevant(batch.grade) * (batch.rank <= k)) / k)
@@ -71,14 +64,6 @@ def precision(batch: Batch, weight: Floats, k: int) -> Floats:
 def dcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
     """Weighted DCG: sum of w_i g_i / log2(i + 1) for i <= k.
 
-    Args:
-        batch: n lists with every row that was shown.
-        weight: (e,) weight of each row.
-        k: The cut-off, or None.
-
-    Returns:
-        (n,) values.
-
     Source: Joachims, Swaminathan and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017).
     """
     return batch.total(weight * gain(batch.grade, STANDARD) * discount(batch.rank) * (batch.rank <= _cut(k)))
@@ -86,14 +71,6 @@ def dcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
 
 def ap(batch: Batch, weight: Floats, k: int | None) -> Floats:
     """Weighted AP: the unbiased value of sum of r_i (1 + sum of r_j for j < i) / i for i <= k, over min(m, k).
-
-    Args:
-        batch: n lists with every row that was shown.
-        weight: (e,) weight of each row.
-        k: The cut-off, or None.
-
-    Returns:
-        (n,) values.
 
     Source: the polynomial is the multilinear extension of Owen (Management Science 1972); its terms are weighted by
     the probabilities of joint inclusion, as in Horvitz and Thompson (JASA 1952).
@@ -106,13 +83,7 @@ def ap(batch: Batch, weight: Floats, k: int | None) -> Floats:
 def ndcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
     """Weighted NDCG of clicks: the unbiased value of sum of r_i / log2(i + 1) for i <= k, over that of min(m, k) ranks.
 
-    Args:
-        batch: n lists with every row that was shown.
-        weight: (e,) weight of each row.
-        k: The cut-off, or None.
-
-    Returns:
-        (n,) values; NaN where a relevance is neither 0 nor 1, since the ideal list then depends on more than m.
+    NaN where a relevance is neither 0 nor 1, since the ideal list then depends on more than m.
 
     Source: as ``ap``.
     """
@@ -134,10 +105,6 @@ OF_PRODUCTS = frozenset({"ap", "ndcg"})
 def joint_weight(batch: Batch, weight: Floats) -> Floats:
     """Return the (n,) product of the weights of a list's relevant rows, each at least 1.
 
-    Args:
-        batch: n lists with every row that was shown.
-        weight: (e,) weight of each row.
-
     >>> from rankmetrics_spark.metrics import one_list
     >>> joint_weight(one_list([1, 0, 1, 1]).batch, np.array([2.0, 9.0, 3.0, 0.5])).tolist()  # 2 * 3 * 1
     [6.0]
@@ -155,14 +122,9 @@ def _cut(k: int | None) -> int:
 def _over_number_of_relevant(
     batch: Batch, part: Floats, weight: Floats, pairs: bool, divisor: Callable[[Ints], Floats | Ints]
 ) -> Floats:
-    """Return the (n,) unbiased values of the sum of r_i a_i over divisor(m).
+    """Return the (n,) unbiased values of the sum of r_i a_i over divisor(m); ``part`` is (e,) w_i a_i.
 
-    Args:
-        batch: n lists.
-        part: (e,) w_i a_i.
-        weight: (e,) w_i.
-        pairs: a_i is multiplied by the number of relevant rows down to i.
-        divisor: (c,) numbers of relevant rows from 1 to c -> (c,) divisors.
+    With ``pairs``, a_i is multiplied by the number of relevant rows down to i.
     """
     relevant, values = np.flatnonzero(STANDARD.relevant(batch.grade)), np.zeros(batch.size)
     group = batch.list[relevant]
@@ -175,19 +137,13 @@ def _over_number_of_relevant(
 
 
 def _numerators(parts: Floats, weights: Floats, pairs: bool) -> Floats:
-    """Return the unbiased value of the sum of r_i a_i for lists with m relevant rows, and 0 for other lists.
+    """Return (r, c), for each m from 1 to c: the unbiased value of the sum of r_i a_i of lists with m relevant rows.
 
-    The columns are the coefficients of polynomials in t, in which a row is the factor 1 - w + w t: it is relevant and
-    counts (t), or it is not. From the top down, ``above`` is the product of these factors, ``above_pairs`` the same
-    with one relevant row chosen, ``chosen`` the result. A row of weight 0, such as padding, changes no bit.
-
-    Args:
-        parts: (r, c) w_i a_i of the relevant rows of r lists.
-        weights: (r, c) w_i.
-        pairs: a_i is multiplied by the number of relevant rows down to i.
-
-    Returns:
-        (r, c) for each m from 1 to c.
+    ``parts`` are w_i a_i, and ``weights`` w_i, of the relevant rows of r lists, (r, c) each; lists with another number
+    of relevant rows count 0. The columns are the coefficients of polynomials in t, in which a row is the factor
+    1 - w + w t: it is relevant and counts (t), or it is not. From the top down, ``above`` is the product of these
+    factors, ``above_pairs`` the same with one relevant row chosen, ``chosen`` the result. A row of weight 0, such as
+    padding, changes no bit.
 
     >>> one = np.ones((1, 2))
     >>> _numerators(one, one, False), _numerators(2 * one, 2 * one, False)  # 2 * 2 * (1 - 2) + 2 * 2 * 2 * t
@@ -234,13 +190,7 @@ class WeightedLists:
 
 
 def weighted_lists(columns: Arrays, repeats: bool) -> WeightedLists:
-    """Return the lists of the users of an Arrow batch.
-
-    Args:
-        columns: ``_entries``, per user an array of structs of ``_list``, ``position``, ``relevance``, ``score`` (the
-            weight) and perhaps ``_hash``.
-        repeats: Whether to look for repeated items.
-    """
+    """Return the lists of the users of an Arrow batch; the field ``score`` of an entry is its weight."""
     _, values = flat(columns[ENTRIES])
     entries, keys = entries_of(columns), ints(values.field(LIST))
     assert entries.score is not None and entries.position is not None
@@ -259,16 +209,7 @@ def weighted_lists(columns: Arrays, repeats: bool) -> WeightedLists:
 
 
 def user_values(lists: WeightedLists, metric: Metric, weight: Floats) -> tuple[npt.NDArray[np.bool_], UserValues]:
-    """Return the contribution of the users to the estimate of a metric.
-
-    Args:
-        lists: The lists of u users.
-        metric: One of ``metrics.weighted.WEIGHTED``.
-        weight: (e,) weight of each row, perhaps clipped.
-
-    Returns:
-        (u,) which users have a row, and the values of these.
-    """
+    """Return (u,) which users have a row, and what these contribute to the estimate of a metric."""
     batch, size = lists.batch, len(lists.repeated)
     products = metric.name in OF_PRODUCTS
     top = batch.rank <= (UNCUT if products or metric.cut is None else metric.cut)
