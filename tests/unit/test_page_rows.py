@@ -15,7 +15,7 @@ from rankmetrics_spark.report import (
     LIGHT,
     Figures,
     cards,
-    console,
+    compared_rows,
     differences,
     everyone_and_largest,
     html,
@@ -96,14 +96,14 @@ def test_all_rows_of_all_users_are_read() -> None:
     assert actual == {"all": 9, "s=2": 3}
 
 
-def test_a_table_that_is_cut_for_a_terminal_keeps_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    # By name, the segment comes before all users.
-    monkeypatch.setattr(console, "MOST_ROWS", 4)
-    rows = [mean(name, segment=segment) for name in "abc" for segment in ("age=1", "all")]
-    actual = console.compared_rows(rows)
-    assert [(row["segment"], row["experiment_id"]) for row in actual] == [
-        ("age=1", "a"), ("all", "a"), ("all", "b"), ("all", "c"),
-    ]  # fmt: skip
+def test_a_table_that_is_cut_for_a_terminal_keeps_all_users() -> None:
+    # By name, the segments come before all users.
+    segments = [f"age={number:05}" for number in range(10_000)]
+    rows = [mean(name, segment=segment) for name in "abc" for segment in ("all", *segments[:: 1 if name == "a" else 9])]
+    actual = [(row["segment"], row["experiment_id"]) for row in compared_rows(rows)]
+    assert len(actual) == 10_000 and actual[-3:] == [("all", name) for name in "abc"]
+    of_segments = [(row["segment"], row["experiment_id"]) for row in rows if row["segment"] != "all"]
+    assert actual[:-3] == sorted(of_segments)[:9_997]
 
 
 def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments() -> None:

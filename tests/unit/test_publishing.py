@@ -40,6 +40,8 @@ from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.store import check_row_counts, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
+from tests.helpers.kills import Killed, count_down
+from tests.helpers.packages import libraries_of_pages
 from tests.helpers.results import Output
 
 DATE = "2026-11-20"
@@ -47,10 +49,6 @@ RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(4)]
 EXPERIMENTS = ("a", "b/c", None)
 OLD = {"user_metrics": EXPERIMENTS, "quarantine": ("a", None)}
 NEW = {"user_metrics": EXPERIMENTS, "experiment_metrics": EXPERIMENTS}
-
-
-class Killed(BaseException):
-    """Not an exception that code may catch by accident."""
 
 
 def output(folder: Path) -> Files:
@@ -77,24 +75,6 @@ def seen(files: Files) -> dict[str, list[tuple[str, str | None]]]:
         below = Files(files.system, files.at(table))
         result[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in live_files(below, known))
     return result
-
-
-def count_down(
-    monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException | None = None, lasting: bool = True
-) -> Callable[[], int]:
-    """Kill the process, as far as the code can tell, after so many calls that change the output; or raise an error."""
-    calls = [0]
-    for name in ("put", "replace", "remove", "_write_stream", "remove_tree"):
-        function = getattr(Files, name)
-
-        def inner(*arguments: Any, function: Any = function) -> Any:
-            calls[0] += 1
-            if calls[0] > after and (lasting or calls[0] == after + 1):
-                raise error or Killed
-            return function(*arguments)
-
-        monkeypatch.setattr(Files, name, inner)
-    return lambda: calls[0]
 
 
 def test_every_kill_leaves_the_old_or_the_new_files_and_needs_no_repair(
@@ -169,13 +149,18 @@ def test_a_run_cleans_up_after_killed_ones_and_leaves_living_ones_alone(tmp_path
     mine.take(tmp_path, Partitions("2026-11-19", ["a"]), "out")
 
 
-def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path) -> None:
     files, dead = output(tmp_path), list[ClaimContent]()
 
     def lease(run: str) -> Lease:
         made = Lease(lambda function, *rest: function(files, *rest), run, dead.append)
         made.open()
         return made
+
+    def change(run: str, **content: Any) -> None:
+        """Change what the claim of a run says."""
+        path = f"_staging/{run}.claim"
+        files.write(path, json.dumps(json.loads(files.read(path) or "") | content))
 
     first, second = lease("r1"), lease("r2")
     first.take(Partitions(DATE, ["a"]), "out")
@@ -184,15 +169,14 @@ def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypa
     second.take(Partitions("2026-11-19", ["a"]), "out")
     assert dead == []
     # The process of the first run is gone: its number is free, or another process has it.
-    monkeypatch.setattr("rankmetrics_spark.sinks.claims._start_of", lambda pid: "0")
+    change("r1", start="0")
     lease("r3").take(Partitions(DATE, ["a"]), "out")
     assert ClaimContent("r1", DATE, ("a",)) in dead
     # A run on another machine lives as long as it says so.
-    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    change("r3", host="another")
     with pytest.raises(OutputError, match="another run is writing"):
         lease("r4").take(Partitions(DATE, ["a"]), "out")
-    later = time.time() + claims.LEASE
-    monkeypatch.setattr("time.time", lambda: later)
+    change("r3", beat=time.time() - claims.LEASE)
     lease("r5").take(Partitions(DATE, ["a"]), "out")
 
 
@@ -269,7 +253,7 @@ def point_to(folder: Path, run: str, date: str, name: str = "{date}.json") -> No
 def test_a_report_shows_what_is_published_and_nothing_else(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "check_page_libraries", lambda: None)
+    libraries_of_pages(monkeypatch)
     written_by(tmp_path, RUNS[0], "2026-11-19")
     written_by(tmp_path, RUNS[1], DATE)
     refused = ("report", "--input", str(tmp_path), "--html", str(tmp_path / "page.html"))
@@ -340,15 +324,16 @@ def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
     assert files.read(path) == "rows"
 
 
-def test_containers_with_one_host_name_tell_their_runs_apart_by_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_containers_with_one_host_name_tell_their_runs_apart_by_signs_of_life() -> None:
     claim = claims.process_identity() | {"beat": time.time()}
     assert claims.lives(claim, lease=0)
     assert not claims.lives(claim | {"start": "0"})
-    own = os.readlink
-    monkeypatch.setattr("os.readlink", lambda path: "pid:[1]" if path == "/proc/self/ns/pid" else own(path))
     # This process cannot look up the other container's, whatever their numbers are.
-    assert claims.lives(claim | {"start": "0"})
-    assert not claims.lives(claim, lease=0)
+    name, _, namespace = claim["host"].rpartition(" ")
+    assert namespace == os.readlink("/proc/self/ns/pid")
+    theirs = claim | {"host": f"{name} pid:[1]"}
+    assert claims.lives(theirs | {"start": "0"})
+    assert not claims.lives(theirs, lease=0)
 
 
 def test_a_catalog_that_keeps_staging_tables_does_not_fail_a_run_that_was_published() -> None:
@@ -391,12 +376,12 @@ class Process:
         self.store._reach = Reach(output(folder), cast(Any, None), here=True)
         self.run = run
 
-    def publish(self, tables: dict[str, Any]) -> list[str]:
+    def publish(self, tables: dict[str, Any], date: str = DATE) -> list[str]:
         """What ``job.run`` does with a store; returns the warnings on record."""
-        record: dict[str, Any] = {"run_id": self.run, "evaluation_date": DATE}
+        record: dict[str, Any] = {"run_id": self.run, "evaluation_date": date}
         try:
             self.store.note(record | {"outcome": "running"})
-            partitions = Partitions(DATE, EXPERIMENTS)
+            partitions = Partitions(date, EXPERIMENTS)
             self.store.claim(partitions)
             staged = stage(output(Path(self.store.path)), self.run, tables).staged
             rows = SimpleNamespace(schema=SimpleNamespace(fields=[]))
@@ -444,9 +429,7 @@ def test_after_a_kill_at_any_step_the_next_run_removes_drafts_and_closes_the_rec
         drafts += any(name.startswith(".") for name in left(folder))
         published = {text for rows in seen(output(folder)).values() for _, text in rows} == {RUNS[1]}
         # A run of another date cleans up too.
-        monkeypatch.setattr(sys.modules[__name__], "DATE", "2026-11-21")
-        Process(folder, RUNS[2]).publish(OLD)
-        monkeypatch.undo()
+        Process(folder, RUNS[2]).publish(OLD, "2026-11-21")
         assert left(folder) == set(), after
         result = outcomes(folder)
         ends.add(result.get(RUNS[1]))
@@ -531,13 +514,12 @@ def test_a_run_replaces_nothing_behind_a_link(tmp_path: Path) -> None:
         shutil.move(tmp_path / "aside", link)
 
 
-def test_a_table_that_is_not_there_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_not_there_is_not_read(tmp_path: Path) -> None:
     # Reading it, Spark logs a stack trace.
-    monkeypatch.setattr(reading, "engine_of", lambda spark: "spark")
-    monkeypatch.setattr(reading, "on_this_machine", lambda spark, path: True)
-    assert reading.existing(cast(Any, None), str(tmp_path / "new")) is None
+    spark: Any = SimpleNamespace(conf={"spark.sql.warehouse.dir": "file:/warehouse"})
+    assert reading.existing(spark, str(tmp_path / "new")) is None
     with pytest.raises(AttributeError, match="read"):
-        reading.existing(cast(Any, None), str(tmp_path))
+        reading.existing(spark, str(tmp_path))
 
 
 def test_a_file_of_few_rows_has_no_dictionaries(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Shown, print_result
+from tests.helpers.commands import Terminal
 from tests.helpers.figures import compared, mean
 
 
@@ -35,13 +36,6 @@ def test_a_table_on_the_terminal_goes_through_its_rows_as_often_for_many_experim
         return cells.passes
 
     assert 0 < passes(40) == passes(4)
-
-
-class Terminal(io.StringIO):
-    """A stdout that says that it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
