@@ -1,4 +1,4 @@
-"""The figures of a report are the rows of a folder."""
+"""Reports of a folder: their figures are its rows, of what is published alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from rankmetrics_spark import cli
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.report import difference_rows, figures_of, local_tables
+from rankmetrics_spark.report import FolderTables, difference_rows, figures_of, local_tables
+from rankmetrics_spark.sinks import files_of
+from tests.helpers.packages import libraries_of_pages
 from tests.helpers.results import Output
+
+DATE = "2026-11-20"
+RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(2)]
 
 
 def test_the_figures_of_a_folder_are_its_rows(tmp_path: Path) -> None:
@@ -98,3 +104,69 @@ def test_differences_of_dates_are_read_from_a_folder(tmp_path: Path) -> None:
         [{**expected, "experiment_id": "b", "evaluation_date": "2026-11-19", "period_from": "2026-11-08"}]
     )
     assert of_period[0]["kind"] == "cumulative"
+
+
+def written_by(folder: Path, run: str, date: str, users: int = 20) -> None:
+    """A run's tables on a date, in place as a run puts them, without a pointer."""
+    Output(folder, users=users).write(date, run_id=run)
+    for file in folder.glob(f"*/*/evaluation_date={date}/part-0.parquet"):
+        file.rename(file.with_name(f"part-{run}-0.parquet"))
+
+
+def point_to(folder: Path, run: str, date: str, name: str = "{date}.json") -> None:
+    pointer = Pointer(date).with_run(Entry(run, ("control", "candidate_a", "candidate_b")))
+    files_of(str(folder)).write(f"published/{name.format(date=date)}", pointer.as_json())
+
+
+@pytest.mark.outcome("a report of a date whose run was killed before it published", "exit 3, with the nearest dates")
+def test_a_report_shows_what_is_published_and_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries_of_pages(monkeypatch)
+    written_by(tmp_path, RUNS[0], "2026-11-19")
+    written_by(tmp_path, RUNS[1], DATE)
+    refused = ("report", "--input", str(tmp_path), "--html", str(tmp_path / "page.html"))
+    for dates, message in (
+        ((), f"'{tmp_path}' holds nothing that is published; allowed: the output of a run that ended"),
+        ((DATE,), f"nothing is published on {DATE}; the nearest dates that are published: 2026-11-19"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([*refused, *(word for date in dates for word in ("--date", date))], "rankmetrics")
+        assert caught.value.code == 3 and message in capfd.readouterr().err
+        point_to(tmp_path, RUNS[0], "2026-11-19")
+    tables = local_tables(str(tmp_path))
+    assert tables is not None
+    figures = figures_of(tables)
+    assert {row["evaluation_date"] for row in figures.means} == {"2026-11-19"} and figures.trend == []
+    assert figures.record["run_id"] == RUNS[0]
+    # A killed run has written the new pointer beside the earlier one, which it was about to replace.
+    point_to(tmp_path, RUNS[1], DATE, "{date}.next.json")
+    figures = figures_of(tables)
+    assert {row["evaluation_date"] for row in figures.means} == {DATE} and len(figures.over_time) == 2 * 2 * 4
+    assert figures.record["run_id"] == RUNS[1]
+
+
+def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: Path) -> None:
+    written_by(tmp_path, RUNS[0], DATE, users=20)
+    point_to(tmp_path, RUNS[0], DATE)
+    tables = local_tables(str(tmp_path))
+    assert isinstance(tables, FolderTables)
+    n = [0]
+
+    class Meanwhile(FolderTables):
+        """After the means of the first look are read, another run publishes."""
+
+        def rows(self, table: str, date: str, most: int) -> Any:
+            result = super().rows(table, date, most)
+            n[0] += 1
+            if n[0] == 1:
+                for file in tmp_path.glob(f"*/*/*/part-{RUNS[0]}-0.parquet"):
+                    file.unlink()
+                written_by(tmp_path, RUNS[1], DATE, users=30)
+                pointer = Pointer(DATE, (), 1).with_run(Entry(RUNS[1], ("control", "candidate_a", "candidate_b")))
+                files_of(str(tmp_path)).write(f"published/{DATE}.json", pointer.as_json())
+            return result
+
+    figures = figures_of(Meanwhile(tables.disk, tables.known))
+    assert {row["n_users"] for row in figures.everyone} == {30}
+    assert sum(row["users"] for row in figures.users) == 3 * 4 * 30
