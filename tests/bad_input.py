@@ -154,10 +154,10 @@ TITLES = {
     "spark/test_judgements.py": "Judgements",
     "spark/test_sources.py": "Input formats",
     "spark/test_wrong_values.py": "Numbers that could look right and be wrong",
-    "unit/test_config.py": "Configs and options",
     "unit/test_conventions.py": "Conventions",
-    "unit/test_metrics.py": "Metrics",
+    "unit/test_metric_names.py": "Metrics",
     "unit/test_safety.py": "Filters, table names and secrets",
+    "unit/test_wrong_config.py": "Configs and options",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rankmetrics_spark.engines.spark import connect_session, local_session
+from rankmetrics_spark.engines.spark import cache_folder, connect_session, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,6 +125,15 @@ def compiled_queries(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     for name, value in before.items():
         conf.set(name, value)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for the files that the package keeps, as a new environment has it."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "an environment"))
+    cache_folder.cache_clear()
+    yield cache_folder()
+    cache_folder.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.metrics import Batch, Convention, Definition, Intents, Metric, compute, parse
+from rankmetrics_spark.metrics import REGISTRY, Batch, Convention, Definition, Intents, Metric, compute, parse
 from tests.oracles import One
 
 
@@ -109,3 +109,7 @@ def variants(definition: Definition) -> list[Metric]:
 def _others(definition: Definition, name: str, default: float) -> list[float]:
     low, high = definition.bounds.get(name, (-math.inf, math.inf))
     return [value for value in (default / 8, default / 2, default + 1) if low < value < high]
+
+
+METRICS = [each for definition in REGISTRY.values() for each in variants(definition)]
+"""Every registered metric, in its variants."""

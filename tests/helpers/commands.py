@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -16,6 +17,15 @@ QUICK = {"JDK_JAVA_OPTIONS": QUICK_JAVA}
 """Environment of a short-lived JVM."""
 Call = Callable[..., tuple[int, str, str]]
 """Type of the fixture ``call``: takes the command's arguments, returns exit code, stdout and stderr."""
+Typed = Callable[..., None]
+"""Type of the fixture ``typed``: takes the text of stdin."""
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from rankmetrics_spark.report import Figures
+from tests.helpers import figures
 
 PAIRED = {
     "design": "paired", "test": "paired t", "n_users_both": 400, "wins": 230, "ties": 80, "losses": 90,
@@ -16,21 +17,15 @@ PAIRED = {
 
 
 def mean(experiment: str, metric: str, value: float) -> dict[str, Any]:
-    counts = {"n_users": 50, "n_users_with_relevant": 50, "confidence": 0.95, "convention": "standard"}
-    bounds = {"mean": value, "ci_low": value - 0.02, "ci_high": value + 0.02}
-    return {"experiment_id": experiment, "segment": "all", "metric": metric, **counts, **bounds}
+    bounds = {"n_users": 50, "n_users_with_relevant": 50, "ci_low": value - 0.02, "ci_high": value + 0.02}
+    return figures.mean(experiment, metric, value) | bounds
 
 
 def compared(baseline: str, candidate: str, metric: str, change: float, **more: Any) -> dict[str, Any]:
     """A change of a mean of 0.5, with an interval of 0.02 to either side; it is shown where the interval excludes 0."""
     better = None if abs(change) <= 0.02 else "candidate" if change > 0 else "baseline"
-    bounds = {"difference": change, "ci_low": change - 0.02, "ci_high": change + 0.02}
-    relative = {"relative_difference": 2 * change, "relative_ci_low": 2 * change - 0.04}
-    p = 0.4 if better is None else 0.001
-    row = {"experiment_id": candidate, "baseline": baseline, "segment": "all", "metric": metric, "better": better}
-    words = {"note": None, "correction": "holm", "n_comparisons": 3, "confidence": 0.95, "p_adjusted": p, "n_users": 50}
-    more = {"relative_ci_high": 2 * change + 0.04, "mean_baseline": 0.5, "mean_candidate": 0.5 + change, **more}
-    return {**row, **bounds, **relative, **words, "design": "paired", **more}
+    of_users = {"p_adjusted": 0.4 if better is None else 0.001, "n_users": 50, "design": "paired"}
+    return figures.compared(candidate, better, change, baseline, metric=metric, **(of_users | more))
 
 
 def systems(n: int = 12) -> Figures:

@@ -25,6 +25,7 @@ from rankmetrics_spark.comparison import (
 from rankmetrics_spark.schemas import EVERYONE, segment_label
 
 METRIC = "ap@10"
+PAIR = ("a", "b", EVERYONE, METRIC)
 Found = dict[tuple[str | None, str | None, str, str], dict[str, Any]]
 """(baseline, candidate, segment, metric) -> the row."""
 
@@ -130,6 +131,19 @@ def compared(
     rows = user_rows(users, metrics, segments)
     ranks = ranks_of(rows, question) if chosen.wilcoxon else {}
     return by_key(comparison_rows(totals_of(rows, question), ranks, question, chosen))
+
+
+def one(users: pd.DataFrame, request: Request | None = None, **rules: Any) -> dict[str, Any]:
+    """The row of b against a over all users."""
+    return compared(users, request or Request("a"), **rules)[PAIR]
+
+
+def values(n: int, seed: int = 1) -> tuple[Any, Any]:
+    """Values of n users in two experiments: correlated, some equal."""
+    rng = np.random.default_rng(seed)
+    a = rng.random(n)
+    b = np.where(rng.random(n) < 0.2, a, a + rng.normal(0.1, 0.3, n))
+    return a, b
 
 
 def by_key(columns: Mapping[str, Any]) -> Found:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -10,7 +12,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import cli
 from rankmetrics_spark.cli import options, stored
 from rankmetrics_spark.engines import Choice
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, Terminal, Typed
 
 
 @pytest.fixture
@@ -33,3 +35,13 @@ def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
         return int(code or 0), out, err  # type: ignore[call-overload]
 
     return call
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Typed:
+    """Let what follows read this text from stdin, which may be a terminal."""
+
+    def typed(text: str, terminal: bool = False) -> None:
+        monkeypatch.setattr(sys, "stdin", Terminal(text) if terminal else io.StringIO(text))
+
+    return typed

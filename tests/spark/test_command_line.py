@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from contextlib import suppress
+import os
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from rankmetrics_spark import cli
 from tests.helpers.commands import Call, command
 from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
 
@@ -59,16 +59,12 @@ def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document:
 
 
 def test_the_report_is_written_even_if_the_reader_of_the_output_has_gone(
-    call: Call, tmp_path: Path, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    call: Call, tmp_path: Path, document: dict[str, Any]
 ) -> None:
     pytest.importorskip("altair")
-
-    def closed(*_: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(cli, "_print", closed)
-    report = tmp_path / "report.html"
-    with suppress(BrokenPipeError):
+    report, (reader, writer) = tmp_path / "report.html", os.pipe()
+    os.close(reader)
+    with suppress(BrokenPipeError), open(writer, "w") as closed, redirect_stdout(closed):
         assert call("evaluate", "--config", write(tmp_path, document | {"report": str(report)}))[0] == 1
     assert "</html>" in report.read_text()
 

@@ -23,6 +23,7 @@ from rankmetrics_spark.report import figures_of, local_tables, periods, spark_ta
 from rankmetrics_spark.tools import make_log
 from tests.helpers.commands import QUICK, ROOT, ran
 from tests.helpers.logs import a_list, config, impressions, parquet
+from tests.helpers.packages import stand_in
 from tests.helpers.readme import section
 
 WITHOUT_REPORT = """
@@ -216,10 +217,9 @@ class Shell:
 def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themselves(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shell, python = Shell(), ModuleType("IPython")
-    monkeypatch.setattr(python, "get_ipython", lambda: shell, raising=False)
+    shell = Shell()
     # Spark looks where IPython is, to leave its frames out of a trace.
-    monkeypatch.setattr(python, "__file__", "/IPython/__init__.py", raising=False)
+    python = stand_in("IPython", get_ipython=lambda: shell, __file__="/IPython/__init__.py")
     monkeypatch.setitem(sys.modules, "IPython", python)
     rows = [*a_list([1, 0], "u"), *a_list([0, 1], "v"), *a_list([1], "u", "b"), *a_list([0, 1], "v", "b")]
     result = evaluate(impressions(spark, rows), "ap@2", baseline="nobody")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import EXAMPLES, example_text, from_mapping, load, parse
 from rankmetrics_spark.engines import is_laptop
-from tests.helpers.commands import ROOT, Call, ran
+from tests.helpers.commands import ROOT, Call, Typed, ran
 from tests.helpers.logs import DATE, a_list, parquet
 from tests.helpers.readme import blocks
 
@@ -55,18 +54,16 @@ def test_short_options_are_the_long_ones(call: Call, config: Path, tmp_path: Pat
     assert (code, [run["outcome"] for run in json.loads(out)]) == (0, ["done"]), err
 
 
-def test_a_config_from_stdin_is_read_once_for_all_days(
-    call: Call, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(config.read_text()))
+def test_a_config_from_stdin_is_read_once_for_all_days(call: Call, config: Path, tmp_path: Path, typed: Typed) -> None:
+    typed(config.read_text())
     days = ("--from", "2026-11-20", "--to", "2026-11-21")
     code, out, err = call("evaluate", "-c", "-", "-o", tmp_path / "out", *days, "--format", "json")
     assert (code, means(out)) == (0, pytest.approx(AP, rel=1e-15)), err
     assert len([*(tmp_path / "out" / "published").glob("*.json")]) == 2
-    monkeypatch.setattr(sys, "stdin", io.StringIO(config.read_text()))
+    typed(config.read_text())
     code, out, err = call("check", "-", "--format", "json")
     assert (code, json.loads(out)["metrics"]) == (0, "ap@3"), err
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    typed("")
     code, _, err = call("check", "-")
     assert (code, "the config '-' holds nothing; allowed: a mapping that starts with source" in err) == (2, True)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.engines import is_laptop
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, Typed
 from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
 from tests.helpers.readme import blocks, commands, section
 
@@ -38,7 +36,7 @@ def placed(words: list[str], folder: Path, spark: SparkSession) -> list[str]:
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
-    call: Call, spark: SparkSession, folder: Path, guide: str, monkeypatch: pytest.MonkeyPatch
+    call: Call, spark: SparkSession, folder: Path, guide: str, typed: Typed
 ) -> None:
     FILES[guide](folder)
     (folder / "out").mkdir()
@@ -60,7 +58,7 @@ def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
     assert all(file.is_relative_to(folder / "out") for file in written if file.parent != folder)
 
     for words in commands("rankmetrics", page_of(guide))[len(walk) :]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(file.read_text() for file in folder.glob("*.yaml"))))
+        typed("".join(file.read_text() for file in folder.glob("*.yaml")))
         code, out, err = call(*placed(words[1:], folder, spark))
         assert code == 0, (words, err)
         assert out

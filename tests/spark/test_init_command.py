@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -10,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.cli import first
 from rankmetrics_spark.config import load, schema
-from rankmetrics_spark.tools import sample
-from tests.helpers.commands import Call
+from rankmetrics_spark.tools import FirstConfig, sample
+from tests.helpers.commands import Call, Terminal, Typed
 from tests.helpers.logs import a_list, impressions
 
 ROWS = [("uid", "variant", "doc", "rank", "click", "day")] + [
@@ -121,40 +125,41 @@ def test_a_log_that_is_not_there_has_the_code_of_inputs(call: Call, tmp_path: Pa
     assert call("init", tmp_path / "nowhere.csv", "-o", tmp_path / "first.yaml")[0] == 3
 
 
-def test_on_a_terminal_the_user_is_asked(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+Ask = Callable[..., tuple[FirstConfig, list[str]]]
+
+
+@pytest.fixture
+def asked(typed: Typed) -> Ask:
+    """Make a config as on a terminal where somebody types these answers; return it with the questions."""
+
+    def asked(request: first.InitRequest, *answers: str) -> tuple[FirstConfig, list[str]]:
+        typed("".join(f"{answer}\n" for answer in answers), terminal=True)
+        with redirect_stderr(Terminal()) as screen:
+            config = first.first_config(request, sample(request.log))
+        assert sys.stdin.read() == ""
+        return config, re.findall(r"(?:Are|Is|Which) [^?]*\?", screen.getvalue())
+
+    return asked
+
+
+def test_on_a_terminal_the_user_is_asked(log: Path, asked: Ask) -> None:
     log.write_text(log.read_text().replace("uid", "x").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
-    request = answered(monkeypatch, "x", "b", False)
-    config = first.first_config(first.InitRequest(str(log)), sample(str(log)))
-    assert request == ["Which column is the user?", "Which experiment is the baseline?", "Is a grade of 1 relevant?"]
+    config, questions = asked(first.InitRequest(str(log)), "x", "b", "n")
+    assert questions == ["Which column is the user?", "Which experiment is the baseline?", "Is a grade of 1 relevant?"]
     assert (config.columns["user"].column, config.baseline, config.relevant_from) == ("x", "b", 3)
     # What the options say is not asked.
-    message = first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3)
-    named = first.first_config(message, sample(str(log)))
+    named, questions = asked(first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3))
     assert (named.columns["user"].column, named.baseline, named.relevant_from) == ("x", "b", 3)
+    assert questions == []
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, *answers: object) -> list[str]:
-    """Answer what is asked, in this order, as on a terminal; return the questions."""
-    given, request = iter(answers), []
-
-    def answer(question: str, *_more: object, **_keywords: object) -> object:
-        request.append(question)
-        return next(given)
-
-    monkeypatch.setattr(first, "asks", lambda: True)
-    monkeypatch.setattr("click.prompt", answer)
-    monkeypatch.setattr("click.confirm", answer)
-    return request
-
-
-def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, asked: Ask) -> None:
     run, recs, truth = tmp_path / "results.test", tmp_path / "recs.csv", tmp_path / "truth.csv"
     run.write_text("q1 Q0 d1 1 2.5 bm25\n")
     recs.write_text("user,doc,rank\nu,d,1\n")
     truth.write_text("user,what,stars\nu,d,1\nu,e,4\nu,f,5\n")
-    request = answered(monkeypatch, True, str(truth), "what", "stars", False, True)
-    config = first.first_config(first.InitRequest(str(recs)), sample(str(recs)))
-    assert request == [
+    config, questions = asked(first.InitRequest(str(recs)), "y", str(truth), "what", "stars", "n", "y")
+    assert questions == [
         "Are there judgements, in a file of their own?",
         "Which file?",
         "Which column of the judgements is the item?",
@@ -165,9 +170,8 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, monkeypatch:
     assert (config.judged_columns["item"].column, config.relevant_from) == ("what", 4)
     qrels = tmp_path / "qrels.test"
     qrels.write_text("q1 0 d1 1\n")
-    request = answered(monkeypatch, str(qrels))
-    config = first.first_config(first.InitRequest(str(run)), sample(str(run)))
-    assert (request, config.judgements) == (["Which file holds the judgements (qrels)?"], str(qrels))
+    config, questions = asked(first.InitRequest(str(run)), str(qrels))
+    assert (questions, config.judgements) == (["Which file holds the judgements (qrels)?"], str(qrels))
 
 
 def test_a_run_of_trec_without_judgements_writes_nothing(call: Call, tmp_path: Path) -> None:

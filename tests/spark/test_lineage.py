@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import uuid
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -181,7 +182,7 @@ def test_an_endpoint_in_trouble_costs_a_run_one_warning(
 def test_an_endpoint_without_the_client_is_one_warning(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankmetrics_spark.job.lineage.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "openlineage", None)
     (warning,) = run(spark, config_of(tmp_path, "http://127.0.0.1:1")).record["warnings"]
     message = "the run is not known to OpenLineage: the extra lineage of rankmetrics-spark is not installed"
     assert warning == message

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -250,8 +252,14 @@ def test_what_only_spark_can_write_is_read_back(
     assert {(row["experiment_id"], row["mean"]) for row in result.collect()} == {("a", 1 / 3), ("b", 0.5)}
 
 
+@pytest.fixture
+def swap_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]], None]:
+    """Let runs publish their files by this function."""
+    return partial(monkeypatch.setattr, "rankmetrics_spark.sinks.parquet.swap")
+
+
 def test_an_interrupt_while_publishing_leaves_the_earlier_result(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, swap_by: Callable[..., None]
 ) -> None:
     out = tmp_path / "out"
     first = run(spark, config(parquet(tmp_path / "first", a_list([1])), out))
@@ -261,7 +269,7 @@ def test_an_interrupt_while_publishing_leaves_the_earlier_result(
         assert [*out.glob(f"user_metrics/**/*{change.entry.run_id}*")]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.swap", interrupted)
+    swap_by(interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(spark, config(parquet(tmp_path / "second", a_list([0, 1])), out))
     assert [row["ap_at_5"] for row in read(spark, str(out / "user_metrics")).collect()] == [1.0]
@@ -308,14 +316,14 @@ def test_a_reader_gives_up_where_runs_publish_all_the_time(
 
 
 def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, swap_by: Callable[..., None]
 ) -> None:
     gone = FileNotFoundError("No such file: part-0.parquet")
 
     def fail(*_: object) -> None:
         raise gone
 
-    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.swap", fail)
+    swap_by(fail)
     with pytest.raises(OutputError, match="files vanished while they were written") as caught:
         run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
     assert caught.value.__cause__ is gone
@@ -323,13 +331,13 @@ def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
 
 @pytest.mark.outcome("a disk that is full once the pointer is written", "exit 0: the run is done, with a warning")
 def test_an_error_after_the_pointer_is_a_warning(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, swap_by: Callable[..., None]
 ) -> None:
     def swapped(*arguments: Any) -> None:
         swap(*arguments)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.swap", swapped)
+    swap_by(swapped)
     done = run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
     (record,) = records_in(done.path) or ()
     for each in (done.record, record):

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import compare, compare_conventions, evaluate, off_policy
 from rankmetrics_spark.engines import is_laptop, spark_table
-from rankmetrics_spark.errors import ConfigError, RankmetricsError
+from rankmetrics_spark.errors import ConfigError
 from tests.helpers.logs import SCHEMA, Shown, a_list, impressions
 
 LOG = [
@@ -323,13 +323,6 @@ def test_a_table_is_sorted_by_its_keys_and_known_by_name(spark: SparkSession) ->
         assert result.to_polars("user_metrics")["user_id"].to_list() == [*users.user_id]
     with pytest.raises(ConfigError, match="table: unknown value 'users'; did you mean 'user_metrics'"):
         result.to_pandas("users")  # type: ignore[arg-type]
-
-
-def test_where_no_engine_is_the_sentence_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankmetrics_spark.engines.choice._has_session", lambda: False)
-    monkeypatch.setattr("rankmetrics_spark.engines.sail.installed", lambda: False)
-    with pytest.raises(RankmetricsError, match="no Spark session is running here; allowed: start one first"):
-        evaluate(pd.DataFrame(LOG))
 
 
 def test_a_frame_keeps_the_order_of_columns(spark: SparkSession, tmp_path: Path) -> None:

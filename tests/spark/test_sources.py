@@ -397,7 +397,8 @@ def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSessio
         for number, row in enumerate(rows):
             rows_as(format, [row], tmp_path / "plain" / name / f"{number}.{format}")
             rows_as(format, [row], tmp_path / "days" / name / "day=20" / f"{number}.{format}")
-            rows_as(format, [("late", f"x{number}", number + 1, 1)], tmp_path / "days" / name / "day=21" / f"{number}.{format}")
+            late = [("late", f"x{number}", number + 1, 1)]
+            rows_as(format, late, tmp_path / "days" / name / "day=21" / f"{number}.{format}")
     source = {"format": format, "experiment_from": "folder"}
     for path in (f"{tmp_path}/plain", f"{tmp_path}/plain/*"):
         assert values(spark, source | {"path": path}) == RR
@@ -406,8 +407,8 @@ def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSessio
     # A path chooses partition folders too: one, or several of an experiment.
     for path in (f"{tmp_path}/days/*/day=20", [f"{tmp_path}/days/{name}/day=20/" for name in ARMS]):
         assert values(spark, source | {"path": path}) == RR
-    late = {(name, "late"): 1.0 for name in ARMS}
-    assert values(spark, source | {"path": f"{tmp_path}/days/*/day=2[01]"}) == RR | late
+    of_two_days = RR | {(name, "late"): 1.0 for name in ARMS}
+    assert values(spark, source | {"path": f"{tmp_path}/days/*/day=2[01]"}) == of_two_days
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])

@@ -20,6 +20,7 @@ from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, O
 from rankmetrics_spark.report import Figures
 from rankmetrics_spark.report import html as page
 from rankmetrics_spark.sinks import records_in
+from tests.helpers.packages import quick_vega
 
 Refused = Callable[..., tuple[int, str]]
 LONG = "n" * 100_000
@@ -356,10 +357,10 @@ def test_a_report_replaces_nothing_but_a_page(
 
 
 def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("altair")
-    monkeypatch.setattr(page, "scripts", lambda: ("", ""))
+    quick_vega(monkeypatch)
     file, other = tmp_path / "new" / "page.html", tmp_path / "new" / "other.html"
     page.write_page(Figures([]), file)
     page.check_page_file("report", file)

@@ -16,9 +16,8 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, Reading
 from rankmetrics_spark.metrics import list_hashes, parse, resolve
 from rankmetrics_spark.report import sentence, verdict_of
-from tests.helpers.users import METRIC, compared, table
+from tests.helpers.users import METRIC, PAIR, compared, table
 
-PAIR = ("a", "b", "all", METRIC)
 REQUEST = Request("a", only_changed=True)
 
 

@@ -17,9 +17,7 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import verdict_of
-from tests.helpers.users import METRIC, Found, apart, by_key, compared, keys_of, table, user_rows
-
-PAIR = ("a", "b", "all", METRIC)
+from tests.helpers.users import METRIC, PAIR, Found, apart, by_key, compared, keys_of, table, user_rows
 
 
 def of_clusters(

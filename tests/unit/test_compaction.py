@@ -20,8 +20,8 @@ from rankmetrics_spark.pointers import Compared, Entry, Pointer, newest, run_in_
 from rankmetrics_spark.sinks import DatePruned, Files, files_of, live_files, prune, pruning, swapping
 from rankmetrics_spark.sinks.claims import Claim
 from rankmetrics_spark.sinks.swapping import pointer_of
+from tests.helpers.kills import Killed, count_down
 from tests.unit.test_pruning import call
-from tests.unit.test_publishing import Killed, count_down
 
 DATE = "2026-11-20"
 RUN, OTHER = "20261120T010000-0a1b2c3d", "20261120T020000-0a1b2c3d"

@@ -10,17 +10,11 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from rankmetrics_spark.comparison import Request
 from rankmetrics_spark.config import Gate
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import sentence
 from tests.helpers.gates import failed_gates
-from tests.helpers.users import METRIC, apart, compared, table
-
-
-def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
-    """The row of b against a over all users."""
-    return compared(users, Request("a"), **rules)["a", "b", "all", METRIC]
+from tests.helpers.users import METRIC, apart, one, table
 
 
 def values(n: int, seed: int = 1) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +19,13 @@ from hypothesis import strategies as st
 from rankmetrics_spark.config import Judgements, Source
 from rankmetrics_spark.doors import LOADED_AHEAD
 from rankmetrics_spark.engines import Choice, choose, sail
-from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, Relevant, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS, Batch
 from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
 from rankmetrics_spark.sources import on_sail
+from tests.helpers.packages import install_sail, stand_in
 
 # ---- the choice
 
@@ -32,7 +33,8 @@ from rankmetrics_spark.sources import on_sail
 @pytest.fixture(autouse=True)
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this process may have a session running."""
-    monkeypatch.setattr(session_choice, "_active_session", lambda: None)
+    none = SimpleNamespace(getActiveSession=lambda: None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", stand_in("pyspark.sql", SparkSession=none))
 
 
 @pytest.mark.parametrize(
@@ -56,9 +58,10 @@ def test_a_named_engine_wins_then_a_master_then_what_is_installed(
     variable: str | None,
     installed: bool,
     chosen: Choice,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sail, "installed", lambda: installed)
+    install_sail(monkeypatch, tmp_path, works=installed)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     if variable:
@@ -66,8 +69,8 @@ def test_a_named_engine_wins_then_a_master_then_what_is_installed(
     assert choose(engine, master) == chosen
 
 
-def test_the_session_of_spark_submit_is_one_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sail, "installed", lambda: True)
+def test_the_session_of_spark_submit_is_one_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_sail(monkeypatch, tmp_path)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert choose(None, None) == Choice("spark")
@@ -80,26 +83,6 @@ def test_a_wrong_master_is_refused_with_what_is_allowed(engine: str | None, mast
         choose(engine, master)
 
 
-@pytest.mark.parametrize(
-    ("choice", "started"),
-    [
-        (Choice("sail"), ("laptop",)),
-        (Choice("spark"), ("local", "local[*]")),
-        (Choice("spark", "local[2]"), ("local", "local[2]")),
-        (Choice("spark", "sc://a:1"), ("connect", "sc://a:1")),
-    ],
-)
-def test_the_chosen_session_is_started(
-    choice: Choice, started: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    for kind in ("local", "connect"):
-        monkeypatch.setattr(session_choice, f"{kind}_session", lambda where, kind=kind, **_: (kind, where))
-    # Not setattr: looking at what is there would load the client.
-    monkeypatch.setitem(vars(sail), "laptop_session", lambda: ("laptop",))
-    assert session_choice._start_session(choice) == started
-
-
 def test_the_modules_that_the_engine_loads_ahead_exist() -> None:
     # A name that does not exist would end the thread that loads them, and only make the first query slower.
     assert [name for name in LOADED_AHEAD if importlib.util.find_spec(name) is None] == []
@@ -109,10 +92,15 @@ def test_the_modules_that_the_engine_loads_ahead_exist() -> None:
     assert {"rankmetrics_spark.road.scoring", "rankmetrics_spark.road.aggregation"} <= {*loaded}
 
 
-def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sail, "_version_of_client", lambda: "4.3.0")
+def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_sail(monkeypatch, tmp_path, works=False)
     assert not sail.installed()
-    with pytest.raises(RankmetricsError, match=r"^the engine 'sail' cannot start: .*; install both with pip install"):
+    message = (
+        r"^the engine 'sail' cannot start: it is .*, and this environment has 4\.1\.0; install both with pip install"
+    )
+    with pytest.raises(RankmetricsError, match=message):
         sail.check_installed()
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import closing
 from pathlib import Path
 from socket import socket
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -15,9 +17,9 @@ from rich.console import Console
 from rankmetrics_spark.cli.exit_codes import exit_codes
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.engines import Choice, session_of
-from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, lost_engine
 from rankmetrics_spark.job import Record, errors_in_words, on_disk
+from tests.helpers.packages import stand_in
 
 ENDED = "Spark's Java process has ended, as it does when it runs out of memory or is killed; allowed: more memory"
 HEAP = "An error occurred while calling o1.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x"
@@ -82,7 +84,10 @@ class Dead:
 
 
 def test_a_session_that_cannot_be_stopped_keeps_the_error_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_choice, "_start_session", lambda choice: Dead())
+    builder = SimpleNamespace(appName=lambda name: SimpleNamespace(getOrCreate=Dead))
+    fake = stand_in("pyspark.sql", SparkSession=SimpleNamespace(builder=builder))
+    monkeypatch.setitem(sys.modules, "pyspark.sql", fake)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     with pytest.raises(OSError, match="Java heap space"), session_of(Choice("spark"), lambda text: None):
         raise OSError(HEAP)
 

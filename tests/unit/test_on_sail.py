@@ -82,8 +82,22 @@ def test_the_values_of_folders_are_read_below_the_paths_only(tmp_path: Path) -> 
     assert folder_values(["s3://b/day=1"]) == {}
 
 
-def test_an_error_of_sail_is_called_one_of_sail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_engines", {})
+class Settings:
+    """The settings of a session of Spark Connect."""
+
+    __module__ = "pyspark.sql.connect.conf"
+
+
+class Session:
+    """A session of Spark Connect; its client is gone with it."""
+
+    def __init__(self) -> None:
+        self.conf, self.client = Settings(), Settings()
+
+
+def test_an_error_of_sail_is_called_one_of_sail() -> None:
     assert sessions.name_of_engine() == "Spark"
-    monkeypatch.setattr(sessions, "_engines", {"client": "sail"})
+    sessions.note_laptop(session := Session())  # type: ignore[arg-type]
     assert sessions.name_of_engine() == "Sail"
+    del session
+    assert sessions.name_of_engine() == "Spark"

@@ -19,9 +19,8 @@ from rankmetrics_spark.report.console import table as printed_table  # the front
 from rankmetrics_spark.report.console import title
 from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioPairSums, RatioSums, paired_t, welch
-from tests.helpers.users import METRIC, apart, compared, table
+from tests.helpers.users import METRIC, PAIR, apart, compared, table
 
-PAIR = ("a", "b", "all", METRIC)
 OVER_LISTS = {"over_lists": True}
 
 

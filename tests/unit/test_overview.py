@@ -19,22 +19,14 @@ from rankmetrics_spark.report import (
     status_line,
     what_else,
 )
-
-
-def mean(experiment: str, metric: str = "ap@10", users: int = 1000) -> dict[str, Any]:
-    counts = {"n_users": users, "n_users_with_relevant": 600, "confidence": 0.95, "convention": "standard"}
-    return {"experiment_id": experiment, "segment": "all", "metric": metric, "mean": 0.5, **counts}
+from tests.helpers import figures as made
+from tests.helpers.figures import mean
 
 
 def compared(metric: str = "ap@10", better: str | None = "candidate", **more: Any) -> dict[str, Any]:
     change = {"candidate": 0.1, "baseline": -0.1, None: 0.01}[better]
-    names = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": metric, "better": better, "note": None}
-    bounds = {"difference": change, "ci_low": change - 0.02, "ci_high": change + 0.02}
-    relative = {"relative_difference": 2 * change, "relative_ci_low": 2 * change - 0.04}
-    relative |= {"relative_ci_high": 2 * change + 0.04, "mean_baseline": 0.5, "mean_candidate": 0.5 + change}
-    p = 0.4 if better is None else 0.001
-    words = {"p_adjusted": p, "correction": "holm", "n_comparisons": 3, "confidence": 0.95, "n_users": 2000}
-    return {**names, **bounds, **relative, **words, **more}
+    row = made.compared("b", better, change, "a", metric=metric, p_adjusted=0.4 if better is None else 0.001)
+    return row | more
 
 
 def status(*rows: dict[str, Any], **more: Any) -> list[tuple[str, str]]:

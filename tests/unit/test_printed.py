@@ -37,6 +37,8 @@ from rankmetrics_spark.report import (
     table,
 )
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
+from tests.helpers.commands import Terminal
+from tests.helpers.results import Output
 
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10"]
 HEADS = [
@@ -59,13 +61,6 @@ def row(experiment: str, metric: str, segment: str = "all") -> dict[str, Any]:
 
 def rows(*experiments: str, segment: str = "all") -> list[dict[str, Any]]:
     return [row(experiment, metric, segment) for experiment in experiments for metric in METRICS]
-
-
-class Terminal(io.StringIO):
-    """A stdout that says that it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -356,17 +351,16 @@ def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
     safe_cells.set(False)
 
 
-def test_the_option_of_safe_cells_reaches_the_printer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_of_safe_cells_reaches_the_printer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     monkeypatch.setitem(LIST_PRINTERS, "csv", lambda _: seen.append(safe_cells.get()))
-    monkeypatch.setattr("rankmetrics_spark.cli.earlier.records_of", lambda *_: [])
-    monkeypatch.setattr("rankmetrics_spark.cli.earlier.summaries", lambda _: [])
+    out = Output(tmp_path, users=20).write()
     for arguments in (["--safe-cells"], []):
-        cli.main(["runs", "--output", "out", "--format", "csv", *arguments], "rankmetrics")
+        cli.main(["runs", "--output", str(out), "--format", "csv", *arguments], "rankmetrics")
     assert seen == [True, False]
 
 
-def test_json_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_json_is_written_in_one_piece(tmp_path: Path) -> None:
     """A file that several processes append to has each piece as it was written."""
     pieces: list[bytes] = []
 
@@ -377,9 +371,8 @@ def test_json_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     raw = Recording(tmp_path / "out.json", "w")
     stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
-    monkeypatch.setattr("sys.stdout", stream)
     rows = [{"name": f"é{place}", "mean": place / 7} for place in range(20_000)]
-    print_json({"means": rows})
-    monkeypatch.undo()
+    with redirect_stdout(stream):
+        print_json({"means": rows})
     (piece,) = pieces
     assert json.loads(piece) == {"means": rows}

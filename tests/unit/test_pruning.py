@@ -22,6 +22,7 @@ from rankmetrics_spark.sinks import DatePruned, Files, Partitions, files_of, liv
 
 # The reason: a prune and a run exclude each other by the claims of runs.
 from rankmetrics_spark.sinks.claims import Claim, Lease
+from tests.helpers.kills import Killed
 
 TABLES = ("user_metrics", "experiment_metrics")
 DAYS = ("2026-08-01", "2026-08-02", "2026-11-01", "2026-11-02")
@@ -149,10 +150,6 @@ def test_records_of_old_runs_go_unless_they_go_on_or_a_pointer_names_them(root: 
     assert {path.removeprefix("runs/") for path in tree(root) if path.startswith("runs")} == {
         f"{run}.json" for run in (*map(run_of, DAYS[2:]), *list(names)[2:])
     }
-
-
-class Killed(BaseException):
-    """The end of a process at this moment."""
 
 
 def readable(root: Path) -> None:

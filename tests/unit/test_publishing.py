@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,39 +16,32 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from rankmetrics_spark import cli
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Record
 from rankmetrics_spark.pointers import Entry, Pointer, newest, parse
-from rankmetrics_spark.report import FolderTables, figures_of, local_tables
 from rankmetrics_spark.sinks import (
     Files,
     ParquetFolder,
     Partitions,
     StagedFile,
     Written,
-    claims,
     live_files,
     pointers_of,
     publish,
     reading,
 )
-from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
+from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.store import check_row_counts, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
-from tests.helpers.results import Output
+from tests.helpers.kills import Killed, count_down
 
 DATE = "2026-11-20"
 RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(4)]
 EXPERIMENTS = ("a", "b/c", None)
 OLD = {"user_metrics": EXPERIMENTS, "quarantine": ("a", None)}
 NEW = {"user_metrics": EXPERIMENTS, "experiment_metrics": EXPERIMENTS}
-
-
-class Killed(BaseException):
-    """Not an exception that code may catch by accident."""
 
 
 def output(folder: Path) -> Files:
@@ -77,24 +68,6 @@ def seen(files: Files) -> dict[str, list[tuple[str, str | None]]]:
         below = Files(files.system, files.at(table))
         result[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in live_files(below, known))
     return result
-
-
-def count_down(
-    monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException | None = None, lasting: bool = True
-) -> Callable[[], int]:
-    """Kill the process, as far as the code can tell, after so many calls that change the output; or raise an error."""
-    calls = [0]
-    for name in ("put", "replace", "remove", "_write_stream", "remove_tree"):
-        function = getattr(Files, name)
-
-        def inner(*arguments: Any, function: Any = function) -> Any:
-            calls[0] += 1
-            if calls[0] > after and (lasting or calls[0] == after + 1):
-                raise error or Killed
-            return function(*arguments)
-
-        monkeypatch.setattr(Files, name, inner)
-    return lambda: calls[0]
 
 
 def test_every_kill_leaves_the_old_or_the_new_files_and_needs_no_repair(
@@ -154,48 +127,6 @@ def test_a_pointer_knows_which_run_an_experiment_belongs_to() -> None:
     assert second.with_run(Entry("r3", ("a", "b", None))).run_of() == dict.fromkeys(("a", "b", None), "r3")
 
 
-def test_a_run_cleans_up_after_killed_ones_and_leaves_living_ones_alone(tmp_path: Path) -> None:
-    dead: list[ClaimContent] = []
-    living, killed, mine = Claim("living"), Claim("killed"), Claim("mine", dead.append)
-    living.take(tmp_path, Partitions(DATE, ["a"]), "out")
-    killed.take(tmp_path, Partitions(DATE, ["b", "c"]), "out")
-    # As the system does when a process ends: the lock goes, the file stays.
-    killed._file.close()  # type: ignore[union-attr]
-    mine.open(tmp_path)
-    assert dead == [ClaimContent("killed", DATE, ("b", "c"))]
-    assert sorted(path.name for path in tmp_path.glob("*.claim")) == ["living.claim", "mine.claim"]
-    with pytest.raises(OutputError, match="another run is writing experiment 'a'"):
-        mine.take(tmp_path, Partitions(DATE, ["a", "b"]), "out")
-    mine.take(tmp_path, Partitions("2026-11-19", ["a"]), "out")
-
-
-def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, dead = output(tmp_path), list[ClaimContent]()
-
-    def lease(run: str) -> Lease:
-        made = Lease(lambda function, *rest: function(files, *rest), run, dead.append)
-        made.open()
-        return made
-
-    first, second = lease("r1"), lease("r2")
-    first.take(Partitions(DATE, ["a"]), "out")
-    with pytest.raises(OutputError, match=f"^another run is writing {DATE} in out; run this again when it has ended$"):
-        second.take(Partitions(DATE, ["b"]), "out")
-    second.take(Partitions("2026-11-19", ["a"]), "out")
-    assert dead == []
-    # The process of the first run is gone: its number is free, or another process has it.
-    monkeypatch.setattr("rankmetrics_spark.sinks.claims._start_of", lambda pid: "0")
-    lease("r3").take(Partitions(DATE, ["a"]), "out")
-    assert ClaimContent("r1", DATE, ("a",)) in dead
-    # A run on another machine lives as long as it says so.
-    monkeypatch.setattr("socket.gethostname", lambda: "another")
-    with pytest.raises(OutputError, match="another run is writing"):
-        lease("r4").take(Partitions(DATE, ["a"]), "out")
-    later = time.time() + claims.LEASE
-    monkeypatch.setattr("time.time", lambda: later)
-    lease("r5").take(Partitions(DATE, ["a"]), "out")
-
-
 def test_books_that_do_not_add_up_are_one_sentence() -> None:
     partitions = Partitions(DATE, ["a"])
 
@@ -253,72 +184,6 @@ def test_a_pointer_that_a_killed_run_has_written_twice_is_read_and_tidied_up(tmp
     assert result is not None and result.entries[0].run_id == RUNS[1]
 
 
-def written_by(folder: Path, run: str, date: str, users: int = 20) -> None:
-    """A run's tables on a date, in place as a run puts them, without a pointer."""
-    Output(folder, users=users).write(date, run_id=run)
-    for file in folder.glob(f"*/*/evaluation_date={date}/part-0.parquet"):
-        file.rename(file.with_name(f"part-{run}-0.parquet"))
-
-
-def point_to(folder: Path, run: str, date: str, name: str = "{date}.json") -> None:
-    pointer = Pointer(date).with_run(Entry(run, ("control", "candidate_a", "candidate_b")))
-    output(folder).write(f"published/{name.format(date=date)}", pointer.as_json())
-
-
-@pytest.mark.outcome("a report of a date whose run was killed before it published", "exit 3, with the nearest dates")
-def test_a_report_shows_what_is_published_and_nothing_else(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cli, "check_page_libraries", lambda: None)
-    written_by(tmp_path, RUNS[0], "2026-11-19")
-    written_by(tmp_path, RUNS[1], DATE)
-    refused = ("report", "--input", str(tmp_path), "--html", str(tmp_path / "page.html"))
-    for dates, message in (
-        ((), f"'{tmp_path}' holds nothing that is published; allowed: the output of a run that ended"),
-        ((DATE,), f"nothing is published on {DATE}; the nearest dates that are published: 2026-11-19"),
-    ):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([*refused, *(word for date in dates for word in ("--date", date))], "rankmetrics")
-        assert caught.value.code == 3 and message in capfd.readouterr().err
-        point_to(tmp_path, RUNS[0], "2026-11-19")
-    tables = local_tables(str(tmp_path))
-    assert tables is not None
-    figures = figures_of(tables)
-    assert {row["evaluation_date"] for row in figures.means} == {"2026-11-19"} and figures.trend == []
-    assert figures.record["run_id"] == RUNS[0]
-    # A killed run has written the new pointer beside the earlier one, which it was about to replace.
-    point_to(tmp_path, RUNS[1], DATE, "{date}.next.json")
-    figures = figures_of(tables)
-    assert {row["evaluation_date"] for row in figures.means} == {DATE} and len(figures.over_time) == 2 * 2 * 4
-    assert figures.record["run_id"] == RUNS[1]
-
-
-def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: Path) -> None:
-    written_by(tmp_path, RUNS[0], DATE, users=20)
-    point_to(tmp_path, RUNS[0], DATE)
-    tables = local_tables(str(tmp_path))
-    assert isinstance(tables, FolderTables)
-    n = [0]
-
-    class Meanwhile(FolderTables):
-        """After the means of the first look are read, another run publishes."""
-
-        def rows(self, table: str, date: str, most: int) -> Any:
-            result = super().rows(table, date, most)
-            n[0] += 1
-            if n[0] == 1:
-                for file in tmp_path.glob(f"*/*/*/part-{RUNS[0]}-0.parquet"):
-                    file.unlink()
-                written_by(tmp_path, RUNS[1], DATE, users=30)
-                pointer = Pointer(DATE, (), 1).with_run(Entry(RUNS[1], ("control", "candidate_a", "candidate_b")))
-                output(tmp_path).write(f"published/{DATE}.json", pointer.as_json())
-            return result
-
-    figures = figures_of(Meanwhile(tables.disk, tables.known))
-    assert {row["n_users"] for row in figures.everyone} == {30}
-    assert sum(row["users"] for row in figures.users) == 3 * 4 * 30
-
-
 def test_only_records_are_read_as_records(tmp_path: Path) -> None:
     files = output(tmp_path)
     for run, outcome in zip(RUNS, ("done", "done", "failed"), strict=False):
@@ -340,17 +205,6 @@ def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
     assert files.read(path) == "rows"
 
 
-def test_containers_with_one_host_name_tell_their_runs_apart_by_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim = claims.process_identity() | {"beat": time.time()}
-    assert claims.lives(claim, lease=0)
-    assert not claims.lives(claim | {"start": "0"})
-    own = os.readlink
-    monkeypatch.setattr("os.readlink", lambda path: "pid:[1]" if path == "/proc/self/ns/pid" else own(path))
-    # This process cannot look up the other container's, whatever their numbers are.
-    assert claims.lives(claim | {"start": "0"})
-    assert not claims.lives(claim, lease=0)
-
-
 def test_a_catalog_that_keeps_staging_tables_does_not_fail_a_run_that_was_published() -> None:
     request = []
 
@@ -363,26 +217,6 @@ def test_a_catalog_that_keeps_staging_tables_does_not_fail_a_run_that_was_publis
     assert request == ["SHOW TABLES IN lake.ranking LIKE 'staging_*'"] * 2
 
 
-def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(tmp_path: Path) -> None:
-    files = output(tmp_path)
-
-    def slowly(function: Callable[..., Any], *arguments: Any) -> Any:
-        if function is claims.write_claim:
-            time.sleep(0.01)
-        return function(files, *arguments)
-
-    for number in range(20):
-        lease = claims.Lease(slowly, f"run-{number}", lambda dead: None, lease=0.015)
-        lease.open()
-        time.sleep(0.005)
-        lease.release()
-    time.sleep(0.1)
-    assert claims.claims(files) == []
-
-
-# ---- a whole run, stopped at any of its steps
-
-
 class Process:
     """One run of an output, from its first record to the end of its claim; ``end`` as the system ends a process."""
 
@@ -391,12 +225,12 @@ class Process:
         self.store._reach = Reach(output(folder), cast(Any, None), here=True)
         self.run = run
 
-    def publish(self, tables: dict[str, Any]) -> list[str]:
+    def publish(self, tables: dict[str, Any], date: str = DATE) -> list[str]:
         """What ``job.run`` does with a store; returns the warnings on record."""
-        record: dict[str, Any] = {"run_id": self.run, "evaluation_date": DATE}
+        record: dict[str, Any] = {"run_id": self.run, "evaluation_date": date}
         try:
             self.store.note(record | {"outcome": "running"})
-            partitions = Partitions(DATE, EXPERIMENTS)
+            partitions = Partitions(date, EXPERIMENTS)
             self.store.claim(partitions)
             staged = stage(output(Path(self.store.path)), self.run, tables).staged
             rows = SimpleNamespace(schema=SimpleNamespace(fields=[]))
@@ -444,9 +278,7 @@ def test_after_a_kill_at_any_step_the_next_run_removes_drafts_and_closes_the_rec
         drafts += any(name.startswith(".") for name in left(folder))
         published = {text for rows in seen(output(folder)).values() for _, text in rows} == {RUNS[1]}
         # A run of another date cleans up too.
-        monkeypatch.setattr(sys.modules[__name__], "DATE", "2026-11-21")
-        Process(folder, RUNS[2]).publish(OLD)
-        monkeypatch.undo()
+        Process(folder, RUNS[2]).publish(OLD, "2026-11-21")
         assert left(folder) == set(), after
         result = outcomes(folder)
         ends.add(result.get(RUNS[1]))
@@ -531,13 +363,12 @@ def test_a_run_replaces_nothing_behind_a_link(tmp_path: Path) -> None:
         shutil.move(tmp_path / "aside", link)
 
 
-def test_a_table_that_is_not_there_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_not_there_is_not_read(tmp_path: Path) -> None:
     # Reading it, Spark logs a stack trace.
-    monkeypatch.setattr(reading, "engine_of", lambda spark: "spark")
-    monkeypatch.setattr(reading, "on_this_machine", lambda spark, path: True)
-    assert reading.existing(cast(Any, None), str(tmp_path / "new")) is None
+    spark: Any = SimpleNamespace(conf={"spark.sql.warehouse.dir": "file:/warehouse"})
+    assert reading.existing(spark, str(tmp_path / "new")) is None
     with pytest.raises(AttributeError, match="read"):
-        reading.existing(cast(Any, None), str(tmp_path))
+        reading.existing(spark, str(tmp_path))
 
 
 def test_a_file_of_few_rows_has_no_dictionaries(tmp_path: Path) -> None:

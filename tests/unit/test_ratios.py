@@ -83,7 +83,7 @@ def test_ratio_that_was_not_measured_fails(accepted: Path) -> None:
     assert ratios.check(both([1.5], [1.0])[:1], "") == [f"{NAME} was not measured"]
 
 
-def test_accepting_writes_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ratios, "ACCEPTED", tmp_path / "accepted.csv")
+def test_accepting_writes_what_is_read(accepted: Path) -> None:
+    accepted.unlink()
     ratios.accept(both([3.0], [2.0]), "")
     assert ratios.read() == {NAME: Ratio(1.5, 0.0)}

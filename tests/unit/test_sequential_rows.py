@@ -17,14 +17,9 @@ from rankmetrics_spark.report import Figures, answer, cards, sentence, verdict_o
 from rankmetrics_spark.schemas import of_test
 from rankmetrics_spark.statistics import MOST_LOOKS, SPENDING, adjusted_p_values, spending_bounds
 from tests.helpers.gates import failed_gates
-from tests.helpers.users import METRIC, apart, compared, table
+from tests.helpers.users import METRIC, apart, compared, one, table
 
 PLAN: dict[str, Any] = {"planned": 14, "spending": "obrien_fleming", "look": 6}
-
-
-def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
-    """The row of b against a over all users."""
-    return compared(users, Request("a"), **rules)["a", "b", "all", METRIC]
 
 
 def both(n: int = 200, effect: float = 0.05, seed: int = 1) -> pd.DataFrame:

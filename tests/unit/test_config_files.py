@@ -1,0 +1,174 @@
+"""Config files: the examples, what cannot be read, and what is set from outside."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, from_mapping, load
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import resolve
+from tests.helpers.configs import SOURCE
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+def written(folder: Path, content: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def message(error: pytest.ExceptionInfo[ConfigError], folder: Path = CONF) -> str:
+    return str(error.value).replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_loads(path: Path) -> None:
+    assert isinstance(load(path), Config)
+
+
+def test_the_example_states_the_defaults() -> None:
+    example = load(CONF / "example.yaml", evaluation_date="2026-11-21")
+    bare = from_mapping({"source": {"path": "logs/impressions"}, "evaluation_date": "2026-11-21"})
+    assert dataclasses.replace(example, source=bare.source) == bare
+
+
+def test_the_other_examples_have_the_settings_that_they_show() -> None:
+    trial, trec = load(CONF / "ab_test.yaml", evaluation_date="2026-11-20"), load(CONF / "trec.yaml")
+    assert trial.source.path == ("logs/impressions/event_date=2026-11-20",)
+    assert trial.judgements == Judgements(
+        format="parquet", path=("logs/truth",), columns={"user": "user_id", "item": "item_id", "relevance": "grade"}
+    )
+    assert (trec.source.format, trec.rank_by, trec.convention.preset) == ("trec_run", "score", "trec_eval")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "part", "expected"),
+    [
+        ("metrics=ap@10,ndcg@10", "metrics", ["ap@10", "ndcg@10"]),
+        ("metrics=[ap@10, 'rbp(p=0.8)']", "metrics", ["ap@10", "rbp(p=0.8)"]),
+        ("source.path=logs/new", "source.path", ["logs/new"]),
+        ("source.path=[a, b]", "source.path", ["a", "b"]),
+        ("source.path=.", "source.path", ["."]),
+        ("source.path=*.csv", "source.path", ["*.csv"]),
+        ("source.columns.user=uid", "source.columns", {"user": "uid", "experiment": "variant"}),
+        ("source.columns.experiment=null", "source.columns", {"experiment": None}),
+        ("source.segments=country,device", "source.segments", ["country", "device"]),
+        ("source.where=x = 'a: b # c'", "source.where", "x = 'a: b # c'"),
+        ("source.where=", "source.where", None),
+        ("source.options.header=false", "source.options", {"header": "false"}),
+        ("comparison.baseline=007", "comparison.baseline", "007"),
+        ("comparison.baseline='1.10'", "comparison.baseline", "1.10"),
+        ("comparison.baseline=no", "comparison.baseline", "no"),
+        ("quality.max_invalid_fraction=5e-2", "quality.max_invalid_fraction", 0.05),
+        ("spark.sql.shuffle.partitions=8", "spark", {"spark.sql.shuffle.partitions": "8"}),
+        ("spark.spark.sql.shuffle.partitions=8", "spark", {"spark.sql.shuffle.partitions": "8"}),
+        ("evaluation_date=2026-11-21", "evaluation_date", "2026-11-21"),
+    ],
+)
+def test_a_key_can_be_set_from_outside(tmp_path: Path, assignment: str, part: str, expected: object) -> None:
+    path = written(tmp_path, "source: {path: logs, columns: {experiment: variant}, where: a}\nsink: {path: /out}")
+    result: Any = as_dict(load(path, [assignment]))
+    for step in part.split("."):
+        result = result[step]
+    assert result == expected
+
+
+def test_a_knob_can_be_set_beside_a_preset_written_as_one_word(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: logs}\nrank_by: score\nconvention: trec_eval")
+    assert load(path, ["convention.ties=expected"]).convention == resolve({"preset": "trec_eval", "ties": "expected"})
+
+
+def test_later_overrides_win_and_arguments_win_over_them(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: logs}\nsink: {path: a}")
+    result = load(path, ["sink.path=b", "sink.path=c", "sink.format=delta"], sink={"path": "d"}, comparison=None)
+    assert result.sink == Sink(format="delta", path="d")
+
+
+def test_a_date_from_outside_wins_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: logs}\nevaluation_date: 2026-11-20")
+    assert load(path).evaluation_date == "2026-11-20"
+    assert load(path, date="2026-11-21").evaluation_date == "2026-11-21"
+
+
+def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: 2026-11-20, where: on}\ncomparison: {baseline: 007}")
+    result = load(path)
+    assert (result.source.path, result.source.where, result.comparison.baseline) == (("2026-11-20",), "on", "007")
+
+
+@pytest.mark.outcome("a config file that holds {content}", "exit 2: {expected}")
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "the config 'config.yaml' holds nothing; allowed: a mapping that starts with source"),
+        ("- a", "the config 'config.yaml' holds a list; allowed: a mapping that starts with source"),
+        (
+            "source:\n  path: a\n path: b",
+            "the config 'config.yaml' is not valid YAML: line 3, column 2: "
+            "expected <block end>, but found '<block mapping start>'",
+        ),
+        (
+            "source: {path: a}\nmetrics: ap\nmetrics: p@5",
+            "the config 'config.yaml' is not valid YAML: line 3, column 1: the key 'metrics' is there twice",
+        ),
+        (
+            "source: {path: a, path: b}",
+            "the config 'config.yaml' is not valid YAML: line 1, column 19: the key 'path' is there twice",
+        ),
+        (
+            "source: !!python/object:os.system {}",
+            "the config 'config.yaml' is not valid YAML: line 1, column 9: could not determine a constructor "
+            "for the tag "
+            "'tag:yaml.org,2002:python/object:os.system'",
+        ),
+        (
+            "a: \x00",
+            "the config 'config.yaml' is not valid YAML: unacceptable character #x0000: special characters are "
+            "not allowed",
+        ),
+        (
+            "7: x",
+            "7: unknown key '7'; "
+            "known: source, judgements, rank_by, metrics, convention, percentiles, quality, comparison, gates, sink, "
+            "lineage, report, evaluation_date, time_zone, engine, spark",
+        ),
+    ],
+)
+def test_the_error_of_a_malformed_file_names_the_line(tmp_path: Path, content: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(written(tmp_path, content))
+    assert message(error, tmp_path) == expected
+
+
+@pytest.mark.outcome("a config file that is missing or not UTF-8", "exit 2: what is wrong with the file")
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
+    for name, expected in [
+        ("none.yaml", "the config 'none.yaml' cannot be read: No such file or directory"),
+        ("latin.yaml", "the config 'latin.yaml' is not UTF-8 text (byte 3)"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            load(tmp_path / name)
+        assert message(error, tmp_path) == expected
+
+
+@pytest.mark.outcome("`--set` with {assignment}", "exit 2: {expected}")
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("metrics", "the override 'metrics' is not an assignment; allowed: such as source.path=logs"),
+        ("=1", "the override '=1' is not an assignment; allowed: such as source.path=logs"),
+        ("source..path=1", "the override 'source..path=1' is not an assignment; allowed: such as source.path=logs"),
+        ("rank_by.x=1", "the override 'rank_by.x=1' does not fit: rank_by is 'score', not a mapping"),
+        ("source.pth=a", f"source.pth: unknown key 'pth'; did you mean 'path'? known: {SOURCE}"),
+    ],
+)
+def test_an_override_that_does_not_fit_is_an_error(tmp_path: Path, assignment: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(written(tmp_path, "source: {path: logs}\nrank_by: score"), [assignment])
+    assert str(error.value) == expected

@@ -1,0 +1,207 @@
+"""Names of metrics: how they are read, written, registered and shown."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import REGISTRY, RESERVED, Convention, Floats, Lists, metric, parse, reference
+from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
+from tests.helpers.builders import METRICS, shown, value_of, variants
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "column"),
+    [
+        ("AP@10", "ap@10", "ap_at_10"),
+        ("map", "ap", "ap"),
+        ("mrr@10", "rr@10", "rr_at_10"),
+        ("Recall@20", "r@20", "r_at_20"),
+        ("HR@5", "hit_rate@5", "hit_rate_at_5"),
+        ("hit-rate@5", "hit_rate@5", "hit_rate_at_5"),
+        ("success_5", "hit_rate@5", "hit_rate_at_5"),
+        ("alpha_nDCG(alpha=0.9)@20", "alpha_ndcg(alpha=0.9)@20", "alpha_ndcg_alpha_0_9_at_20"),
+        ("a-ndcg@5", "alpha_ndcg(alpha=0.5)@5", "alpha_ndcg_alpha_0_5_at_5"),
+        ("ERR-IA@20", "err_ia@20", "err_ia_at_20"),
+        ("Success@5", "hit_rate@5", "hit_rate_at_5"),
+        ("ROC-AUC", "auc", "auc"),
+        ("mean_rank", "average_rank", "average_rank"),
+        ("rbp_graded(p=0.9)", "graded_rbp(p=0.9)", "graded_rbp_p_0_9"),
+        ("P_5", "p@5", "p_at_5"),
+        ("ndcg_at_10", "ndcg@10", "ndcg_at_10"),
+        ("f1@10", "f1@10", "f1_at_10"),
+        ("rbp", "rbp(p=0.8)", "rbp_p_0_8"),
+        ("RBP(p=.8)@20", "rbp(p=0.8)@20", "rbp_p_0_8_at_20"),
+        ("softmax_loss( t = 0.10 )", "softmax_loss(t=0.1)", "softmax_loss_t_0_1"),
+        ("softmax_loss", "softmax_loss(t=1)", "softmax_loss_t_1"),
+        (" r-prec ", "rprec", "rprec"),
+    ],
+)
+def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, column: str) -> None:
+    assert (str(parse(text)), parse(text).column) == (name, column)
+    assert parse(name) == parse(text)
+
+
+@pytest.mark.outcome("the metric {text}", "exit 2: ... {message} ...")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ndgc@10", "unknown metric 'ndgc@10'; did you mean 'ndcg@10'? known: ap, ndcg, p, r, "),
+        ("zzz", "unknown metric 'zzz'; known: ap"),
+        ("p", "metric 'p' needs a cut-off, such as p@10"),
+        ("ap@0", "metric 'ap@0': the cut-off '0' must be a whole number from 1 to 1000000"),
+        ("ap@-3", "the cut-off '-3' must be a whole number"),
+        ("ap@1.5", "the cut-off '1.5' must be a whole number"),
+        ("ap@", "the cut-off '' must be a whole number"),
+        ("ap@²", "the cut-off '²' must be a whole number"),
+        ("rprec@5", "metric 'rprec@5' takes no cut-off; write rprec"),
+        ("rbp(p=1)", "metric 'rbp(p=1)': p is '1'; it must be a number above 0.0 below 1.0"),
+        ("rbp(p=x)", "p is 'x'; it must be a number"),
+        ("rbp(q=0.5)", "unknown parameter of metric 'rbp(q=0.5)' 'q'"),
+        ("rbp(0.5)", "write a parameter as name=value, not '0.5'"),
+        ("softmax_loss(t=0)", "t is '0'"),
+        ("alpha_ndcg(alpha=1)@5", "alpha is '1'; it must be a number above 0.0 below 1.0"),
+        ("alpha_ndcg(alpha=0.5)", "metric 'alpha_ndcg(alpha=0.5)' needs a cut-off, such as alpha_ndcg@10"),
+        ("@10", "is not of the form"),
+        ("", "is not of the form"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_a_hint(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+
+
+def test_columns_are_unique() -> None:
+    assert len({each.column for each in METRICS}) == len(METRICS)
+
+
+def test_every_metric_has_an_example_and_a_first_line() -> None:
+    for definition in REGISTRY.values():
+        assert parse(definition.example).name == definition.name
+        assert ": " in definition.summary
+
+
+def test_every_tie_knob_is_a_field_of_the_convention() -> None:
+    assert all(hasattr(Convention(), definition.tie_knob) for definition in REGISTRY.values())
+
+
+def test_a_metric_survives_pickling() -> None:
+    assert pickle.loads(pickle.dumps(parse("rbp(p=0.9)@5"))) == parse("rbp@5").__class__(
+        "rbp", (("p", 0.9),), 5, definition=REGISTRY["rbp"]
+    )
+
+
+# ---- registration
+
+
+@pytest.fixture
+def registry() -> Iterator[dict[str, Any]]:
+    """The registry, restored after the test."""
+    before = dict(REGISTRY)
+    yield REGISTRY
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_user_defined_metric_works_like_the_others() -> None:
+    @metric(aliases=("first",), range=(0.0, math.inf), mean_name="MFG")
+    def first_grade(lists: Lists, k: int = 1) -> Floats:
+        """First grade: the gain at rank 1."""
+        return lists.dcg_at(k)
+
+    assert value_of("first@1", shown(3, 1)) == 3.0
+    assert inspect.signature(first_grade).parameters["k"].default == 1
+    assert parse("first@1").headline == "MFG@1"
+    assert [str(each) for each in variants(REGISTRY["first_grade"])] == [f"first_grade@{k}" for k in (1, 3, 20)]
+    assert reference()[-1]["summary"] == "First grade: the gain at rank 1."
+
+
+def define(name: str, *aliases: str) -> None:
+    def kernel(lists: Lists) -> Floats:
+        return lists.hits_at(None)
+
+    kernel.__name__ = kernel.__qualname__ = name
+    metric(aliases=aliases)(kernel)
+
+
+@pytest.mark.outcome("a new metric with the names {names}", "`ConfigError`: {message} ...")
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["ap"], "metric name 'ap' already belongs to metric 'ap'"),
+        (["map"], "metric name 'map' already belongs to metric 'ap'"),
+        (["mine", "recall"], "metric name 'recall' already belongs to metric 'r'"),
+        (["ndcg_10"], "metric name 'ndcg_10' already belongs to metric 'ndcg'"),
+        (["p_at_3"], "metric name 'p_at_3' already belongs to metric 'p'"),
+        (["user_id"], "metric name 'user_id' is a column of the output tables"),
+        (["mine", "metric"], "metric name 'metric' is a column of the output tables"),
+        (["_mine"], "metric name '_mine' must start with a lower-case letter"),
+        (["MyMetric"], "metric name 'MyMetric' must start with a lower-case letter"),
+        (["mine", "my-metric"], "metric name 'my-metric' must start with a lower-case letter"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused(registry: dict[str, Any], names: list[str], message: str) -> None:
+    before = dict(registry)
+    with pytest.raises(ConfigError) as caught:
+        define(*names)
+    assert message in str(caught.value)
+    assert registry == before
+
+
+def test_a_metric_that_is_defined_again_replaces_its_old_version(registry: dict[str, Any]) -> None:
+    define("mine", "old")
+    first = registry["mine"].kernel
+    define("mine", "new")
+    assert registry["mine"].kernel is not first
+    assert parse("new").name == "mine"
+    with pytest.raises(ConfigError, match="unknown metric 'old'"):
+        parse("old")
+
+
+def test_no_metric_can_have_the_name_of_a_column() -> None:
+    assert {*USER_COLUMNS, SEGMENT, METRIC} <= RESERVED
+
+
+# ---- what people read
+
+
+@pytest.mark.parametrize(
+    ("name", "headline"),
+    [
+        ("ap@10", "MAP@10"),
+        ("ap", "MAP"),
+        ("rr", "MRR"),
+        ("ndcg@10", "mean NDCG@10"),
+        ("rbp(p=0.8)@20", "mean RBP (p = 0.8)@20"),
+        ("hit_rate@5", "mean Hit rate@5"),
+        ("auc@10", "mean AUC@10"),
+        ("average_rank", "mean Average rank"),
+        ("graded_rbp(p=0.9)", "mean graded RBP (p = 0.9)"),
+        ("rbp_resid(p=0.9)", "mean RBP residual (p = 0.9)"),
+        ("alpha-nDCG@10", "mean alpha-NDCG (alpha = 0.5)@10"),
+        ("ERR-IA@20", "mean ERR-IA@20"),
+        ("distinct@5", "mean distinct intents@5"),
+    ],
+)
+def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:
+    assert parse(name).headline == headline
+
+
+def test_the_reference_describes_every_metric_in_words() -> None:
+    rows = reference()
+    assert [parse(row["name"]).name for row in rows] == list(REGISTRY)
+    assert all(row["summary"] and row["range"] and row["direction"] for row in rows)
+    result = {parse(row["name"]).name: (row["range"], row["direction"]) for row in rows}
+    assert result["ndcg"] == ("0 to 1", "higher is better")
+    assert result["softmax_loss"] == ("0 or more", "lower is better")
+    assert result["idcg"] == ("0 or more", "neither direction is better")

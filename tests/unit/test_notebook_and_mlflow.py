@@ -1,0 +1,120 @@
+"""What a notebook shows of a result, and what MLflow gets."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.report import Figures, html, logged_metrics, logged_parameters, notebook
+from tests.helpers.figures import compared, mean
+
+METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
+
+
+def test_figures_without_a_record_keep_the_order_of_the_metrics_and_make_a_page() -> None:
+    pytest.importorskip("altair")
+    rows = [mean("a", "ap@10"), mean("a", "ndcg@10")]
+    figures = Figures(rows, order=["ndcg@10", "ap@10"])
+    assert [str(metric) for metric in figures.metrics] == ["ndcg@10", "ap@10"]
+    assert [str(metric) for metric in Figures(rows).metrics] == ["ap@10", "ndcg@10"]
+    assert "There is none, so the rows that came in are not known." in html.page(figures)
+
+
+def test_a_notebook_shows_the_answer_and_names_as_text() -> None:
+    figures = Figures([mean("control"), mean("<b>x", value=0.6)], [compared("<b>x", "candidate", 0.1)])
+    shown = notebook.as_html(figures)
+    assert "<bdi>&lt;b&gt;x</bdi> beats <bdi>control</bdi>" in shown and "<b>x" not in shown
+    assert "0.6000" in shown and "&#9650; +20.0 %" in shown
+
+
+def test_a_notebook_shows_margins_a_key_and_what_weakens_the_answer() -> None:
+    figures = Figures([mean("control"), mean("a", value=0.6)], [compared("a", "candidate", 0.1)])
+    shown = notebook.as_html(figures)
+    assert re.sub("<[^>]+>", "", shown).count("± 0.0100") == 2
+    assert "mean over users ± 95 % margin; &#9650; better, &#9660; worse than <bdi>control</bdi>" in shown
+    assert "<b>Run record</b>" not in shown, "what was not looked at is no warning"
+    check = {"experiment_id": "a", "name": "tied_rate", "segment": "all", "metric": None, "status": "warn"}
+    warned = notebook.as_html(replace(figures, checks=[check | {"sentence": "1 of 3 rows <b>tie"}]))
+    assert "<b>Ties</b>: 1 of 3 rows &lt;b&gt;tie" in warned
+
+
+def test_comparisons_show_their_verdict_and_a_line_each() -> None:
+    rows = [compared("<i>a", "candidate", 0.1), compared("b", None, 0.001, p_adjusted=0.8)]
+    shown = notebook.compared_html([{**row, "design": "independent"} for row in rows])
+    assert "&lt;i&gt;a beats control on MAP@10: 0.500 → 0.600" in shown and "<i>a" not in shown
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", shown)][1:]
+    assert [(row[0], row[3], row[7]) for row in cells] == [
+        ("<bdi>&lt;i&gt;a</bdi>", "MAP@10", "&lt; 0.001"),
+        ("<bdi>b</bdi>", "MAP@10", "0.800"),
+    ]
+
+
+def test_the_summary_is_tidy_and_says_the_differences() -> None:
+    rows = [mean("control"), mean("a", value=0.6), mean("a", value=0.7, segment="s=1")]
+    frame = notebook.summary(Figures(rows, [compared("a", "candidate", 0.1)]))
+    assert list(frame.columns) == [
+        "experiment", "segment", "metric", "users", "mean", "ci_low", "ci_high",
+        "baseline", "difference", "relative_difference", "p_adjusted", "better",
+    ]  # fmt: skip
+    assert frame["experiment"].tolist() == ["control", "a", "a"]
+    assert frame["segment"].tolist() == ["all", "all", "s=1"]
+    assert np.isnan(frame["difference"][0]) and frame["difference"][1] == 0.1
+    assert len(notebook.summary(Figures(rows)).columns) == 7
+
+
+def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown metric 'ndgc'"):
+        notebook.plot(Figures([mean("a", "ndcg@10")]), "ndgc")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, ["MAP@5", "MAP@10"]),
+        ("map", ["MAP@5", "MAP@10"]),
+        ("ap@10", ["MAP@10"]),
+        ("mean_average_precision", ["MAP@5", "MAP@10"]),
+        ("Hit rate", ["Hit rate@10"]),
+        ("HR@10", ["Hit rate@10"]),
+        ("hitrate", ["Hit rate@10"]),
+        ("MRR", ["MRR"]),
+        ("recip_rank", ["MRR"]),
+    ],
+)
+def test_a_plot_takes_every_name_of_a_metric_and_shows_itself_without_a_network(
+    text: str | None, expected: list[str]
+) -> None:
+    pytest.importorskip("altair")
+    rows = [mean(name, metric) for metric in METRICS_SHOWN for name in ("control", "a")]
+    figures = Figures(rows, [compared("a", "candidate", 0.1)], order=METRICS_SHOWN)
+    bundle = notebook.plot(figures, text)._repr_mimebundle_()
+    (vega,) = (value for name, value in bundle.items() if name.startswith("application/vnd.vegalite"))
+    assert [row["metric"] for row in vega["datasets"]["rows"] if row["name"] == "a"] == expected
+    # Altair's own HTML loads its scripts from a network.
+    assert "text/html" not in bundle and "http" not in json.dumps({**vega, "$schema": ""})
+    svg = bundle["image/svg+xml"]
+    for word in (
+        "control",
+        "a",
+        f"{expected[0] if len(expected) == 1 else 'MAP'}: mean over users, with 95 % intervals",
+    ):
+        assert f">{word}</text>" in svg, "legend and title"
+
+
+def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:
+    figures = Figures([mean("control"), mean("a(1)", value=0.6)], [compared("a(1)", "candidate", 0.1)])
+    assert logged_metrics(figures) == {
+        "ap_at_10/control": 0.5,
+        "ap_at_10/a_1_": 0.6,
+        "ap_at_10_difference/a_1_": 0.1,
+        "ap_at_10_p_adjusted/a_1_": 0.0001,
+    }
+    assert logged_parameters(figures) == {"convention": "standard", "baseline": "control"}
+    period = {"period_from": "2026-11-08", "period_to": "2026-11-21"}
+    of_period = replace(figures, comparisons=[{**row, **period} for row in figures.comparisons])
+    assert logged_parameters(of_period) == {"convention": "standard", "baseline": "control", **period}

@@ -1,0 +1,288 @@
+"""Rows of users that are few, all alike, in more than one experiment, or of values of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from rankmetrics_spark.comparison import Request
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import sentence
+from tests.helpers.users import METRIC, apart, compared, one, table, values
+
+REPLICATES = Request("a", bootstrap=400, flips=300, reshuffles=300)
+
+
+# ---- hostile users
+
+
+def test_identical_experiments_differ_by_0_with_p_1() -> None:
+    a, _ = values(20)
+    row = one(table({"a": a, "b": a}), REPLICATES, wilcoxon=True)
+    for name in ("difference", "ci_low", "ci_high", "relative_difference", "bootstrap_ci_low", "bootstrap_ci_high"):
+        assert row[name] == 0, name
+    assert [row[name] for name in ("p_value", "p_adjusted", "p_wilcoxon", "p_randomization")] == [1] * 4
+    assert (row["better"], row["note"], row["ties"], row["aa_share"]) == (None, None, 20, 0)
+    assert row["minimum_detectable_effect"] == 0
+    assert np.isnan(row["effect_size"]) and np.isnan(row["users_needed"])
+
+
+@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
+def test_a_constant_metric_differs_by_0_with_p_1(make: Any) -> None:
+    row = one(make({"a": [0.3] * 9, "b": [0.3] * 9}), REPLICATES)
+    assert (row["difference"], row["p_value"], row["better"]) == (0, 1, None)
+
+
+# 2 of 2**9 signs, and 2 of 18! / (9! 9!) = 48,620 ways to choose 9 of 18 users, give a difference of this size.
+@pytest.mark.parametrize(("make", "p"), [(table, 2 / 2**9), (lambda arms: apart(**arms), 2 / 48_620)])
+def test_two_constants_of_nine_users_are_different(make: Any, p: float) -> None:
+    row = one(make({"a": [0.3] * 9, "b": [0.5] * 9}))
+    assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx((0.2, 0.2, 0.2), abs=1e-15)
+    assert (row["p_value"], row["better"], row["note"]) == (p, "candidate", None)
+
+
+def test_two_users_do_not_show_a_difference() -> None:
+    row = one(table({"a": [0.0, 0.0], "b": [1.0, 1.0]}))
+    assert (row["difference"], row["p_value"], row["p_adjusted"], row["better"]) == (1, 0.5, 0.5, None)
+    assert np.isnan([row["ci_low"], row["ci_high"]]).all()
+    assert sentence(row | {"relative_difference": None}, parse(METRIC)).endswith(
+        ": no difference shown, 0.000 → 1.000, +1.0000, p = 0.500"
+    )
+
+
+def test_bootstrap_intervals_grow_with_the_values() -> None:
+    by_size = {}
+    for size in (1.0, 1 / 3, 0.1):
+        values = [size] * 4 + [0.0] * 6
+        for bca in (False, True):
+            row = one(table({"a": [0.0] * 10, "b": values}), Request("a", bootstrap=999), bca=bca)
+            bounds = row["bootstrap_ci_low"] / size, row["bootstrap_ci_high"] / size
+            assert bounds == pytest.approx(by_size.setdefault(bca, bounds), rel=1e-6)
+            same = one(table({"a": [0.0] * 10, "b": [size] * 10}), Request("a", bootstrap=999), bca=bca)
+            assert (same["bootstrap_ci_low"], same["bootstrap_ci_high"]) == pytest.approx((size, size), rel=1e-15)
+
+
+def untested(row: dict[str, Any]) -> None:
+    for name in ("p_value", "p_adjusted", "ci_low", "standard_error", "minimum_detectable_effect", "users_needed"):
+        assert np.isnan(row[name]), name
+    for name in ("p_randomization", "bootstrap_ci_low", "bootstrap_ci_high", "aa_share"):
+        assert np.isnan(row.get(name, np.nan)), name
+    assert row["better"] is None
+    assert row["n_comparisons"] == 0
+
+
+def test_one_user_has_a_difference_and_no_test() -> None:
+    row = one(table({"a": [0.25], "b": [0.75]}), REPLICATES)
+    assert (row["difference"], row["relative_difference"], row["wins"]) == (0.5, 2, 1)
+    assert row["note"] == "fewer than two users in both experiments"
+    untested(row)
+
+
+def test_an_experiment_with_one_user_is_not_tested() -> None:
+    row = one(apart(a=[0.1, 0.2, 0.3], b=[0.75]), REPLICATES)
+    assert row["note"] == "fewer than two users in b"
+    assert row["difference"] == pytest.approx(0.55)
+    untested(row)
+
+
+def test_an_experiment_without_relevant_items_is_reported_and_not_tested_as_zero() -> None:
+    users = table({"a": [0.1, 0.2, 0.3], "b": [0.0, 0.0, 0.0]})
+    users["relevant"] = users["experiment"] == "a"
+    row = one(users, REPLICATES, wilcoxon=True)
+    assert row["note"] == "no users with relevant items in b"
+    assert np.isnan(row["difference"]) and np.isnan(row["p_wilcoxon"])
+    untested(row)
+
+
+def test_an_experiment_whose_users_have_no_value_is_reported_even_as_the_baseline() -> None:
+    users = table({"a": [0.1, 0.2, 0.3], "b": [np.nan] * 3})
+    row = one(users, REPLICATES)
+    assert (row["note"], row["n_users_candidate"]) == ("no users with a value in b", 0)
+    untested(row)
+    turned = compared(users, Request("b"))["b", "a", "all", METRIC]
+    assert turned["note"] == "no users with a value in b"
+    untested(turned)
+
+
+def test_one_experiment_alone_has_no_rows() -> None:
+    assert compared(table({"a": [0.1, 0.2]}), Request("a")) == {}
+
+
+def test_without_overlap_a_paired_design_has_nothing_to_test() -> None:
+    row = one(apart(a=[0.1, 0.2], b=[0.3, 0.4]), REPLICATES, design="paired")
+    assert (row["n_users"], row["note"]) == (0, "no users in both experiments")
+    assert np.isnan(row["mean_baseline"])
+    untested(row)
+
+
+def overlapping(shared: int, n: tuple[int, int] = (40, 40)) -> tuple[pd.DataFrame, Any, Any]:
+    """Users u0, u1, ... of a, and the last ``shared`` of them with further ones in b; both sides' values."""
+    (a, _), (_, b) = values(n[0]), values(n[1], seed=2)
+    start = n[0] - shared
+    names = {"a": [f"u{i}" for i in range(n[0])], "b": [f"u{start + i}" for i in range(n[1])]}
+    return table({"a": a, "b": b}, names), a, b
+
+
+@pytest.mark.parametrize(("n", "design"), [((40, 38), "paired"), ((38, 40), "paired"), ((41, 38), "independent")])
+def test_the_design_is_paired_where_95_percent_of_both_experiments_are_in_both(n: tuple[int, int], design: str) -> None:
+    # 38 of 40 users are 95 %, 38 of 41 are 93 %.
+    users, a, b = overlapping(38, n)
+    row = one(users)
+    assert (row["design"], row["n_users_both"]) == (design, 38)
+    paired = stats.ttest_rel(b[:38], a[n[0] - 38 :])
+    expected = paired if design == "paired" else stats.ttest_ind(b, a, equal_var=False)
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-10)
+    assert row["test"] == ("paired t" if design == "paired" else "welch")
+
+
+def test_a_few_users_of_a_large_experiment_do_not_speak_for_all() -> None:
+    # 120 of the 200 users of b are in a as well, and lose there; over all 20,000 users, b wins.
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(0.3, 0.1, 20_000), rng.normal(0.4, 0.1, 200)
+    a[:120] = b[:120] + rng.normal(0.05, 0.01, 120)
+    names = {"a": [f"u{i}" for i in range(20_000)], "b": [f"u{i}" for i in range(120)] + [f"v{i}" for i in range(80)]}
+    users = table({"a": a, "b": b}, names)
+    row = one(users)
+    assert (row["design"], row["n_users"], row["better"]) == ("independent", 20_200, "candidate")
+    assert row["p_value"] == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, rel=1e-9)
+    forced = one(users, design="paired")
+    assert (forced["design"], forced["n_users"], forced["better"]) == ("paired", 120, "baseline")
+    left_out = "without 19,880 of the 20,000 users of a and 80 of the 200 users of b, who are not in both experiments"
+    assert forced["note"] == left_out
+    assert sentence(forced | {"relative_difference": None}, parse(METRIC)).endswith(f"; {left_out}")
+    assert sentence(forced | {"better": None, "relative_difference": None}, parse(METRIC)).endswith(f"; {left_out}")
+
+
+def test_a_paired_row_says_how_many_users_it_leaves_out_of_the_side_that_has_more() -> None:
+    users, _, _ = overlapping(38, (40, 38))
+    assert one(users)["note"] == "without 2 of the 40 users of a, who are not in both experiments"
+    assert one(table({"a": [0.1, 0.2, 0.3], "b": [0.2, 0.2, 0.4]}))["note"] is None
+
+
+@pytest.mark.parametrize(("sign", "width"), [(1, "too wide"), (-1, "too narrow")])
+def test_an_independent_row_says_what_users_of_both_sides_do_to_its_interval(sign: int, width: str) -> None:
+    a, _ = values(30)
+    users = table({"a": a, "b": sign * a + 0.01 * np.arange(30)})
+    row = one(users, design="independent")
+    assert row["note"] == f"30 users are in both experiments and counted as different ones: the interval is {width}"
+    # The variance of a difference is var(a) + var(b) - 2 cov(a, b).
+    paired = one(users, design="paired")
+    assert (paired["standard_error"] < row["standard_error"]) == (sign > 0)
+
+
+def test_a_user_in_two_experiments_is_reported_and_the_verdict_stays() -> None:
+    users = table({"a": [0.1, 0.2, 0.3], "b": [9.1, 9.3, 9.2]}, {"a": ["u", "v", "w"], "b": ["w", "x", "y"]})
+    row = one(users)
+    # The spread of one user's values is not known.
+    message = "1 user is in both experiments and counted as different ones"
+    assert (row["design"], row["note"], row["better"]) == ("independent", message, "candidate")
+
+
+def test_rows_without_an_experiment_are_an_experiment_without_a_name() -> None:
+    result = compared(table({"a": [0.1, 0.2, 0.4], None: [0.2, 0.2, 0.1]}), Request(all_pairs=True))
+    assert [key[:2] for key in result] == [("a", None)]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 2.0**61])
+def test_a_value_that_cannot_be_summed_forbids_the_test_and_is_reported(value: float) -> None:
+    row = one(table({"a": [0.1, 0.2, 0.3], "b": [0.1, value, 0.4]}), REPLICATES)
+    assert row["note"] == "values above 1.2e+18, which cannot be summed, in b"
+    assert np.isnan(row["mean_candidate"]) and np.isnan(row["difference"])
+    untested(row)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e9])
+@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
+def test_small_and_large_values_are_tested_like_others(scale: float, make: Any) -> None:
+    a, b = (scale * side for side in values(40))
+    row = one(make({"a": a, "b": b}))
+    expected = stats.ttest_rel(b, a) if row["design"] == "paired" else stats.ttest_ind(b, a, equal_var=False)
+    # A square of 1e-12 is kept to 2**-60.
+    assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-5 if scale < 1 else 1e-10)
+    assert row["difference"] == pytest.approx(b.mean() - a.mean(), rel=1e-10)
+
+
+@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
+def test_values_of_1e9_that_differ_by_1_are_not_certainly_different(make: Any) -> None:
+    rng = np.random.default_rng(8)
+    a, b = 1e9 + rng.normal(0, 1, 20), 1e9 + rng.normal(0, 1, 20)
+    row = one(make({"a": a, "b": b}), REPLICATES)
+    assert row["difference"] == pytest.approx(b.mean() - a.mean(), abs=1e-6)
+    if row["design"] == "paired":
+        assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a).pvalue, rel=1e-5)
+    else:
+        assert row["note"] == "the values differ too little from one another for a test"
+        untested(row)
+
+
+def test_values_of_1e_minus_9_are_not_tested_with_an_error_of_0() -> None:
+    rng = np.random.default_rng(9)
+    a, b = 5e-10 * rng.random(20), 5e-10 * rng.random(20)
+    row = one(table({"a": a, "b": b}), REPLICATES)
+    assert row["difference"] == pytest.approx(b.mean() - a.mean(), rel=1e-6)
+    assert row["note"] == "the values differ too little from one another for a test"
+    untested(row)
+
+
+def test_replicates_are_left_out_where_the_cut_off_would_be_seen() -> None:
+    a, b = (1e-8 * side for side in values(40))
+    row = one(table({"a": a, "b": b}), REPLICATES)
+    assert 0 < row["p_value"] < 1
+    assert np.isnan(row["bootstrap_ci_low"]) and np.isnan(row["p_randomization"]) and np.isnan(row["aa_share"])
+
+
+# ---- users of more than one experiment
+
+
+def with_shared(n: int = 200) -> pd.DataFrame:
+    """Experiments a and b of n users each; 20 of them are in both, and 5 of b are in c too."""
+    rng = np.random.default_rng(4)
+    names = {"a": [f"u{i}" for i in range(n)], "b": [f"u{i}" for i in range(n - 20, 2 * n - 20)]}
+    names["c"] = [*names["b"][-5:], "w0", "w1"]
+    return table({name: rng.random(len(users)) for name, users in names.items()}, names)
+
+
+def test_users_of_more_than_one_experiment_are_left_out_and_counted() -> None:
+    users = with_shared()
+    result = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    experiments = users.groupby("user")["experiment"].nunique()
+    alone = users[users["user"].map(experiments) == 1]
+    a, b = (alone.loc[alone["experiment"] == name, METRIC] for name in "ab")
+    assert (len(a), len(b)) == (180, 175)
+    assert result["p_value"] == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, rel=1e-9)
+    assert (result["n_users_baseline"], result["n_users_candidate"], result["n_users_both"]) == (180, 175, 0)
+    assert result["note"] == (
+        "without 20 of the 200 users of a and 25 of the 200 users of b, who are in more than one experiment"
+    )
+    kept = compared(users, Request("a"), design="independent")["a", "b", "all", METRIC]
+    assert kept["n_users_both"] == 20 and "20 users are in both experiments" in kept["note"]
+
+
+def test_only_experiments_that_are_compared_share_users() -> None:
+    request = Request("a", candidates=("b",), drop_shared=True)
+    result = compared(with_shared(), request, design="independent")["a", "b", "all", METRIC]
+    assert result["n_users_candidate"] == 180
+    assert result["note"].startswith("without 20 of the 200 users of a and 20 of the 200 users of b,")
+
+
+def test_users_who_are_left_out_belong_to_the_sample_ratio() -> None:
+    # Nine of ten users are in a: 20 who are in both would be a quarter of b, and a small part of a.
+    names = {"a": [f"u{i}" for i in range(720)], "b": [f"u{i}" for i in range(700, 780)]}
+    users = table({name: np.linspace(0, 1, len(of)) for name, of in names.items()}, names)
+    request = Request("a", drop_shared=True)
+    result = compared(users, request, design="independent", shares={"a": 9, "b": 1})["a", "b", "all", METRIC]
+    assert result["sample_ratio_p"] == pytest.approx(stats.chisquare([720, 80], [720, 80]).pvalue)
+
+
+def test_where_every_user_is_left_out_the_row_says_so() -> None:
+    users = table({"a": [0.1, 0.2], "b": [0.3, 0.4]})
+    result = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    assert np.isnan(result["p_value"])
+    assert result["note"] == (
+        "no users in a and b; without 2 of the 2 users of a and 2 of the 2 users of b, who are in more than one "
+        "experiment"
+    )

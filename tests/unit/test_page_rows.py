@@ -1,0 +1,202 @@
+"""What a page holds of its rows, and that what it says is about all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import (
+    LIGHT,
+    Figures,
+    cards,
+    compared_rows,
+    differences,
+    everyone_and_largest,
+    html,
+    leader,
+    notebook,
+    payload_of,
+)
+from tests.helpers.figures import compared, large, mean, ranked
+
+
+def test_of_all_pairs_the_accent_is_for_the_one_that_nobody_beats() -> None:
+    # The last one in the order of the names is never a baseline, and here the worst one.
+    figures = ranked(0.5, 0.7, 0.4)
+    assert leader(figures) == "b"
+    actual = payload_of(figures)
+    assert [actual["experiments"][actual["leader"]], *actual["experiments"]] == ["b", "b", "a", "c"]
+    assert payload_of(ranked(0.5, 0.5, 0.5))["leader"] == -1
+    colours = {row["name"]: row["colour"] for row in notebook._points(figures, {"ap@10"})}
+    assert [name for name, colour in colours.items() if colour == LIGHT["accent"]] == ["b"]
+
+
+def test_the_columns_of_the_page_are_those_of_the_table() -> None:
+    row = compared("a", "candidate", 0.1, p_adjusted=0.0496, p_value=0.01, mean_baseline=0.4, mean_candidate=0.5)
+    row |= {"relative_difference": 0.2, "relative_ci_low": 0.11, "relative_ci_high": 0.33, "note": "a note"}
+    actual = payload_of(Figures([mean("control"), mean("a")], [row]))["compared"]
+    columns = ["n", "meanB", "meanC", "d", "low", "high", "rel", "relLow", "relHigh", "p", "said", "note", "state"]
+    assert {name: actual[name] for name in columns} == {
+        "n": [2000], "meanB": [0.4], "meanC": [0.5], "d": [0.1], "low": [0.1 - 0.02], "high": [0.1 + 0.02],
+        "rel": [0.2], "relLow": [0.11], "relHigh": [0.33], "p": [0.0496], "said": ["0.0496"], "note": ["a note"],
+        "state": ["better"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("candidates", "metrics"), [(130, 31), (49, 4), (199, 8)])
+def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidates: int, metrics: int) -> None:
+    figures = large(candidates, metrics)
+    context = html._context(figures)
+    assert "".join(context["answer"].title) == f"c{candidates - 8:04} beats control"
+    assert "".join(context["answer"].sure).endswith(" 7 more candidates beat control as well.")
+    assert context["n_cards"] == candidates
+    assert {card.others for card in context["cards"]} == {f"better on {metrics} of {metrics} metrics"}
+    message = {check.title: check.text for check in context["checks"]}
+    assert message["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
+
+
+@pytest.mark.parametrize("most", [4_000, 500, 50])
+def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: int) -> None:
+    figures = large(130, 31)
+    actual = payload_of(figures, most)
+    assert actual["totals"] == {
+        "differences": 130 * 31, "means": 131 * 31, "segments": 2 * 130 * 31 + 7, "segmentMeans": 2 * 131 * 31,
+        "users": 131 * 31, "trend": 2 * 3 * 31, "overTime": 0, "pairs": 130, "further": 130 * 31, "userChanges": 0,
+        "checks": 0,
+    }  # fmt: skip
+    last = len(actual["metrics"]) - 1
+    assert actual["metrics"][last]["name"] == "dcg@31", "the metric that decides"
+
+    def held(table: str) -> Any:
+        columns = actual[table]
+        segments = columns.get("s", [0] * len(columns["e"]))
+        whole = [i for i, s in enumerate(segments) if actual["segments"][s] == "all"]
+        return {(actual["experiments"][columns["e"][i]], columns["m"][i]) for i in whole}
+
+    everyone = {(name, last) for name in actual["experiments"]}
+    baseline = {("control", metric) for metric in range(31)}
+    assert everyone | baseline <= held("means") and everyone | baseline <= held("users")
+    assert everyone - {("control", last)} <= held("compared")
+    assert ("control", last) in held("trend")
+    # Distributions are whole: each of the 20 steps, or none; nobody is at the lowest value itself.
+    assert all(counts == [0, *[50] * 20] for counts in actual["users"]["counts"])
+    assert len(actual["compared"]["e"]) == max(most, 130)
+
+
+def test_all_rows_of_all_users_are_read() -> None:
+    rows = [mean(f"e{i}", segment=segment) for i in range(9) for segment in ("s=1", "all", "s=2")]
+    large = [row | {"n_users": 2_000} if row["segment"] == "s=2" else row for row in rows]
+    actual = Counter(row["segment"] for row in everyone_and_largest(large, 3))
+    assert actual == {"all": 9, "s=2": 3}
+
+
+def test_a_table_that_is_cut_for_a_terminal_keeps_all_users() -> None:
+    # By name, the segments come before all users.
+    segments = [f"age={number:05}" for number in range(10_000)]
+    rows = [mean(name, segment=segment) for name in "abc" for segment in ("all", *segments[:: 1 if name == "a" else 9])]
+    actual = [(row["segment"], row["experiment_id"]) for row in compared_rows(rows)]
+    assert len(actual) == 10_000 and actual[-3:] == [("all", name) for name in "abc"]
+    of_segments = [(row["segment"], row["experiment_id"]) for row in rows if row["segment"] != "all"]
+    assert actual[:-3] == sorted(of_segments)[:9_997]
+
+
+def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments() -> None:
+    actual = payload_of(large(5, 2), 22)
+    keys = zip(actual["compared"]["s"], actual["compared"]["m"], strict=True)
+    sizes = Counter((actual["segments"][s], actual["metrics"][m]["name"]) for s, m in keys)
+    assert sizes == {
+        ("all", "dcg@1"): 5, ("all", "dcg@2"): 5, ("s=large", "dcg@2"): 5, ("s=small", "dcg@2"): 5,
+        ("s=large", "dcg@1"): 2,
+    }  # fmt: skip
+    assert {actual["segments"][s] for s in actual["means"]["s"]} == {"all"}, "the page shows none of segments"
+
+
+def test_further_columns_are_those_that_hold_a_value() -> None:
+    rows = [compared("a", "candidate", 0.1, p_wilcoxon=0.0, wins=3, ties=0, losses=0, effect_size=None)]
+    rows.append(compared("b", None, 0.0, wins=1, ties=0, losses=0, bootstrap_ci_low=-0.1, bootstrap_ci_high=1 / 3))
+    actual = payload_of(Figures([mean(name) for name in ("control", "a", "b")], rows))
+    titles = [column["title"] for column in actual["furtherColumns"]]
+    assert titles == ["wins", "ties", "losses", "plain interval", "bootstrap interval", "p of Wilcoxon's test"]
+    assert actual["further"]["p_wilcoxon"] == [0.0, None] and actual["further"]["bootstrap_ci_high"] == [None, 0.333333]
+    nobody = [row | {"wins": 0} for row in rows]
+    actual = payload_of(Figures([mean(name) for name in ("control", "a", "b")], nobody))
+    assert "wins" not in [column["title"] for column in actual["furtherColumns"]]
+
+
+def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> None:
+    figures = ranked(0.7, 0.65, 0.5, 0.2)
+    context = html._context(figures)
+    pairs = [{card.candidate, card.baseline} for card in context["cards"]]
+    best = figures.experiments[0]
+    assert [best in pair for pair in pairs] == [True] * 3 + [False] * 3
+    assert [abs(card.row["difference"]) for card in context["cards"][:3]] == pytest.approx([0.05, 0.2, 0.5])
+
+
+def test_the_map_of_segments_holds_the_metric_that_decides_whole() -> None:
+    actual = payload_of(large(5, 2, winners=1), 10)["map"]
+    assert len(actual["s"]) == 2 * 5 and {*actual["x"]} == {0.2, -0.2} and {*actual["percent"]} == {1}
+    assert Counter(actual["state"]) == {"worse": 8, "better": 2}
+
+
+@pytest.mark.parametrize("shown", [(130, 31), (199, 4)])
+def test_a_page_of_many_experiments_is_small_and_its_sentences_are_about_all(shown: tuple[int, int]) -> None:
+    pytest.importorskip("vl_convert")
+    text = html.page(large(*shown))
+    assert len(text.encode()) < 2_000_000
+    heading = re.search(r"<h1.*?</h1>", text, re.DOTALL)
+    assert heading and "beats" in heading[0] and f"c{shown[0] - 8:04}" in heading[0]
+    assert f"the first 6 of {shown[0]}" in text and f"better on {shown[1]} of {shown[1]} metrics" in text
+
+
+def test_all_pairs_of_many_experiments_are_read_in_time_that_grows_with_the_rows() -> None:
+    # 4,950 pairs: the answer and the cards look at each row a few times, not at each pair of rows.
+    names = [f"e{i:03}" for i in range(100)]
+    rows = [compared(b, None, 0.001, baseline=a) for i, a in enumerate(names) for b in names[i + 1 :]]
+    figures = Figures([mean(name) for name in names], [*rows, compared("e001", "candidate", 0.1, baseline="e000")])
+    reads: Counter[str] = Counter()
+
+    class Counted(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            reads[key] += 1
+            return super().__getitem__(key)
+
+    counted = replace(figures, comparisons=[Counted(row) for row in figures.comparisons])
+    assert len(cards(counted)) == 4_951
+    assert reads["baseline"] < 10 * 4_951
+    assert len(payload_of(figures, 50)["compared"]["e"]) == 50
+
+
+def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
+    looks = []
+
+    class Row(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            looks.append(name)
+            return super().__getitem__(name)
+
+    def n_looks(n_metrics: int) -> int:
+        metrics = [parse(f"ndcg@{k}") for k in range(1, n_metrics + 1)]
+        made: list[Any] = [
+            Row(compared(c, "candidate", 0.001, b, metric=str(metric)))
+            for metric in metrics
+            for b, c in (("a", "b"), ("a", "c"), ("b", "c"))
+        ]
+        looks.clear()
+        assert len(differences.sentences_of_order(made, metrics)) == n_metrics
+        return len(looks)
+
+    assert n_looks(40) == 10 * n_looks(4)
+
+
+def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() -> None:
+    nan = float("nan")
+    figures = Figures([mean("a", value=nan)], [compared("gone", None, 0.1)], users=[])
+    actual = payload_of(figures)
+    assert actual["means"]["mean"] == [None] and actual["compared"]["e"] == []
+    json.dumps(actual, allow_nan=False)

@@ -1,0 +1,100 @@
+"""The scripts and libraries of a page: made once, kept, absent or broken."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.engines import write_cached
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.report import Figures, assets, html
+from tests.helpers.figures import mean
+from tests.helpers.packages import libraries_of_pages, quick_vega
+
+
+def test_a_page_names_the_licences_of_the_scripts_that_it_embeds() -> None:
+    pytest.importorskip("vl_convert")
+    text = html.page(Figures([mean("a")]))
+    footer = text[text.index("<footer>") : text.index("</footer>")]
+    for name in ("Vega", "Vega-Lite", "Vega-Embed", "BSD-3-Clause", "d3 (ISC)", "Redistributions in binary form"):
+        assert name in footer
+    assert "University of Washington Interactive Data Lab" in footer and "Mike Bostock" in footer
+
+
+def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries_of_pages(monkeypatch, missing=["vl_convert"])
+    with pytest.raises(ConfigError, match=r"needs vl_convert, .* pip install 'altair>="):
+        assets.check_page_libraries()
+    assert not assets.has_page_libraries()
+
+
+def test_the_scripts_of_a_page_are_made_once(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert")
+    made = assets.scripts()
+    again = quick_vega(monkeypatch)
+    assert (assets.scripts(), again) == (made, [])
+    assert "</script" not in made[0] and set(json.loads(made[1])) == {
+        "forest", "cutoffs", "distribution", "changes", "trend", "byDate", "byDay",
+    }  # fmt: skip
+    # Those of other libraries, or what was left of a file, are replaced.
+    for spoilt in (b'{"made_of": "others", "library": "", "charts": ""}', b"{", b"[]", b'{"made_of": 1}', b"\xff"):
+        (own_cache / "page.json").write_bytes(spoilt)
+        assert assets.scripts() == ("library of 6.1", made[1])
+        assert json.loads((own_cache / "page.json").read_text())["library"] == "library of 6.1"
+
+
+def test_the_theme_of_a_notebook_does_not_get_into_the_pages_of_others() -> None:
+    altair = pytest.importorskip("altair")
+    from rankmetrics_spark.report import templates
+
+    def looks() -> list[Any]:
+        return [chart["config"] for chart in templates().values()]
+
+    usual = looks()
+    with altair.theme.enable("dark"):
+        assert looks() == usual
+
+
+def test_libraries_of_a_page_that_cannot_be_imported_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert")
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(ConfigError, match=r"cannot be imported: .*vl_convert.*; run: pip install"):
+        assets._made()
+
+
+def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("altair")
+
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(assets, "version", unknown)
+    quick_vega(monkeypatch)
+    assert assets.scripts()[0] == "library of 6.1" and not [*own_cache.iterdir()]
+
+
+def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_cached(tmp_path / "page.json", "text")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_page_needs_no_folder_to_keep_its_scripts(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("altair")
+    own_cache.rmdir()
+    own_cache.touch()
+    quick_vega(monkeypatch)
+    assert assets.scripts()[0] == "library of 6.1" and own_cache.read_bytes() == b""
