@@ -11,7 +11,7 @@ def main(*arguments: Any) -> Any:
     try:
         from rankmetrics_spark.cli import main as command
     except KeyboardInterrupt:
-        # What ``exits.exit_codes`` says and returns, without its imports.
+        # What ``cli.exit_codes`` says and returns, without its imports.
         print("rankmetrics: interrupted", file=sys.stderr)
         sys.exit(1)
     return command(*arguments)

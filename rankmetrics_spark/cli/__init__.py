@@ -401,7 +401,7 @@ def _evaluate(
 
     The configs of ``earlier`` days are run before, in the same session, without a word; a day that fails stops it.
     """
-    table_of_csv(style, config.comparison.is_requested)
+    of_csv = table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
         with live(_note) as progress:
             with refusals_on_record(config, choice):
@@ -437,7 +437,7 @@ def _evaluate(
                 engine.close()
         try:
             shown = Shown(period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
-            _print(outcome, shown, style, segments, checked)
+            _print(outcome, shown, style, segments, of_csv, checked)
         finally:
             # Even if the reader of the output has closed it.
             if config.report.file:

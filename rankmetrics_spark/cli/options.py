@@ -298,14 +298,14 @@ def on_this_machine(config: Config, choice: Choice) -> bool:
 
 
 def print_outcome(
-    outcome: Outcome, shown: Shown, style: str, segments: bool, checks: Sequence[Mapping[str, Any]] = ()
+    outcome: Outcome, shown: Shown, style: str, segments: bool, of_csv: str, checks: Sequence[Mapping[str, Any]] = ()
 ) -> None:
-    """Print the result on stdout, and on stderr what was counted and where it is."""
+    """Print the result on stdout, and on stderr what was counted and where it is; the session may have ended."""
     tables = {"means": shown.rows, "comparisons": shown.compared, "checks": checks}
     if style == "json":
         print_json(result_object(outcome.record, tables, outcome.paths))
     elif style == "csv":
-        print_csv(tables[table_of_csv(style, outcome.comparisons is not None)])
+        print_csv(tables[of_csv])
     if not say.quiet:
         print_verdict(outcome.record["verdict"], style, shown if style == "table" else None)
     if style == "table":

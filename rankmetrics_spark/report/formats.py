@@ -165,7 +165,8 @@ def _text(cell: object) -> Text:
 
 
 def _is_bold(cell: Text) -> bool:
-    return "bold" in str(cell.style)
+    whole = (span.style for span in cell.spans if span.start == 0 and span.end == len(cell.plain))
+    return any("bold" in str(style) for style in (cell.style, *whole))
 
 
 def _raised(cell: Text) -> tuple[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,16 +14,33 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import cli
 from rankmetrics_spark.cli import options, stored
 from rankmetrics_spark.engines import Choice
+from rankmetrics_spark.job import Outcome
 from tests.helpers.commands import Call, Terminal, Typed
 
 
 @pytest.fixture
 def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Run the command in this process: exit code, stdout, stderr."""
+    """Run the command in this process: exit code, stdout, stderr.
+
+    The session lives on, but as in a process of its own, no table can be read once the command has left it.
+    """
+    is_left, read_back = [False], Outcome._read_back
+
+    @contextmanager
+    def session(*_: object) -> Iterator[SparkSession]:
+        is_left[0] = False
+        yield spark
+        is_left[0] = True
+
+    def read_in_session(outcome: Outcome, table: str) -> Any:
+        assert not is_left[0], f"{table} is read after the session has ended"
+        return read_back(outcome, table)
+
+    monkeypatch.setattr(Outcome, "_read_back", read_in_session)
     for module in (cli, stored):
         monkeypatch.setattr(module, "choose", lambda engine, *_, **__: Choice("sail" if engine == "sail" else "spark"))
     for module in (cli, options):
-        monkeypatch.setattr(module, "session_of", lambda *_: nullcontext(spark))
+        monkeypatch.setattr(module, "session_of", session)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()

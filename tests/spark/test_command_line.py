@@ -121,6 +121,8 @@ def test_a_document_has_the_verdict_and_the_table_on_stdout(
     assert "0.5000" in rows[3][2] and "1.0000" in rows[2][2]
     code, out, err = call("evaluate", "--config", file, "--format", "latex")
     assert (code, "\\textbf{1.0000" in out, out.count("\\begin{tabular}")) == (0, True, 1), err
+    code, out, err = call("evaluate", "--config", file, "--format", "markdown", "--segments")
+    assert (code, out.count("| **1.0000"), out.count("| 0.5000")) == (0, 1, 1), out
 
 
 @pytest.mark.parametrize("style", ["table", "json", "csv", "markdown", "latex"])
