@@ -102,12 +102,9 @@ def interrupts_end_engine() -> Iterator[None]:
 
 
 def _session(engine: Engine) -> SparkSession:
-    """A session on a running engine."""
     channel: Any = _Channel(engine)
     spark: Any = ConnectSession.builder.channelBuilder(channel).create()
-    policy: Any = RetryPolicy(max_retries=10, initial_backoff=50, max_backoff=1000, backoff_multiplier=2)
-    policy.to_state = partial(_Reconnection, policy)
-    spark.client.set_retry_policies([policy])
+    spark.client.set_retry_policies([_Reconnection()])
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
     note_laptop(spark)
@@ -141,15 +138,25 @@ class _Channel(ChannelBuilder):
         return grpc.intercept_channel(self._insecure_channel(self._engine.address), _ErrorMessages(self._engine))
 
 
-class _Reconnection(RetryPolicyState):
-    """The attempts of one call to reconnect if the engine still runs: it disconnects clients while it is too busy.
+class _Reconnection(RetryPolicy):
+    """Reconnect if the engine still runs: it disconnects clients while it is too busy.
 
     Queries and writes continue in the engine, and the client resumes reading their results. If the engine has ended,
-    the error is a ``RankmetricsError``, which is not retried; so is that of a call after its last attempt.
+    the error is a ``RankmetricsError``, which is not retried.
     """
+
+    def __init__(self) -> None:
+        super().__init__(max_retries=10, initial_backoff=50, max_backoff=1000, backoff_multiplier=2)
 
     def can_retry(self, exception: BaseException) -> bool:
         return isinstance(exception, grpc.RpcError) and exception.code() is grpc.StatusCode.UNAVAILABLE
+
+    def to_state(self) -> RetryPolicyState:
+        return _Attempts(self)
+
+
+class _Attempts(RetryPolicyState):
+    """The attempts of one call; after the last one, raise a readable error."""
 
     def next_attempt(self, exception: BaseException | None = None) -> int | None:
         wait: int | None = super().next_attempt(exception)
@@ -172,7 +179,9 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         return call
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Iterator[Any]:
-        call = continuation(details, request)
+        return self._stream(continuation(details, request))
+
+    def _stream(self, call: Any) -> Iterator[Any]:
         try:
             yield from call
         except grpc.RpcError as error:
