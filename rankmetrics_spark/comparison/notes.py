@@ -1,11 +1,8 @@
-"""What a reader of a row of ``comparisons`` has to know: why there is no test, who is left out or twice; CUPED."""
+"""What a reader of a row of ``comparisons`` has to know: who is left out, who is counted twice, and CUPED."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
 from rankmetrics_spark.comparison.totals import (
@@ -13,60 +10,15 @@ from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
     BASELINE,
     CANDIDATE,
-    Key,
     arm,
     of_arm,
     of_pair,
     sum_table,
 )
-from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE
-from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
-
-SMALL_RATIO_P = 0.001
-"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
-_PROBLEMS = {
-    "users": ("no users", False),
-    "n": ("no users with a value", False),
-    "with_relevant": ("no users with relevant items", False),
-    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
-}
-"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
-
-
-def doubt(rows: Compared, i: int) -> str | None:
-    """Why a row has no test, or why its test cannot be trusted."""
-    for name, (text, forbidden) in _PROBLEMS.items():
-        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
-        if places:
-            return f"{text.replace('users', rows.rules.units)} in {_listed(rows.keys[i], places)}"
-    if np.isnan(rows.deciding.p_value[i]):
-        # Why two experiments that could be compared have no p-value.
-        plan = rows.rules.sequential
-        if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
-            if look := plan.look or rows.look[i]:
-                return f"not tested, since this is look {look} and {plan.planned} are planned"
-            return "not tested, since looks are planned and the number of this look is not known"
-        if rows.unresolved[i]:
-            return "the values differ too little from one another for a test"
-        if rows.paired[i]:
-            n = "fewer than two" if rows.n_users[i] else "no"
-            if rows.rules.only_changed and rows.n_both[i]:
-                return f"{n} {rows.rules.units} have different lists in the two experiments"
-            others = ", and only_changed compares no others" if rows.rules.only_changed else ""
-            return f"{n} {rows.rules.units} in both experiments{others}"
-        few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
-        return f"fewer than two {rows.rules.units} in {_listed(rows.keys[i], few)}"
-    if rows.sample_ratio_p < SMALL_RATIO_P:
-        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
-    return None
-
-
-def _listed(key: Key, places: Sequence[int]) -> str:
-    return " and ".join(str(key[place]) for place in places)
 
 
 def remarks(rows: Compared, i: int) -> str | None:
