@@ -165,6 +165,9 @@ def preferences(log: AnyTable, options: Options, request: Preferences) -> Result
     )
     sums = users.mapInArrow(partial(user_sums, draft=draft), SUMS.schema)
     rules = Rules(request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks))
+    # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
+    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in SUMS.schema.fields)
+    sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
     return result_table(sums.repartition(1).mapInArrow(partial(_final, rules=rules), schema_text(COLUMNS)))
 
 

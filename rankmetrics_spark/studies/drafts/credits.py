@@ -96,6 +96,8 @@ def added_sums(batches: Batches) -> Totals:
     totals: Totals = {}
     for batch in batches:
         for key, limbs in zip(SUMS.keys(batch), batch.column(len(SUMS.key)), strict=True):
+            if not limbs.is_valid:
+                continue
             sums = np.array(limbs.as_py(), object)
             totals[key] = totals[key] + sums if key in totals else sums
     _refuse_many(totals)
