@@ -256,7 +256,8 @@ def _plain(column: Any) -> pa.ChunkedArray:
     if str(chunks.type) == "extension<arrow.uuid>":
         return pa.chunked_array([[None if value is None else str(value) for value in chunks.to_pylist()]], pa.string())
     # Finer times than microseconds are cut; any other value that changed would be an error.
-    return chunks.cast(_plain_type(chunks.type), safe=not pa.types.is_timestamp(chunks.type))
+    are_times = pa.types.is_timestamp(chunks.type) or pa.types.is_duration(chunks.type)
+    return chunks.cast(_plain_type(chunks.type), safe=not are_times)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -274,4 +275,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in kind])
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
     return _WIDER.get(kind, kind)
