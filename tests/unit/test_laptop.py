@@ -249,3 +249,10 @@ def test_what_sail_would_misread_is_refused_in_one_sentence(section: Source, mes
     with pytest.raises(InputError) as caught:
         on_sail.check(section)
     assert message in str(caught.value)
+
+
+def test_the_session_can_be_named_without_its_client_and_refuses_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    session = sail.__getattr__("laptop_session")
+    with pytest.raises(RankmetricsError, match=r"^the engine 'sail' cannot start: .*; install both with pip install"):
+        session(threads=1)

@@ -52,7 +52,13 @@ def _problem() -> str | None:
     version = _version_of_client()
     if version != CLIENT:
         return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {version or 'none'}"
+    if not _has_grpc():
+        return "grpcio is not installed"
     return None
+
+
+def _has_grpc() -> bool:
+    return importlib.util.find_spec("grpc") is not None
 
 
 def _version_of_client() -> str | None:
@@ -66,6 +72,9 @@ def __getattr__(name: str) -> object:
     """Import modules that need the client on first use: the child process needs this package without the client."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
+    if name == "laptop_session" and not _has_grpc():
+        # Naming it is no error, as for who lists the names of the package; calling it is one, in a sentence.
+        return lambda *_, **__: check_installed()
     if _HOMES[name] == "session":
         # If the main module has no file, as with `python -c`, the client would run its own doctests.
         main: Any = sys.modules["__main__"]
