@@ -22,6 +22,7 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import inputs
 from rankmetrics_spark.road import Tables
 from tests.helpers.logs import DATE, Shown, by_user, impressions, parquet
+from tests.helpers.packages import HALF_FLOATS
 from tests.helpers.sources import HEADER, LOG, as_parquet, csv_folder, json_lines, run_record, shown, values
 
 # ---- ids that folders hold
@@ -244,9 +245,7 @@ ODD = {
     "uint32": np.array([1, 2], "uint32"),
 }
 HALF = np.array([1, 2], "float16")
-WRITES_HALF = int(pa.__version__.split(".")[0]) >= 15
-"""Whether PyArrow writes numbers of 16 bits to Parquet."""
-if WRITES_HALF:
+if HALF_FLOATS:
     ODD["float16"] = HALF
 
 
@@ -273,7 +272,7 @@ def test_a_category_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
     "exit 3: the column and its type",
     on_sail="works; a time is cut to microseconds",
 )
-@pytest.mark.skipif(not WRITES_HALF, reason="this PyArrow writes no numbers of 16 bits")
+@pytest.mark.skipif(not HALF_FLOATS, reason="this PyArrow writes no numbers of 16 bits")
 def test_a_needed_column_of_a_type_that_spark_cannot_read_is_named(spark: SparkSession, tmp_path: Path) -> None:
     log = pandas_log(at=ODD["datetime64[ns]"], half=HALF)
     pq.write_table(pa.Table.from_pandas(log), tmp_path / "log.parquet", version="2.6")

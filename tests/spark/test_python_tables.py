@@ -22,6 +22,7 @@ from rankmetrics_spark import compare, compare_conventions, evaluate, off_policy
 from rankmetrics_spark.engines import is_laptop, spark_table
 from rankmetrics_spark.errors import ConfigError
 from tests.helpers.logs import SCHEMA, Shown, a_list, impressions
+from tests.helpers.packages import HALF_FLOATS
 
 LOG = [
     *a_list([0, 1, 0], "u", "a"),
@@ -103,10 +104,6 @@ def test_written_rows_are_compared_out_of_python(spark: SparkSession) -> None:
     )
 
 
-HALF = "float16" if int(pa.__version__.split(".")[0]) >= 15 else "float32"
-"""Numbers of 16 bits, where this PyArrow casts them."""
-
-
 def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) -> None:
     table = pa.table(
         {
@@ -114,7 +111,7 @@ def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) ->
             "user_id": pa.array([1, 2**31], pa.uint32()),
             "item_id": pa.array(["x", "y"], pa.large_string()),
             "position": pa.array([1, 2], pa.uint8()),
-            "relevance": pa.array(np.array([0.5, float("nan")], HALF)),
+            "relevance": pa.array(np.array([0.5, float("nan")], "float16" if HALF_FLOATS else "float32")),
             "at": pa.array([0, 1], pa.timestamp("ns")),
             "nothing": pa.nulls(2),
         }
