@@ -260,8 +260,8 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
         parts = []
         for winner in winners[:MOST_NAMED]:
             beaten, more = losers[winner], len(losers[winner]) - MOST_NAMED
-            whom = ", ".join([*beaten[:MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])
-            parts.append(f"{winner} {verb} {f'all {len(beaten):,} others' if len(beaten) == len(losers) - 1 else whom}")
+            some = ", ".join([*beaten[:MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+            parts.append(f"{winner} {verb} {f'all {len(beaten):,} others' if len(beaten) == len(losers) - 1 else some}")
         more = len(winners) - len(parts)
         parts += [f"{more:,} more {'is' if more == 1 else 'are'} above others"] if more else []
         n_losers = sum(map(len, losers.values()))

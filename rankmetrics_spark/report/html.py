@@ -73,7 +73,7 @@ def write_page(figures: Figures, file: str | Path) -> Path:
         if path.exists():
             mode = stat.S_IMODE(path.stat().st_mode)
         else:
-            # Whoever reads the mask has to set it.
+            # The mask can only be read by setting it.
             mask = os.umask(0o077)
             os.umask(mask)
             mode = 0o666 & ~mask

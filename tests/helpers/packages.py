@@ -11,12 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
 
 import rankmetrics_spark
 from rankmetrics_spark.engines import sail
 from tests.helpers.commands import ROOT, ran
 
+HALF_FLOATS = int(pa.__version__.split(".")[0]) >= 15
+"""Whether this PyArrow casts numbers of 16 bits, and writes them to Parquet."""
 Changes = Mapping[str, Mapping[str, str]]
 """File of the package -> text that stands there once -> text in its place."""
 

@@ -34,7 +34,7 @@ from tests.helpers.logs import assert_close, obvious, random_log
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
-ELSEWHERE = ("peers", "looks_simulated", "promises_simulated", "compared", "ratios", "same_work")
+ELSEWHERE = ("peers", "looks_simulated", "promises_simulated", "compared", "ratios", "same_work", "sizing")
 NEWER_SCIPY = ("quantiles", "interval_rows", "over_time", "tukey_rows", "over_lists_rows", "rest_rows", "cluster_rows")
 """Tests whose expected values come from functions that the oldest SciPy lacks."""
 UNIT = ["tests/unit", "rankmetrics_spark", *(f"--ignore=tests/unit/test_{name}.py" for name in ELSEWHERE + NEWER_SCIPY)]

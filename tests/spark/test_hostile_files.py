@@ -22,6 +22,7 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import inputs
 from rankmetrics_spark.road import Tables
 from tests.helpers.logs import DATE, Shown, by_user, impressions, parquet
+from tests.helpers.packages import HALF_FLOATS
 from tests.helpers.sources import HEADER, LOG, as_parquet, csv_folder, json_lines, run_record, shown, values
 
 # ---- ids that folders hold
@@ -239,11 +240,13 @@ def pandas_log(**more: Any) -> pd.DataFrame:
 ODD = {
     "category": pd.Categorical(["p", "q"]),
     "timedelta": pd.to_timedelta([1, 2], unit="s"),
-    "float16": np.array([1, 2], "float16"),
     "datetime64[ns]": pd.to_datetime(["2026-11-20 01:02:03.000000001", "2026-11-20 00:00:00.000000000"]),
     "datetime64[ns, UTC]": pd.to_datetime(["2026-11-20 01:02:03.000000001"] * 2).tz_localize("UTC"),
     "uint32": np.array([1, 2], "uint32"),
 }
+HALF = np.array([1, 2], "float16")
+if HALF_FLOATS:
+    ODD["float16"] = HALF
 
 
 @pytest.mark.outcome("a Parquet file of pandas with an unused column of type {kind}", "works")
@@ -259,7 +262,7 @@ def test_an_unused_column_of_any_type_of_pandas_changes_nothing(spark: SparkSess
 
 @pytest.mark.outcome("ids in a column that pandas wrote as a `category`", "works")
 def test_a_category_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
-    log = pandas_log(odd=ODD["float16"]).astype({"experiment_id": "category", "user_id": "category"})
+    log = pandas_log(odd=ODD["uint32"]).astype({"experiment_id": "category", "user_id": "category"})
     log.to_parquet(tmp_path / "log.parquet")
     assert values(spark, {"path": str(tmp_path / "log.parquet")}) == {("a", "u"): 1, ("a", "v"): 0}
 
@@ -269,8 +272,9 @@ def test_a_category_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
     "exit 3: the column and its type",
     on_sail="works; a time is cut to microseconds",
 )
+@pytest.mark.skipif(not HALF_FLOATS, reason="this PyArrow writes no numbers of 16 bits")
 def test_a_needed_column_of_a_type_that_spark_cannot_read_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    log = pandas_log(at=ODD["datetime64[ns]"], half=ODD["float16"])
+    log = pandas_log(at=ODD["datetime64[ns]"], half=HALF)
     pq.write_table(pa.Table.from_pandas(log), tmp_path / "log.parquet", version="2.6")
     by_time = {"path": str(tmp_path / "log.parquet"), "where": "at >= '2026-11-20 01:00:00'"}
     by_half = {"path": str(tmp_path / "log.parquet"), "columns": {"relevance": "half"}}
@@ -328,6 +332,8 @@ def test_headers_of_compressed_csv_files_are_compared(spark: SparkSession, tmp_p
     "where", ["to_date(user_id) = '2026-11-20'", "cast(user_id AS int) = 1", "to_timestamp(user_id) > now()"]
 )
 def test_a_filter_that_fails_on_a_text_is_named(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    if spark.version < "4":
+        pytest.skip("such a text is null for Spark 3.5, where ANSI mode is off")
     source = as_parquet(impressions(spark, LOG), tmp_path / "log") | {"where": where}
     with pytest.raises(InputError, match=r"^cannot filter by source\.where '.*\(hidden\).*; allowed: a condition"):
         run_record(spark, source, tmp_path / "out")

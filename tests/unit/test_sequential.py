@@ -165,7 +165,8 @@ def test_as_much_is_passed_as_may_be_spent(spending: str, fractions: tuple[float
         "linear": 0.025 * times,
     }
     for k in range(1, len(times) + 1):
-        stays = stats.multivariate_normal(np.zeros(k), correlation[:k, :k], abseps=1e-9, releps=1e-9).cdf(bounds[:k])
+        of_looks = np.zeros(k), correlation[:k, :k]
+        stays = stats.multivariate_normal.cdf(bounds[:k], *of_looks, abseps=1e-9, releps=1e-9)
         assert 1 - stays == pytest.approx(spent[spending][k - 1], abs=1e-6)
 
 
