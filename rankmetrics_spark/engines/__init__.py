@@ -43,8 +43,11 @@ if TYPE_CHECKING:
         as_text,
         check_unambiguous,
         computing,
+        in_one_step,
         in_slices,
         own_or_field,
+        rows_of,
+        schema_text,
         struct_udf,
         text_fields,
         with_fields,
@@ -64,7 +67,7 @@ __getattr__ = lazy(
         "sums": "SUMS SumTable coded group_means lists_of matrix_of weight_of",
         "tables": (
             "Batches Computed REAL Step as_number as_text check_unambiguous computing own_or_field "
-            "in_slices struct_udf text_fields with_fields"
+            "in_one_step in_slices rows_of schema_text struct_udf text_fields with_fields"
         ),
     },
 )

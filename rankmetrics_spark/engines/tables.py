@@ -28,6 +28,9 @@ from rankmetrics_spark.schemas import quoted
 Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Column -> (n,) array for the n rows of a batch; NaN becomes null."""
 Batches: TypeAlias = Iterable[pa.RecordBatch]
+Kinds: TypeAlias = Mapping[str, str]
+"""Column -> its type in SQL, one of those of ``_ARROW``."""
+_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,34 @@ class Step:
     def then(self, following: Step) -> Step:
         """Combine two steps in one round trip to Python."""
         return Step(partial(_run_both, first=self.body, second=following.body), following.schema)
+
+
+def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
+    """Apply a Python function to all rows of a small table, such as sums by key, in one partition."""
+    return table.repartition(1).mapInArrow(body, schema_text(kinds))
+
+
+def schema_text(kinds: Kinds) -> str:
+    """The schema of a table, as SQL.
+
+    >>> schema_text({"metric": "string", "mean": "double"})
+    'metric string, mean double'
+    """
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+
+
+def rows_of(columns: Mapping[str, Any], kinds: Kinds) -> Iterator[pa.RecordBatch]:
+    """One batch with a column for each of ``kinds``: null where ``columns`` has none; no batch without columns."""
+    if columns:
+        n = len(next(iter(columns.values())))
+        arrays = []
+        for name, kind in kinds.items():
+            arrow = _ARROW[kind]
+            values = columns.get(name, pa.nulls(n, arrow))
+            # PyArrow makes no array from another one before 12.
+            is_array = isinstance(values, pa.Array)
+            arrays.append(values.cast(arrow) if is_array else pa.array(values, arrow, from_pandas=True))
+        yield pa.RecordBatch.from_arrays(arrays, [*kinds])
 
 
 def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
