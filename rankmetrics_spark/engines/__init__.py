@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         struct_udf,
         text_fields,
         with_fields,
+        with_typed_nulls,
     )
 
 __getattr__ = lazy(
@@ -67,7 +68,7 @@ __getattr__ = lazy(
         "sums": "SUMS SumTable coded group_means lists_of matrix_of weight_of",
         "tables": (
             "Batches Computed REAL Step as_number as_text check_unambiguous computing own_or_field "
-            "in_one_step in_slices rows_of schema_text struct_udf text_fields with_fields"
+            "in_one_step in_slices rows_of schema_text struct_udf text_fields with_fields with_typed_nulls"
         ),
     },
 )

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from rankmetrics_spark.engines.choice import session_in_use
 from rankmetrics_spark.engines.sessions import is_laptop, sail_path, temporary_folder
-from rankmetrics_spark.engines.tables import with_fields
+from rankmetrics_spark.engines.tables import with_fields, with_typed_nulls
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def table_of(
         beside: Another table of the same call; if it is a DataFrame of Spark, its session is the one.
     """
     names = [*filter(None, columns)]
-    return with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
+    table = with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
+    return with_typed_nulls(table, table.schema)
 
 
 def column_names(*names: str | None) -> frozenset[str]:

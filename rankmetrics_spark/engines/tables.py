@@ -131,6 +131,17 @@ def with_fields(table: DataFrame, names: Iterable[str]) -> DataFrame:
     return table.select("*", *(_field(steps).alias(name) for name, steps in paths.items())) if paths else table
 
 
+def with_typed_nulls(table: DataFrame, schema: T.StructType) -> DataFrame:
+    """Give the columns of nulls of a table, which pandas writes without a type, that which Spark reads: Sail has none.
+
+    Args:
+        table: The table.
+        schema: Its schema; to ask for it once more costs time.
+    """
+    nulls = [field.name for field in schema.fields if isinstance(field.dataType, T.NullType)]
+    return table.withColumns({name: F.col(quoted(name)).cast("int") for name in nulls}) if nulls else table
+
+
 def _steps(schema: T.StructType, name: str) -> list[str]:
     """Return the names of the nested fields that lead to ``name``, outermost first; empty if there is no such field."""
     for field in schema.fields:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import Input, Source, Token, tokens
-from rankmetrics_spark.engines import engine_of, own_or_field, text_fields, with_fields
+from rankmetrics_spark.engines import engine_of, own_or_field, text_fields, with_fields, with_typed_nulls
 from rankmetrics_spark.errors import (
     ConfigError,
     InputError,
@@ -86,7 +86,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         rows = with_fields(_filter(unfiltered, section), columns)
         # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
         # the schema of a filtered table itself, so select all columns.
-        rows.select("*").schema  # noqa: B018
+        rows = with_typed_nulls(rows, rows.select("*").schema)
     except RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have

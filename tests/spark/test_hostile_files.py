@@ -269,6 +269,35 @@ def test_a_category_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.outcome(
+    "a segment, covariate, list or relevance without a value, which pandas writes as a column of nulls",
+    "works like any column of nulls",
+)
+def test_a_column_of_nulls_needs_no_type(spark: SparkSession, tmp_path: Path) -> None:
+    pandas_log(none=None).to_parquet(tmp_path / "log.parquet")
+    assert pq.read_schema(tmp_path / "log.parquet").field("none").type == "null"
+    log = spark.read.parquet(str(tmp_path / "log.parquet"))
+    result = evaluate(log, ["rr"], segments="none", covariate="none")
+    of_segments = {row["segment"]: (row["n_users"], row["mean"]) for row in result.experiment_metrics.collect()}
+    assert of_segments == {"all": (2, 1 / 2), "none=null": (2, 1 / 2)}
+    for roles in ({"columns": {"relevance": "none"}}, {"list": "none"}):
+        left_out = evaluate(log, ["rr"], **roles).quarantine.collect()
+        assert {row["reason"] for row in left_out} == {"null_relevance" if "columns" in roles else "null_none"}
+        assert len(left_out) == 2
+    out = tmp_path / "out"
+    record = run_record(spark, {"path": str(tmp_path / "log.parquet"), "segments": ["none"]}, out)
+    assert record["rows"] == {"in": 2, "evaluated": 2, "quarantined": 0}
+    assert record["inputs"]["source"]["schema"]["none"] == "int"
+
+
+@pytest.mark.outcome("an empty table that pandas has written", "exit 3: the input is empty")
+def test_an_empty_table_of_pandas_is_an_empty_input(spark: SparkSession, tmp_path: Path) -> None:
+    pandas_log().head(0).astype(object).to_parquet(tmp_path / "log.parquet")
+    assert {*pq.read_schema(tmp_path / "log.parquet").types} == {pa.null()}
+    with pytest.raises(InputError, match=r"^the input is empty: no rows in .*log\.parquet"):
+        run_record(spark, {"path": str(tmp_path / "log.parquet")}, tmp_path / "out")
+
+
+@pytest.mark.outcome(
     "timestamps in nanoseconds, or numbers of 16 bits, that a run needs",
     "exit 3: the column and its type",
     on_sail="works; a time is cut to microseconds",
