@@ -43,7 +43,10 @@ from rankmetrics_spark.schemas import (
 )
 
 NUMBERS = (T.NumericType, T.BooleanType)
-_IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
+_IDS = (
+    *(T.StringType, T.IntegralType, T.FractionalType, T.BooleanType),
+    *(T.DateType, T.TimestampType, T.TimestampNTZType),
+)
 UNDECODABLE = "undecodable_"
 """Start of the reason of a row with an id from a text format in another encoding than the reader's."""
 _EXACT = 2**53

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,25 @@ def test_a_column_of_nulls_needs_no_type(spark: SparkSession, tmp_path: Path) ->
     record = run_record(spark, {"path": str(tmp_path / "log.parquet"), "segments": ["none"]}, out)
     assert record["rows"] == {"in": 2, "evaluated": 2, "quarantined": 0}
     assert record["inputs"]["source"]["schema"]["none"] == "int"
+
+
+@pytest.mark.outcome(
+    "users, lists or segments in a column of times without a time zone, as pandas, Polars and DuckDB write them",
+    "works: a time is its text, such as `2026-11-20 01:02:03.5`",
+)
+def test_a_time_without_a_zone_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([datetime(2026, 11, 20, 1, 2, 3, 500_000), datetime(2026, 11, 20)], pa.timestamp("us"))
+    pq.write_table(pa.Table.from_pandas(pandas_log()).append_column("odd", times), tmp_path / "log.parquet")
+    source = {"path": str(tmp_path / "log.parquet")}
+    texts = ("2026-11-20 01:02:03.5", "2026-11-20 00:00:00")
+    assert values(spark, source | {"columns": {"user": "odd"}}) == {("a", texts[0]): 1, ("a", texts[1]): 0}
+    assert values(spark, source | {"list": ["odd"]}) == {("a", "u"): 1, ("a", "v"): 0}
+    segments = evaluate(spark.read.parquet(source["path"]), ["rr"], segments="odd").experiment_metrics.collect()
+    assert {row["segment"]: row["mean"] for row in segments} == {
+        "all": 1 / 2,
+        f"odd={texts[0]}": 1,
+        f"odd={texts[1]}": 0,
+    }
 
 
 @pytest.mark.outcome("an empty table that pandas has written", "exit 3: the input is empty")
