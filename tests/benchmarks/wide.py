@@ -126,7 +126,12 @@ def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -
     log, out = folder / "log", folder / "out"
     _write_log(log, np.arange(2 * users) % 2, np.arange(2 * users), LONG)
     settings = config(log, out, evaluation_date=FIRST.isoformat(), metrics=["ap@10", "ndcg@10"])
-    day = _cpu(lambda: run(spark, settings))
+
+    def evaluate() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        run(spark, settings)
+
+    day = min(_cpu(evaluate) for _ in range(2))
     store_days(out, [(FIRST + timedelta(days=n)).isoformat() for n in range(size)], users)
     last = (FIRST + timedelta(days=size - 1)).isoformat()
     request = CompareRequest(str(out), baseline="e0", first=FIRST.isoformat(), last=last)
