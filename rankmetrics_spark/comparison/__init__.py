@@ -46,13 +46,7 @@ from rankmetrics_spark.comparison.table import UserTable, Within, largest_change
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
-from rankmetrics_spark.engines import (
-    AnyTable,
-    ResultTable,
-    in_one_step,
-    result_table,
-    spark_table,
-)
+from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT

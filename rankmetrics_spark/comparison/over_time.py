@@ -44,12 +44,7 @@ from rankmetrics_spark.comparison.sums import (
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
-from rankmetrics_spark.engines import (
-    Batches,
-    Step,
-    in_one_step,
-    rows_of,
-)
+from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME

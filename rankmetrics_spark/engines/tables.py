@@ -54,6 +54,10 @@ class Step:
         return Step(partial(_run_both, first=self.body, second=following.body), following.schema)
 
 
+def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
+    yield from second(first(batches))
+
+
 def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
     """Apply a Python function to all rows of a small table, such as sums by key, in one partition."""
     return table.repartition(1).mapInArrow(body, schema_text(kinds))
@@ -80,10 +84,6 @@ def rows_of(columns: Mapping[str, Any], kinds: Kinds) -> Iterator[pa.RecordBatch
             is_array = isinstance(values, pa.Array)
             arrays.append(values.cast(arrow) if is_array else pa.array(values, arrow, from_pandas=True))
         yield pa.RecordBatch.from_arrays(arrays, [*kinds])
-
-
-def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
-    yield from second(first(batches))
 
 
 def in_slices(batches: Batches, sizes: str, most: int) -> Iterator[pa.RecordBatch]:
@@ -198,7 +198,7 @@ def check_unambiguous(table: DataFrame, source: str, what: str) -> None:
 
 
 REAL = (T.FloatType, T.DoubleType)
-_TIMES = (T.TimestampType, T.TimestampNTZType)
+TIMES: tuple[type[T.DataType], ...] = (T.TimestampType, T.TimestampNTZType)
 
 
 def as_text(name: str, kind: T.DataType, engine: str) -> str:
@@ -209,7 +209,7 @@ def as_text(name: str, kind: T.DataType, engine: str) -> str:
     """
     if engine == "sail" and isinstance(kind, REAL):
         return _real(name)
-    if engine == "sail" and isinstance(kind, _TIMES):
+    if engine == "sail" and isinstance(kind, TIMES):
         plain = f"replace(replace(string({name}), 'T', ' '), 'Z', '')"
         return f"CASE WHEN contains({plain}, '.') THEN regexp_replace({plain}, '[.]?0+$', '') ELSE {plain} END"
     return f"string({name})"
