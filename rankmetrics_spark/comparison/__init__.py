@@ -40,15 +40,13 @@ from rankmetrics_spark.comparison.rows import (
     final_decomposition,
     final_means,
     mean_intervals,
-    rows_of,
-    schema_text,
 )
 from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
-from rankmetrics_spark.engines import AnyTable, ResultTable, result_table, spark_table
+from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT
@@ -93,9 +91,7 @@ __all__ = [
     "plan",
     "published_days",
     "refuse_too_many_replicates",
-    "rows_of",
     "rows_of_clusters",
-    "schema_text",
     "signed_sizes",
     "statistic",
     "sums_of",
@@ -353,7 +349,7 @@ def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(STATISTICS.values())
     body = partial(final, request=request_of(comparison), rules=Rules.of(comparison, table), statistics=statistics)
-    return partials.repartition(1).mapInArrow(body, schema_text(types_of(statistics)))
+    return in_one_step(partials, body, types_of(statistics))
 
 
 def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
@@ -370,7 +366,7 @@ def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
 def bootstrap_means(table: UserTable, comparison: Comparison, sums: DataFrame) -> DataFrame:
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
     body = partial(final_means, rules=Rules.of(comparison, table))
-    return sums.repartition(1).mapInArrow(body, schema_text(MEANS))
+    return in_one_step(sums, body, MEANS)
 
 
 def _of_units(table: UserTable, comparison: Comparison) -> UserTable:
@@ -394,7 +390,7 @@ def with_cluster_intervals(
     table, bounds = _of_units(table, comparison), ("ci_low", "ci_high")
     partials = sums_of(table, comparison) if sums is None else sums
     body = partial(final_cluster_means, rules=Rules.of(comparison, table))
-    of_clusters = partials.repartition(1).mapInArrow(body, schema_text(CLUSTER_MEANS))
+    of_clusters = in_one_step(partials, body, CLUSTER_MEANS)
     keys = (EXPERIMENT, SEGMENT, METRIC)
     intervals = of_clusters.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))
     same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
@@ -416,7 +412,7 @@ def decomposition(table: UserTable, comparison: Comparison, segment: str) -> Dat
     """
     partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline)))
     body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
-    split = partials.where("kind = 'arm'").repartition(1).mapInArrow(body, schema_text(DECOMPOSITION))
+    split = in_one_step(partials.where("kind = 'arm'"), body, DECOMPOSITION)
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
 
 

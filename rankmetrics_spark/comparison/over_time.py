@@ -32,7 +32,6 @@ from rankmetrics_spark.comparison.daily import (
     add_days,
 )
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
-from rankmetrics_spark.comparison.rows import rows_of, schema_text
 from rankmetrics_spark.comparison.sums import (
     KEY,
     PARTIALS,
@@ -45,7 +44,7 @@ from rankmetrics_spark.comparison.sums import (
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
-from rankmetrics_spark.engines import Batches, Step
+from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
@@ -100,7 +99,7 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     looks = "any" if rules.sequential == "any" else "one"
     rules = replace(rules, shares=None, wilcoxon=False, sequential=looks)
     final = partial(_final, request=plain, rules=rules, start=start)
-    return whole.repartition(1).mapInArrow(final, schema_text(OVER_TIME))
+    return in_one_step(whole, final, OVER_TIME)
 
 
 def _sums_of_days(

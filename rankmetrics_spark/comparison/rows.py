@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from rankmetrics_spark.comparison.totals import (
     replicate_means,
     sum_table,
 )
-from rankmetrics_spark.engines import Batches
+from rankmetrics_spark.engines import Batches, rows_of
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
 from rankmetrics_spark.statistics import decompose, t_interval
 
@@ -45,7 +45,6 @@ CLUSTER_MEANS = {
     **dict.fromkeys((EXPERIMENT, SEGMENT, METRIC), "string"),
     **dict.fromkeys(("ci_low", "ci_high"), "double"),
 }
-_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64()}
 
 
 def final(
@@ -80,23 +79,6 @@ def final_decomposition(
     totals, _ = read(batches)
     if totals.sums:
         yield from rows_of(decomposition_rows(totals, baseline, candidates, segment), DECOMPOSITION)
-
-
-def rows_of(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    if columns:
-        n = len(columns[EXPERIMENT])
-        arrays = []
-        for name, kind in kinds.items():
-            arrow = _ARROW[kind]
-            values = columns.get(name, pa.nulls(n, arrow))
-            # PyArrow makes no array from another one before 12.
-            is_array = isinstance(values, pa.Array)
-            arrays.append(values.cast(arrow) if is_array else pa.array(values, arrow, from_pandas=True))
-        yield pa.RecordBatch.from_arrays(arrays, [*kinds])
-
-
-def schema_text(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:

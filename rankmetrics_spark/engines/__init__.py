@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.engines.sums import SUMS, SumTable, coded, group_means, lists_of, matrix_of, weight_of
     from rankmetrics_spark.engines.tables import (
         REAL,
+        TIMES,
         Batches,
         Computed,
         Step,
@@ -43,11 +44,15 @@ if TYPE_CHECKING:
         as_text,
         check_unambiguous,
         computing,
+        in_one_step,
         in_slices,
         own_or_field,
+        rows_of,
+        schema_text,
         struct_udf,
         text_fields,
         with_fields,
+        with_typed_nulls,
     )
 
 __getattr__ = lazy(
@@ -63,8 +68,8 @@ __getattr__ = lazy(
         "spark": "cache_folder write_cached",
         "sums": "SUMS SumTable coded group_means lists_of matrix_of weight_of",
         "tables": (
-            "Batches Computed REAL Step as_number as_text check_unambiguous computing own_or_field "
-            "in_slices struct_udf text_fields with_fields"
+            "Batches Computed REAL TIMES Step as_number as_text check_unambiguous computing own_or_field "
+            "in_one_step in_slices rows_of schema_text struct_udf text_fields with_fields with_typed_nulls"
         ),
     },
 )

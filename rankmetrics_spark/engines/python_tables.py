@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from rankmetrics_spark.engines.choice import session_in_use
 from rankmetrics_spark.engines.sessions import is_laptop, sail_path, temporary_folder
-from rankmetrics_spark.engines.tables import with_fields
+from rankmetrics_spark.engines.tables import with_fields, with_typed_nulls
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ else:
 _MANY_BYTES = 2**20
 """The laptop engine gets a larger table as a file: each query would send it again, and 128 MiB is the most it takes."""
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
-_WIDER |= {pa.float16(): pa.float32()}
+_WIDER |= {pa.float16(): pa.float32(), pa.date64(): pa.date32()}
+_MOST_DIGITS = 38
+"""Of a decimal, for every engine."""
 _TYPES = "text, booleans, integers below 2^63, floats, decimals, dates and times of a day"
 
 
@@ -97,7 +99,8 @@ def table_of(
         beside: Another table of the same call; if it is a DataFrame of Spark, its session is the one.
     """
     names = [*filter(None, columns)]
-    return with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
+    table = with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
+    return with_typed_nulls(table, table.schema)
 
 
 def column_names(*names: str | None) -> frozenset[str]:
@@ -273,6 +276,8 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_plain_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in kind])
+    if pa.types.is_decimal256(kind):
+        return pa.decimal128(_MOST_DIGITS, kind.scale)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if pa.types.is_duration(kind):

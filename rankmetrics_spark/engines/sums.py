@@ -6,7 +6,7 @@ batch and on any number of machines: in Python, in SQL, or in both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,15 @@ class SumTable:
     def keys(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         """The key of each row."""
         return zip(*(batch.column(place).to_pylist() for place in range(len(self.key))), strict=True)
+
+    def totals(self, batches: Iterable[pa.RecordBatch]) -> dict[tuple[Any, ...], npt.NDArray[Any]]:
+        """Key -> its sums over all batches, as Python integers of any size; a row without sums adds no key."""
+        totals: dict[tuple[Any, ...], npt.NDArray[Any]] = {}
+        for batch in batches:
+            for key, sums in zip(self.keys(batch), batch.column(len(self.key)), strict=True):
+                if sums.is_valid:
+                    totals[key] = totals.get(key, 0) + np.array(sums.as_py(), object)
+        return totals
 
     def added(self, rows: DataFrame, width: int) -> DataFrame:
         """Add up the rows of each key, whose sums all have this length, in SQL."""

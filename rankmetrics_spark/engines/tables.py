@@ -28,6 +28,9 @@ from rankmetrics_spark.schemas import quoted
 Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Column -> (n,) array for the n rows of a batch; NaN becomes null."""
 Batches: TypeAlias = Iterable[pa.RecordBatch]
+Kinds: TypeAlias = Mapping[str, str]
+"""Column -> its type in SQL, one of those of ``_ARROW``."""
+_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,34 @@ class Step:
 
 def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
     yield from second(first(batches))
+
+
+def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
+    """Apply a Python function to all rows of a small table, such as sums by key, in one partition."""
+    return table.repartition(1).mapInArrow(body, schema_text(kinds))
+
+
+def schema_text(kinds: Kinds) -> str:
+    """The schema of a table, as SQL.
+
+    >>> schema_text({"metric": "string", "mean": "double"})
+    'metric string, mean double'
+    """
+    return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+
+
+def rows_of(columns: Mapping[str, Any], kinds: Kinds) -> Iterator[pa.RecordBatch]:
+    """One batch with a column for each of ``kinds``: null where ``columns`` has none; no batch without columns."""
+    if columns:
+        n = len(next(iter(columns.values())))
+        arrays = []
+        for name, kind in kinds.items():
+            arrow = _ARROW[kind]
+            values = columns.get(name, pa.nulls(n, arrow))
+            # PyArrow makes no array from another one before 12.
+            is_array = isinstance(values, pa.Array)
+            arrays.append(values.cast(arrow) if is_array else pa.array(values, arrow, from_pandas=True))
+        yield pa.RecordBatch.from_arrays(arrays, [*kinds])
 
 
 def in_slices(batches: Batches, sizes: str, most: int) -> Iterator[pa.RecordBatch]:
@@ -98,6 +129,17 @@ def with_fields(table: DataFrame, names: Iterable[str]) -> DataFrame:
     dotted = [name for name in dict.fromkeys(names) if "." in name and name not in table.columns]
     paths = {name: steps for name in dotted if (steps := _steps(table.schema, name))}
     return table.select("*", *(_field(steps).alias(name) for name, steps in paths.items())) if paths else table
+
+
+def with_typed_nulls(table: DataFrame, schema: T.StructType) -> DataFrame:
+    """Give the columns of nulls of a table, which pandas writes without a type, that which Spark reads: Sail has none.
+
+    Args:
+        table: The table.
+        schema: Its schema; to ask for it once more costs time.
+    """
+    nulls = [field.name for field in schema.fields if isinstance(field.dataType, T.NullType)]
+    return table.withColumns({name: F.col(quoted(name)).cast("int") for name in nulls}) if nulls else table
 
 
 def _steps(schema: T.StructType, name: str) -> list[str]:
@@ -156,7 +198,7 @@ def check_unambiguous(table: DataFrame, source: str, what: str) -> None:
 
 
 REAL = (T.FloatType, T.DoubleType)
-_TIMES = (T.TimestampType, T.TimestampNTZType)
+TIMES: tuple[type[T.DataType], ...] = (T.TimestampType, T.TimestampNTZType)
 
 
 def as_text(name: str, kind: T.DataType, engine: str) -> str:
@@ -167,7 +209,7 @@ def as_text(name: str, kind: T.DataType, engine: str) -> str:
     """
     if engine == "sail" and isinstance(kind, REAL):
         return _real(name)
-    if engine == "sail" and isinstance(kind, _TIMES):
+    if engine == "sail" and isinstance(kind, TIMES):
         plain = f"replace(replace(string({name}), 'T', ' '), 'Z', '')"
         return f"CASE WHEN contains({plain}, '.') THEN regexp_replace({plain}, '[.]?0+$', '') ELSE {plain} END"
     return f"string({name})"

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines import REAL, as_number, as_text, check_unambiguous, engine_of
+from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
     CLUSTER_OF_USER,
@@ -43,7 +43,7 @@ from rankmetrics_spark.schemas import (
 )
 
 NUMBERS = (T.NumericType, T.BooleanType)
-_IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
+_IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, *TIMES)
 UNDECODABLE = "undecodable_"
 """Start of the reason of a row with an id from a text format in another encoding than the reader's."""
 _EXACT = 2**53

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import Input, Source, Token, tokens
-from rankmetrics_spark.engines import engine_of, own_or_field, text_fields, with_fields
+from rankmetrics_spark.engines import TIMES, engine_of, own_or_field, text_fields, with_fields, with_typed_nulls
 from rankmetrics_spark.errors import (
     ConfigError,
     InputError,
@@ -86,7 +86,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         rows = with_fields(_filter(unfiltered, section), columns)
         # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
         # the schema of a filtered table itself, so select all columns.
-        rows.select("*").schema  # noqa: B018
+        rows = with_typed_nulls(rows, rows.select("*").schema)
     except RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
@@ -328,7 +328,6 @@ def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], widt
 
 NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})
 """Column names that mean the day of a row, also if it is text."""
-_TIMES = (T.TimestampType, T.TimestampNTZType)
 _DAY = re.compile(r"['\"]\d{4}-\d{2}-\d{2}['\"]")
 _AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
 """Operators that compare a time with midnight of a day; < and >= are right, because they split at the day's start."""
@@ -343,11 +342,11 @@ def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
     days = [field for field in candidates if isinstance(field.dataType, T.DateType)]
     texts = [field for field in candidates if isinstance(field.dataType, (T.StringType, T.IntegerType))]
     days += [field for field in texts if field.name.lower() in NAMES]
-    days += [field for field in candidates if isinstance(field.dataType, _TIMES)]
+    days += [field for field in candidates if isinstance(field.dataType, TIMES)]
     if not days:
         return []
     column = days[0]
-    value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, _TIMES) else quoted(column.name)
+    value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, TIMES) else quoted(column.name)
     return [
         f"no filter selects a day: every row of the log counts as {date}, whatever its '{column.name}' is; one day: "
         f'{section.path_of("where")}: "{value} = \'{{date}}\'"; all on purpose: {section.path_of("where")}: "true"'
@@ -358,7 +357,7 @@ def at_midnight(section: Input, schema: T.StructType) -> list[str]:
     """Return a note for each time that the filter compares with a day, which means midnight."""
     where = section.where or ""
     path = section.path_of("where")
-    times = {field.name.lower(): field.name for field in schema.fields if isinstance(field.dataType, _TIMES)}
+    times = {field.name.lower(): field.name for field in schema.fields if isinstance(field.dataType, TIMES)}
     words = list(tokens(path, where))
     notes = []
     for at, word in enumerate(words):

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from scipy.special import ndtri
 
-from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
 from rankmetrics_spark.engines import (
     SUMS,
@@ -24,7 +23,10 @@ from rankmetrics_spark.engines import (
     ResultTable,
     SumTable,
     coded,
+    in_one_step,
     result_table,
+    rows_of,
+    schema_text,
     table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
@@ -285,7 +287,7 @@ def exposure(
     seen = None if interactions is None else _items(interactions, "interactions", item, rows)
     spread = _spread(_item_counts(rows, request), known, seen)
     body = partial(_exposures, request=request, size=size)
-    return result_table(spread.repartition(1).mapInArrow(body, schema_text(EXPOSURE)))
+    return result_table(in_one_step(spread, body, EXPOSURE))
 
 
 def _items(value: AnyTable, name: str, column: str, beside: DataFrame) -> DataFrame:

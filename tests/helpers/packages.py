@@ -55,7 +55,8 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, **versions: str) -> N
 def install_sail(monkeypatch: pytest.MonkeyPatch, folder: Path, works: bool = True) -> None:
     """Make an environment that can run the laptop engine, or one whose client is of another version."""
     install(monkeypatch, folder, pysail="0.6.5", pyspark_client=sail.CLIENT if works else "4.1.0")
-    (folder / "pysail.py").touch()
+    for module in ("pysail", *(() if find_spec("grpc") else ("grpc",))):
+        (folder / f"{module}.py").touch()
 
 
 def libraries_of_pages(monkeypatch: pytest.MonkeyPatch, missing: Iterable[str] = ()) -> None:

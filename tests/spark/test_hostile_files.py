@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -240,17 +241,18 @@ def pandas_log(**more: Any) -> pd.DataFrame:
 ODD = {
     "category": pd.Categorical(["p", "q"]),
     "timedelta": pd.to_timedelta([1, 2], unit="s"),
+    "float16": np.array([1, 2], "float16"),
     "datetime64[ns]": pd.to_datetime(["2026-11-20 01:02:03.000000001", "2026-11-20 00:00:00.000000000"]),
     "datetime64[ns, UTC]": pd.to_datetime(["2026-11-20 01:02:03.000000001"] * 2).tz_localize("UTC"),
     "uint32": np.array([1, 2], "uint32"),
 }
-HALF = np.array([1, 2], "float16")
-if HALF_FLOATS:
-    ODD["float16"] = HALF
+has_half_floats = pytest.mark.skipif(not HALF_FLOATS, reason="this PyArrow writes no numbers of 16 bits")
 
 
 @pytest.mark.outcome("a Parquet file of pandas with an unused column of type {kind}", "works")
-@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=has_half_floats if kind == "float16" else ()) for kind in ODD]
+)
 def test_an_unused_column_of_any_type_of_pandas_changes_nothing(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "log" / "experiment_id=1.10"
     folder.mkdir(parents=True)
@@ -268,13 +270,61 @@ def test_a_category_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.outcome(
+    "a segment, covariate, list or relevance without a value, which pandas writes as a column of nulls",
+    "works like any column of nulls",
+)
+def test_a_column_of_nulls_needs_no_type(spark: SparkSession, tmp_path: Path) -> None:
+    pandas_log(none=None).to_parquet(tmp_path / "log.parquet")
+    assert pq.read_schema(tmp_path / "log.parquet").field("none").type == "null"
+    log = spark.read.parquet(str(tmp_path / "log.parquet"))
+    result = evaluate(log, ["rr"], segments="none", covariate="none")
+    of_segments = {row["segment"]: (row["n_users"], row["mean"]) for row in result.experiment_metrics.collect()}
+    assert of_segments == {"all": (2, 1 / 2), "none=null": (2, 1 / 2)}
+    for roles in ({"columns": {"relevance": "none"}}, {"list": "none"}):
+        left_out = evaluate(log, ["rr"], **roles).quarantine.collect()
+        assert {row["reason"] for row in left_out} == {"null_relevance" if "columns" in roles else "null_none"}
+        assert len(left_out) == 2
+    out = tmp_path / "out"
+    record = run_record(spark, {"path": str(tmp_path / "log.parquet"), "segments": ["none"]}, out)
+    assert record["rows"] == {"in": 2, "evaluated": 2, "quarantined": 0}
+    assert record["inputs"]["source"]["schema"]["none"] == "int"
+
+
+@pytest.mark.outcome(
+    "users, lists or segments in a column of times without a time zone, as pandas, Polars and DuckDB write them",
+    "works: a time is its text, such as `2026-11-20 01:02:03.5`",
+)
+def test_a_time_without_a_zone_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([datetime(2026, 11, 20, 1, 2, 3, 500_000), datetime(2026, 11, 20)], pa.timestamp("us"))
+    pq.write_table(pa.Table.from_pandas(pandas_log()).append_column("odd", times), tmp_path / "log.parquet")
+    source = {"path": str(tmp_path / "log.parquet")}
+    texts = ("2026-11-20 01:02:03.5", "2026-11-20 00:00:00")
+    assert values(spark, source | {"columns": {"user": "odd"}}) == {("a", texts[0]): 1, ("a", texts[1]): 0}
+    assert values(spark, source | {"list": ["odd"]}) == {("a", "u"): 1, ("a", "v"): 0}
+    segments = evaluate(spark.read.parquet(source["path"]), ["rr"], segments="odd").experiment_metrics.collect()
+    assert {row["segment"]: row["mean"] for row in segments} == {
+        "all": 1 / 2,
+        f"odd={texts[0]}": 1,
+        f"odd={texts[1]}": 0,
+    }
+
+
+@pytest.mark.outcome("an empty table that pandas has written", "exit 3: the input is empty")
+def test_an_empty_table_of_pandas_is_an_empty_input(spark: SparkSession, tmp_path: Path) -> None:
+    pandas_log().head(0).astype(object).to_parquet(tmp_path / "log.parquet")
+    assert {*pq.read_schema(tmp_path / "log.parquet").types} == {pa.null()}
+    with pytest.raises(InputError, match=r"^the input is empty: no rows in .*log\.parquet"):
+        run_record(spark, {"path": str(tmp_path / "log.parquet")}, tmp_path / "out")
+
+
+@pytest.mark.outcome(
     "timestamps in nanoseconds, or numbers of 16 bits, that a run needs",
     "exit 3: the column and its type",
     on_sail="works; a time is cut to microseconds",
 )
-@pytest.mark.skipif(not HALF_FLOATS, reason="this PyArrow writes no numbers of 16 bits")
+@has_half_floats
 def test_a_needed_column_of_a_type_that_spark_cannot_read_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    log = pandas_log(at=ODD["datetime64[ns]"], half=HALF)
+    log = pandas_log(at=ODD["datetime64[ns]"], half=ODD["float16"])
     pq.write_table(pa.Table.from_pandas(log), tmp_path / "log.parquet", version="2.6")
     by_time = {"path": str(tmp_path / "log.parquet"), "where": "at >= '2026-11-20 01:00:00'"}
     by_half = {"path": str(tmp_path / "log.parquet"), "columns": {"relevance": "half"}}

@@ -83,7 +83,6 @@ def test_value_is_that_of_evaluate_and_the_bounds_are_reached_by_judging(spark: 
     assert reached["ndcg_at_3"] == pytest.approx(rows["a", f"u{at:02}", "ndcg@3"]["high"])
 
 
-@pytest.mark.both_engines
 def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkSession) -> None:
     users = [
         User({"a": "xyz", "b": "zwx"}, {"x": 1.0, "y": 0.0}),

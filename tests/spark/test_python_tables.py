@@ -114,6 +114,8 @@ def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) ->
             "relevance": pa.array(np.array([0.5, float("nan")], "float16" if HALF_FLOATS else "float32")),
             "at": pa.array([0, 1], pa.timestamp("ns")),
             "nothing": pa.nulls(2),
+            "day": pa.array([datetime.date(2026, 11, 20), None], pa.date64()),
+            "wide": pa.array([Decimal("1.25"), Decimal("-3.50")], pa.decimal256(40, 2)),
         }
     )
     types = dict(spark_table(table, "impressions").dtypes)
@@ -124,10 +126,16 @@ def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) ->
         "position": "smallint",
         "relevance": "float",
         "nothing": "double",
+        "day": "date",
+        "wide": "decimal(38,2)",
     }
     first, second = spark_table(table, "impressions").orderBy("position").collect()
     assert (first.experiment_id, first.user_id, first.relevance, first.nothing) == ("a", 1, 0.5, None)
     assert (second.experiment_id, second.user_id, str(second.relevance)) == (None, 2**31, "nan")
+    assert (first.day, second.wide) == (datetime.date(2026, 11, 20), Decimal("-3.50"))
+    digits = table.set_column(table.num_columns - 1, "wide", pa.array([Decimal(10**37), None], pa.decimal256(40, 2)))
+    with pytest.raises(ConfigError, match=r"column 'wide' has values that no engine takes: .*; allowed: text"):
+        spark_table(digits, "impressions")
     assert second.at.replace(tzinfo=None) == datetime.datetime(1970, 1, 1)
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison import schema_text
 from rankmetrics_spark.config import Options, Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.engines import (
     REAL,
@@ -23,7 +22,9 @@ from rankmetrics_spark.engines import (
     as_text,
     check_unambiguous,
     engine_of,
+    in_one_step,
     result_table,
+    rows_of,
     table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
@@ -61,7 +62,6 @@ __all__ = [
 ]
 
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
-_ARROW = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def preferences(log: AnyTable, options: Options, request: Preferences) -> Result
     # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
-    return result_table(sums.repartition(1).mapInArrow(partial(_final, rules=rules), schema_text(COLUMNS)))
+    return result_table(in_one_step(sums, partial(_final, rules=rules), COLUMNS))
 
 
 def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
@@ -195,7 +195,4 @@ def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
 def _final(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
     """Make the rows of the result from the sums of all partitions."""
     rows: list[dict[str, Any]] = preference_rows(added_sums(batches), rules)
-    arrays = [
-        pa.array([row.get(name) for row in rows], _ARROW[kind], from_pandas=True) for name, kind in COLUMNS.items()
-    ]
-    yield pa.RecordBatch.from_arrays(arrays, [*COLUMNS])
+    yield from rows_of({name: [row.get(name) for row in rows] for name in COLUMNS}, COLUMNS)

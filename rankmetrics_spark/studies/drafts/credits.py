@@ -93,13 +93,7 @@ def user_sums(batches: Batches, draft: Draft) -> Iterator[pa.RecordBatch]:
 
 def added_sums(batches: Batches) -> Totals:
     """Put the sums of all partitions together, as Python integers."""
-    totals: Totals = {}
-    for batch in batches:
-        for key, limbs in zip(SUMS.keys(batch), batch.column(len(SUMS.key)), strict=True):
-            if not limbs.is_valid:
-                continue
-            sums = np.array(limbs.as_py(), object)
-            totals[key] = totals[key] + sums if key in totals else sums
+    totals: Totals = SUMS.totals(batches)
     _refuse_many(totals)
     return totals
 

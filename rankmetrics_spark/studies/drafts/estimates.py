@@ -34,17 +34,17 @@ from rankmetrics_spark.studies.drafts.credits import (
 
 COLUMNS = {
     **dict.fromkeys(("ranker_a", "ranker_b", "credit"), "string"),
-    **dict.fromkeys(("n_users", "users_a", "users_b"), "bigint"),
-    **dict.fromkeys(("n_lists", "n_lists_clicked", "lists_a", "lists_b", "lists_tied"), "bigint"),
-    **dict.fromkeys(("clicks_a", "clicks_b"), "bigint"),
+    **dict.fromkeys(("n_users", "users_a", "users_b"), "long"),
+    **dict.fromkeys(("n_lists", "n_lists_clicked", "lists_a", "lists_b", "lists_tied"), "long"),
+    **dict.fromkeys(("clicks_a", "clicks_b"), "long"),
     **dict.fromkeys(("preference", "ci_low", "ci_high", "p_value", "p_adjusted", "p_sign"), "double"),
     **dict.fromkeys(("sequential_ci_low", "sequential_ci_high", "p_sequential"), "double"),
-    "tuning_users": "bigint",
+    "tuning_users": "long",
     "confidence": "double",
-    **dict.fromkeys(("slots_a", "slots_b"), "bigint"),
+    **dict.fromkeys(("slots_a", "slots_b"), "long"),
     "draft_shares": "array<double>",
     "p_draft": "double",
-    **dict.fromkeys(LOG_COUNTS, "bigint"),
+    **dict.fromkeys(LOG_COUNTS, "long"),
     "sentence": "string",
 }
 """Columns of the result -> their types."""

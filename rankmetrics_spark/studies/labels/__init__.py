@@ -13,9 +13,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, count, key, text
-from rankmetrics_spark.engines import AnyTable, Batches, ResultTable, SumTable, coded, result_table, table_of
+from rankmetrics_spark.engines import (
+    AnyTable,
+    Batches,
+    ResultTable,
+    SumTable,
+    coded,
+    in_one_step,
+    result_table,
+    rows_of,
+    schema_text,
+    table_of,
+)
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import (
     Arrays,
@@ -186,7 +196,7 @@ class Unjudged:
         step = partial(_partial_sums, work=self._work, compares=compares)
         sums = self._lists().mapInArrow(step, _SUMS.schema)
         body = partial(_rows_of_all, rows=rows, columns=columns)
-        return result_table(sums.repartition(1).mapInArrow(body, schema_text(columns)))
+        return result_table(in_one_step(sums, body, columns))
 
 
 def unjudged(
@@ -349,10 +359,7 @@ def _partial_sums(batches: Batches, work: _Work, compares: bool) -> Iterator[pa.
 
 def _rows_of_all(batches: Batches, rows: _RowsOfSums, columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     """The rows of a table, from the sums of all partitions."""
-    sums: dict[Key, Any] = {}
-    for batch in batches:
-        for of, limbs in zip(map(Key._make, _SUMS.keys(batch)), batch.column(len(_SUMS.key)), strict=True):
-            sums[of] = sums.get(of, 0) + np.array(limbs.as_py(), object)
+    sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
     cells = [*rows(sums)] if sums else []
     if cells:
         yield from rows_of({name: [row[name] for row in cells] for name in columns}, columns)

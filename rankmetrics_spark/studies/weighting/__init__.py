@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, as_given, choice, key, listed, number, refuse, text
 from rankmetrics_spark.engines import (
     AnyTable,
@@ -22,7 +21,9 @@ from rankmetrics_spark.engines import (
     SumTable,
     check_unambiguous,
     coded,
+    in_one_step,
     result_table,
+    rows_of,
     table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
@@ -45,7 +46,6 @@ from rankmetrics_spark.schemas import (
     Columns,
     quoted,
 )
-from rankmetrics_spark.statistics import Whole
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
 from rankmetrics_spark.studies.weighting.estimates import (
     ESTIMATORS,
@@ -253,7 +253,7 @@ def off_policy(
     )
     partials = _users(rows, roles).mapInArrow(partial(_partial_sums, work=work), _SUMS.schema)
     estimates = partial(_final, work=work, rules=rules)
-    return result_table(partials.repartition(1).mapInArrow(estimates, schema_text(COLUMNS)))
+    return result_table(in_one_step(partials, estimates, COLUMNS))
 
 
 def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, Columns]:
@@ -330,10 +330,7 @@ def weights_of(weight: Floats, weighting: Weighting) -> Iterator[tuple[Floats, l
 
 def _final(batches: Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBatch]:
     """Make the rows of the result from the sums of all partitions."""
-    sums: dict[Key, Whole] = {}
-    for batch in batches:
-        for of, limbs in zip(map(Key._make, _SUMS.keys(batch)), batch.column(len(_SUMS.key)), strict=True):
-            sums[of] = sums.get(of, 0) + np.array(limbs.as_py(), object)
+    sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
     metrics, estimators = [*map(str, work.metrics)], work.weighting.estimators
 
     def place(of: Key) -> tuple[bool, str, int, int]:

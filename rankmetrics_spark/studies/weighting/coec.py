@@ -22,9 +22,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.comparison import schema_text
 from rankmetrics_spark.config import Options, Section, count, key
-from rankmetrics_spark.engines import AnyTable, Batches, ResultTable, few_rows, matrix_of, result_table, table_of
+from rankmetrics_spark.engines import (
+    AnyTable,
+    Batches,
+    ResultTable,
+    few_rows,
+    matrix_of,
+    result_table,
+    schema_text,
+    table_of,
+)
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.road import checked_rows, make_plan

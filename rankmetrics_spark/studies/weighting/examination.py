@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison import schema_text
 from rankmetrics_spark.config import Options, Section, choice, count, key, names
 from rankmetrics_spark.engines import (
     AnyTable,
@@ -24,9 +23,11 @@ from rankmetrics_spark.engines import (
     check_unambiguous,
     column_names,
     few_rows,
+    in_one_step,
     lists_of,
     matrix_of,
     result_table,
+    schema_text,
     spark_table,
     table_of,
 )
@@ -147,7 +148,7 @@ def propensities(
     table = table_of(impressions, "impressions", (*options.columns.values(), *options.list), (POSITION, RELEVANCE))
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)
-    rows = [row.asDict() for row in few_rows(partials.repartition(1).mapInArrow(final, schema_text(_CHECKED)))]
+    rows = [row.asDict() for row in few_rows(in_one_step(partials, final, _CHECKED))]
     if not rows:
         raise InputError("the impressions have no rows; allowed: a log with clicks")
     first = rows[0]
