@@ -18,9 +18,10 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import sources
 from rankmetrics_spark.config import SCHEMA_FILE, Config, Input, Source, from_mapping, local_path, parse, schema
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
-from rankmetrics_spark.errors import ConfigError, OutputError, unknown
+from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, unknown
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
+from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES
 from rankmetrics_spark.tools import (
@@ -220,8 +221,11 @@ def next_command(config: str, changes: Sequence[str] = (), date: str | None = No
     return shlex.join(["rankmetrics", "evaluate", "--config", config, *more])
 
 
-def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> list[dict[str, Any]]:
-    """Experiment, metric, users and mean over the first rows of a log; a TREC run is read in whole."""
+def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> tuple[list[dict[str, Any]], list[str]]:
+    """Experiment, metric, users and mean over the first rows of a log; a TREC run is read in whole.
+
+    If the quality gates stop a run over these rows, their means would mislead: then there is a sentence instead.
+    """
     with errors_in_words(config):
         impressions, judgements = inputs(spark, config)
         if first.log.format != "trec_run":
@@ -229,11 +233,16 @@ def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> lis
             if first.dates:
                 rows = rows[rows[first.columns["date"].column].astype(str) == first.dates[-1]]
             impressions = spark_table(rows, "the sample", impressions)
-        means = few_rows(Tables.of(impressions, judgements, config.options).experiment_metrics)
+        tables = Tables.of(impressions, judgements, config.options)
+        try:
+            check_quality(tables, config.quality)
+        except QualityError as error:
+            return [], [f"a run over these rows would stop: {error}"]
+        means = few_rows(tables.experiment_metrics)
     order = {str(metric): place for place, metric in enumerate(config.metrics)}
     columns = {"experiment": "experiment_id", "metric": "metric", "users": "n_users", "mean": "mean"}
     every = [{name: row[column] for name, column in columns.items()} for row in means if row["segment"] == "all"]
-    return sorted(every, key=lambda row: (row["experiment"], order[row["metric"]]))
+    return sorted(every, key=lambda row: (row["experiment"], order[row["metric"]])), []
 
 
 def plan_in_words(spark: SparkSession, config: Config) -> list[tuple[str, str]]:

@@ -87,7 +87,37 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
         fitting = [str(name) for name in rows.columns if name not in taken and _has_values_of(rows[name], role)]
         if role not in guesses_by_role and len(fitting) == 1:
             guesses_by_role[role] = Guess(fitting[0], "a guess, by its values")
+    if "list" not in roles and (guess := _list_by_values(rows, guesses_by_role)):
+        guesses_by_role["list"] = guess
     return guesses_by_role
+
+
+def _list_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> Guess | None:
+    """The column that tells the lists of a user apart; None if a name has told it, or if there is one list per user."""
+    named = columns.get("list")
+    if "user" not in columns or not {"position", "score"} & {*columns} or not repeats(rows, columns, ()):
+        return None
+    if named and not repeats(rows, columns, [named.column]):
+        return None
+    taken = {guess.column for guess in columns.values()}
+    words = f"{NAMES['list']} {NAMES['user']}".split()
+    free = sorted((str(name) for name in rows.columns if name not in taken), key=lambda name: letters(name) not in words)
+    users = [columns[role].column for role in ("experiment", "user") if role in columns]
+    fitting = [
+        name
+        for name in free
+        # A column that differs in every row would make lists of a single row.
+        if not repeats(rows, columns, [name]) and 2 * len(rows[[*users, name]].drop_duplicates()) <= len(rows)
+    ]
+    others = f"; or {', '.join(fitting[1:])}" if fitting[1:] else ""
+    return Guess(fitting[0], f"a guess, by its values{others}") if fitting else None
+
+
+def repeats(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str]) -> bool:
+    """Whether more than a few rows repeat the rank, or the item, of a list: a user on a date, told apart by columns."""
+    roles = ("experiment", "user", "date", "position" if "position" in columns else "item")
+    keys = [columns[role].column for role in roles if role in columns]
+    return bool(rows.duplicated([*keys, *of_list]).mean() > 0.01)
 
 
 def numbers(column: pd.Series) -> pd.Series:
@@ -208,9 +238,7 @@ class FirstConfig:
     @property
     def has_several_lists(self) -> bool:
         """Whether a user of an experiment has a rank, or an item, more than once on a date."""
-        roles = ("experiment", "user", "date", "position" if "position" in self.columns else "item")
-        keys = [self.columns[role].column for role in roles if role in self.columns]
-        return bool(self.log.rows.duplicated(keys).mean() > 0.01)
+        return repeats(self.log.rows, self.columns, ())
 
     @property
     def segments(self) -> list[str]:
@@ -299,7 +327,8 @@ class FirstConfig:
             dates = " to ".join(dict.fromkeys((self.dates[0], self.dates[-1])))
             yield f"  where: \"{self.columns['date'].column} = '{{date}}'\"  # the sample: {dates}"
         if "list" in self.columns and self.has_several_lists:
-            yield f"  list: [{_scalar(self.columns['list'].column)}]  # users have several lists in the sample"
+            guess = self.columns["list"]
+            yield f"  list: [{_scalar(guess.column)}]  # {guess.reason}; users have several lists in the sample"
         elif self.has_several_lists:
             yield "  # list: [COLUMN]  # users have a rank more than once: which column tells their lists apart?"
         if self.split_by:

@@ -55,6 +55,20 @@ def test_the_written_config_runs_and_its_first_rows_are_evaluated(call: Call, lo
     assert {(row["baseline"], row["experiment_id"]) for row in result["comparisons"]} == {("a", "b")}
 
 
+def test_rows_that_a_run_would_refuse_have_no_means(call: Call, tmp_path: Path) -> None:
+    rows = [f"a,u,i{item},{1 + item % 2},{item % 3}" for item in range(8)]
+    (tmp_path / "log.csv").write_text("\n".join(["variant,uid,doc,rank,click", *rows]))
+    config = tmp_path / "first.yaml"
+    for style, expected in (("table", ""), ("json", "[]\n")):
+        code, out, err = call("init", tmp_path / "log.csv", "-o", config, "--force", "--format", style)
+        assert (code, out) == (0, expected), err
+        message = " ".join(err.split())
+        # Of the four rows with a rank, three repeat it.
+        assert "a run over these rows would stop: 6 of 8 rows are faulty (75.00%, allowed 1.00%" in message
+        assert f"once that is settled: rankmetrics evaluate --config {config}" in message
+        assert "means of" not in message
+
+
 def test_a_config_that_exists_stays(call: Call, log: Path, tmp_path: Path) -> None:
     config = tmp_path / "first.yaml"
     config.write_text("mine")

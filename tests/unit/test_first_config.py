@@ -131,6 +131,28 @@ def test_a_user_with_several_lists_needs_the_column_of_the_lists(tmp_path: Path)
     assert not first(parquet(tmp_path, days)).has_several_lists
 
 
+@pytest.mark.parametrize(
+    ("more", "column", "reason"),
+    [
+        ({"query": ["q1"] * 12 + ["q2"] * 12}, "query", "a guess, by its values"),
+        # A name of people and queries says more than the place of a column.
+        ({"sent": ["09:00"] * 12 + ["10:00"] * 12, "qid": [1] * 12 + [2] * 12}, "qid", "a guess, by its values; or sent"),
+        # A column that differs in each row, or that does not differ between the lists of a user, tells no lists apart.
+        ({"row": range(24), "country": "DE", "sent": [*"ab"] * 12}, None, None),
+        # A name that is known counts as long as its values agree.
+        ({"session": "s1", "batch": [1] * 12 + [2] * 12}, "batch", "a guess, by its values"),
+        ({"session": "s1"}, "session", "sure, by its name"),
+    ],
+)
+def test_lists_are_told_apart_by_values_where_no_name_does(
+    tmp_path: Path, more: dict[str, Any], column: str | None, reason: str | None
+) -> None:
+    config = first(parquet(tmp_path, pd.concat([log(), log()], ignore_index=True).assign(**more)))
+    assert written(config)["source"].get("list") == (column and [column])
+    if reason:
+        assert f"  list: [{column}]  # {reason}; users have several lists in the sample\n" in config.text()
+
+
 def test_grades_above_1_raise_the_question_which_are_relevant(tmp_path: Path) -> None:
     graded = parquet(tmp_path, log(clicked=[0, 1, 3] * 4))
     assert "# convention: {relevant_from: 2}  # grades are 0, 1, 3, ...: by default all above 0" in first(graded).text()
