@@ -136,6 +136,8 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         requests = first.columns.get("list")
         more = f", also {role}={requests.column} for requests instead of users" if role == "user" and requests else ""
         more += ", or --judgements FILE" if role == "relevance" else ""
+        lists = "" if role != word else ", ".join(first.log.lists)
+        names += [f"and columns of lists ({lists}), which need a row per item of a list"] if lists else []
         raise ConfigError(
             f"no column of '{place}' looks like the {word}; it has {', '.join(names)}; "
             f"allowed: --column {role}=NAME{more}"

@@ -25,15 +25,15 @@ from rankmetrics_spark.tools.log_sample import (
 )
 
 NAMES = {
-    "position": "position rank slot pos place placement",
+    "position": "position rank slot pos place placement itemposition itemrank displayposition displayrank resultposition",
     "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
-    "converted conversion purchased bought target engaged rating",
+    "converted conversion purchased bought target engaged rating wasclicked isrelevant clickflag interacted reward",
     "score": "score modelscore prediction pred predictedscore rankingscore",
     "experiment": EXPERIMENT_NAMES,
-    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid queryid query "
+    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid clientid queryid query "
     "qid topicid topic",
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
-    "listingid hotelid",
+    "listingid hotelid itemsku productsku postid songid trackid adid offerid",
     "list": "requestid searchid impressionid listid pageviewid sessionid request session",
     "date": "evaluationdate eventdate date day dt ds",
 }

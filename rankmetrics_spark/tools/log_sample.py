@@ -27,7 +27,8 @@ FORMAT_OF = {
 }
 EXPERIMENT_NAMES = (
     "experimentid experiment variant variation arm experimentgroup abgroup bucket treatment cohort run "
-    "runid system ranker algorithm model policy tag group"
+    "runid system ranker algorithm model policy tag group experimentname variantid variantname variationid "
+    "variationname experimentvariant testgroup testvariant abvariant armid armname expid exp modelname rankername"
 )
 """Names that people give the column of the experiment, the most telling first."""
 _MOST_FILES = 24
@@ -46,6 +47,7 @@ class LogSample:
         options: Of the reader, such as ``{"sep": ";"}``.
         whole: Whether these are all rows.
         experiment_from: ``file`` or ``folder`` where its name tells the experiment of a row, as the config has it.
+        lists: Columns that ``rows`` leaves out since their values are lists.
     """
 
     path: str
@@ -54,6 +56,7 @@ class LogSample:
     options: Mapping[str, str] = field(default_factory=dict)
     whole: bool = True
     experiment_from: str = "tag"
+    lists: Sequence[str] = ()
 
 
 def sample(path: str, what: str = "log") -> LogSample:
@@ -156,8 +159,11 @@ def checked_sample(
     """
     if not len(rows):
         raise InputError(f"'{path}' has no rows; allowed: a log with at least one row")
-    nested = [name for name in rows if rows[name].map(lambda value: isinstance(value, (dict, list, np.ndarray))).any()]
-    return LogSample(path, format, rows.drop(columns=nested), options, *known)
+    of_lists, nested = (
+        [str(name) for name in rows if rows[name].map(lambda value: isinstance(value, kinds)).any()]
+        for kinds in ((list, np.ndarray), (dict, list, np.ndarray))
+    )
+    return LogSample(path, format, rows.drop(columns=nested), options, *known, lists=of_lists)
 
 
 def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
