@@ -101,7 +101,9 @@ def _list_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> Guess |
         return None
     taken = {guess.column for guess in columns.values()}
     words = f"{NAMES['list']} {NAMES['user']}".split()
-    free = sorted((str(name) for name in rows.columns if name not in taken), key=lambda name: letters(name) not in words)
+    free = sorted(
+        (str(name) for name in rows.columns if name not in taken), key=lambda name: letters(name) not in words
+    )
     users = [columns[role].column for role in ("experiment", "user") if role in columns]
     fitting = [
         name

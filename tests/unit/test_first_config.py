@@ -136,7 +136,11 @@ def test_a_user_with_several_lists_needs_the_column_of_the_lists(tmp_path: Path)
     [
         ({"query": ["q1"] * 12 + ["q2"] * 12}, "query", "a guess, by its values"),
         # A name of people and queries says more than the place of a column.
-        ({"sent": ["09:00"] * 12 + ["10:00"] * 12, "qid": [1] * 12 + [2] * 12}, "qid", "a guess, by its values; or sent"),
+        (
+            {"sent": ["09:00"] * 12 + ["10:00"] * 12, "qid": [1] * 12 + [2] * 12},
+            "qid",
+            "a guess, by its values; or sent",
+        ),
         # A column that differs in each row, or that does not differ between the lists of a user, tells no lists apart.
         ({"row": range(24), "country": "DE", "sent": [*"ab"] * 12}, None, None),
         # A name that is known counts as long as its values agree.
