@@ -133,9 +133,8 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
 def failed_number(error: Exception) -> InputError | None:
     """Return an error that says which unsigned number Sail could not read; None for other errors.
 
-    >>> print(failed_number(ValueError("Cast error: Can't cast value 9223372036854775808 to type Int64")))
-    the input holds the number 9223372036854775808, which the engine sail cannot read; allowed: numbers below 2**63, or \
---engine spark
+    >>> str(failed_number(ValueError("Cast error: Can't cast value 9223372036854775808 to type Int64")))[:80]
+    'the input holds the number 9223372036854775808, which the engine sail cannot rea'
     """
     match = _UNSIGNED.search(str(error))
     return match and InputError(

@@ -25,13 +25,14 @@ from rankmetrics_spark.tools.log_sample import (
 )
 
 NAMES = {
-    "position": "position rank slot pos place placement itemposition itemrank displayposition displayrank resultposition",
+    "position": "position rank slot pos place placement itemposition itemrank displayposition displayrank "
+    "resultposition",
     "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
     "converted conversion purchased bought target engaged rating wasclicked isrelevant clickflag interacted reward",
     "score": "score modelscore prediction pred predictedscore rankingscore",
     "experiment": EXPERIMENT_NAMES,
-    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid clientid queryid query "
-    "qid topicid topic",
+    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid clientid "
+    "queryid query qid topicid topic",
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
     "listingid hotelid itemsku productsku postid songid trackid adid offerid",
     "list": "requestid searchid impressionid listid pageviewid sessionid request session",
@@ -111,8 +112,8 @@ def _list_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> Guess |
         # A column that differs in every row would make lists of a single row.
         if not repeats(rows, columns, [name]) and 2 * len(rows[[*users, name]].drop_duplicates()) <= len(rows)
     ]
-    others = f"; or {', '.join(fitting[1:])}" if fitting[1:] else ""
-    return Guess(fitting[0], f"a guess, by its values{others}") if fitting else None
+    more = f"; or {', '.join(fitting[1:])}" if fitting[1:] else ""
+    return Guess(fitting[0], f"a guess, by its values{more}") if fitting else None
 
 
 def repeats(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str]) -> bool:

@@ -159,11 +159,13 @@ def checked_sample(
     """
     if not len(rows):
         raise InputError(f"'{path}' has no rows; allowed: a log with at least one row")
-    of_lists, nested = (
-        [str(name) for name in rows if rows[name].map(lambda value: isinstance(value, kinds)).any()]
-        for kinds in ((list, np.ndarray), (dict, list, np.ndarray))
-    )
-    return LogSample(path, format, rows.drop(columns=nested), options, *known, lists=of_lists)
+    lists, structs = _columns_of(rows, list, np.ndarray), _columns_of(rows, dict)
+    return LogSample(path, format, rows.drop(columns=[*lists, *structs]), options, *known, lists=lists)
+
+
+def _columns_of(rows: pd.DataFrame, *kinds: type) -> list[str]:
+    """The columns with a value of one of these types."""
+    return [str(name) for name in rows if rows[name].map(lambda value: isinstance(value, kinds)).any()]
 
 
 def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
