@@ -31,8 +31,8 @@ NAMES = {
     "converted conversion purchased bought target engaged rating wasclicked isrelevant clickflag interacted reward",
     "score": "score modelscore prediction pred predictedscore rankingscore",
     "experiment": EXPERIMENT_NAMES,
-    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid clientid "
-    "queryid query qid topicid topic",
+    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid "
+    "clientid queryid query qid topicid topic",
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
     "listingid hotelid itemsku productsku postid songid trackid adid offerid",
     "list": "requestid searchid impressionid listid pageviewid sessionid request session",
