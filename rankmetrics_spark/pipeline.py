@@ -22,7 +22,7 @@ from rankmetrics_spark.config import (
     check_experiments,
     choice,
 )
-from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, few_rows, python_table, result_table
+from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 ColumnMap: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = Literal["experiment_metrics", "user_metrics", "comparisons", "quarantine"]
-MOST_SHOWN = 1_000
-"""Rows of comparisons that a notebook shows."""
 _KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 
 
@@ -181,9 +179,9 @@ def _shown(rows: DataFrame) -> ResultTable:
 
     def html() -> str:
         """The rows that people read."""
-        from rankmetrics_spark.report import compared_html
+        from rankmetrics_spark.report import compared_html, shown_rows
 
-        return compared_html([row.asDict() for row in few_rows(rows.limit(MOST_SHOWN))])
+        return compared_html(*shown_rows(rows))
 
     return result_table(rows, html)
 

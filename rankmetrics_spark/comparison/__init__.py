@@ -277,12 +277,13 @@ def effect_over_time(
         tuning_users: Users at which these intervals are tightest; fixed before the test.
 
     Returns:
-        One row per (baseline, experiment_id, metric, kind, label); lazy like any DataFrame. `label` is the date or the
-        number of days, `day_number` the days since the first date, `p_adjusted` is there for slopes and ``before``.
+        One row per (baseline, experiment_id, metric, kind, label); lazy like any DataFrame, but ``dates`` are looked
+        for at once, by a small job. `label` is the date or the number of days, `day_number` the days since the first
+        date, `p_adjusted` is there for slopes and ``before``.
 
     Raises:
         ConfigError: A wrong argument, or a metric without a column.
-        InputError: ``user_metrics`` or ``before`` lacks a column.
+        InputError: ``user_metrics`` or ``before`` lacks a column, or no date of ``dates`` is there.
     """
     comparison = Comparison.read(
         {
@@ -299,7 +300,10 @@ def effect_over_time(
     )
     users = spark_table(user_metrics, "user_metrics", before)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
-    return result_table(development(table, comparison, dates))
+    result = development(table, comparison, dates)
+    if dates is not None:
+        published_days(users, *first_and_last(dates))
+    return result_table(result)
 
 
 def development(table: UserTable, comparison: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:

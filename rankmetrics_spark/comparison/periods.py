@@ -60,7 +60,7 @@ def published_days(users: DataFrame, first: str, last: str, place: str = "dates"
         ConfigError: A date is none, or the first is after the last.
         InputError: A column is missing, no date of the period is there, or its dates follow different conventions.
     """
-    _refuse_missing(users)
+    refuse_missing(users)
     convention = [CONVENTION_HASH] * (CONVENTION_HASH in users.columns)
     conventions: dict[str, set[str]] = {}
     for date, *digest in few_rows(users.selectExpr(f"string({DATE})", *convention).distinct()):
@@ -135,7 +135,7 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
     Raises:
         InputError: A column is missing, or has a name that the rows of a period need.
     """
-    _refuse_missing(users)
+    refuse_missing(users)
     columns = users.columns
     metrics = [name for name in columns if metric_of_column(name) is not None]
     computed = {*USER_COLUMNS, *metrics, *map(lists_with_value, metrics)}
@@ -169,7 +169,8 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
     )
 
 
-def _refuse_missing(users: DataFrame) -> None:
+def refuse_missing(users: DataFrame) -> None:
+    """Refuse ``user_metrics`` without a column that a period needs."""
     for name in _NEEDED:
         if name not in users.columns:
             raise InputError(f"user_metrics has no column {name}, which a period needs: "

@@ -11,7 +11,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark.comparison.arrivals import arrivals
-from rankmetrics_spark.comparison.periods import published_days
+from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.engines import AnyTable, few_rows, spark_table
@@ -163,6 +163,7 @@ def plan(
         _refuse_outside("users", users, 4, 10**12)
     table = spark_table(user_metrics, "user_metrics")
     chosen = UserTable.of(table, [metric]).metrics[0]
+    refuse_missing(table)
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
     stored = _stored_days(table, dates or (None, None), earlier)
@@ -170,6 +171,9 @@ def plan(
     if not growth.users[-1] >= 2:
         raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
+    if not growth.variance[-1] > 0:
+        raise InputError(f"{stored.text}: all users have the same {chosen}; allowed: values that differ, since they say "
+                         "which changes a test finds")  # fmt: skip
     # The days from the first one with users on: a metric may have been added later.
     if empty := int(np.count_nonzero(growth.users == 0)):
         later = stored.dates[empty:]

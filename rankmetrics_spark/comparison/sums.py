@@ -27,6 +27,7 @@ from rankmetrics_spark.comparison.table import (
     LISTS,
     LISTS_HASH,
     MEMBER,
+    NAMELESS,
     UserTable,
     by_user,
     hash_of_lists,
@@ -37,7 +38,7 @@ from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
 from rankmetrics_spark.comparison.units import Units, UserRows, rows_of_clusters, summable
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT
+from rankmetrics_spark.schemas import EXPERIMENT, USER
 from rankmetrics_spark.statistics import Floats, splits
 
 _Row = TypeVar("_Row")
@@ -156,6 +157,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     # Fail if an engine has lost the order of the rows: a user in two places would count twice.
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
+    _refuse_nameless(table, layout)
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
@@ -176,6 +178,15 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if layout.clustered else None,
         lists_hash=_hashes(table) if layout.only_changed else None,
     )
+
+
+def _refuse_nameless(table: pa.Table, layout: Layout) -> None:
+    """Refuse rows whose user is null: all of them would count as one person."""
+    nameless = {MEMBER: NAMELESS[0]} if layout.clustered else dict(zip(HASHES, NAMELESS, strict=True))
+    missing = [table.column(name).to_numpy() == value for name, value in nameless.items()]
+    if np.logical_and.reduce(missing).any():
+        raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
+                         "others would count as one person")  # fmt: skip
 
 
 def _hashes(table: pa.Table) -> Ints:

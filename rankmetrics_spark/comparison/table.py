@@ -29,6 +29,8 @@ from rankmetrics_spark.schemas import (
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
+NAMELESS = (42, -6698625589789238999)
+"""The hashes of a user id that is null: ``xxhash64`` leaves the seed as it is."""
 BEFORE = "_before_"
 BEFORE_OWN = "_before_own_"
 """Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row."""

@@ -316,14 +316,14 @@ def _added(counts: Any) -> Counter[str]:
 
 def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more: Any) -> Figures:
     """Return figures of averages and comparisons; ``more`` are further fields, such as the run record. Starts a job."""
-    means, n_means = _everyone_and_largest(averages)
-    comparison_rows, n_compared = ([], 0) if comparisons is None else _everyone_and_largest(comparisons)
+    means, n_means = shown_rows(averages)
+    comparison_rows, n_compared = ([], 0) if comparisons is None else shown_rows(comparisons)
     return Figures(
         period_means(means, comparison_rows), comparison_rows, n_means=n_means, n_comparisons=n_compared, **more
     )
 
 
-def _everyone_and_largest(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
+def shown_rows(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of all users and of the largest segments, and how many rows the table has."""
     everyone = F.col(SEGMENT) == EVERYONE
     keys = [name for name in (BASELINE, EXPERIMENT, SEGMENT, METRIC) if name in table.columns]

@@ -259,13 +259,14 @@ class Population:
         """
         n, design = len(self.users), f" ({self.design})" if self.design else ""
         size = range_text(self.users.values())
+        word = "user" if {*self.users.values()} == {1} else "users"
         if n == 1:
-            return f"{size} users."
+            return f"{size} {word}."
         if self.total is not None and {*self.users.values()} == {self.total}:
-            return f"{size} users, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
+            return f"{size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
         if self.total is not None:
             return f"{self.total:,} users in all, {size} in each experiment{design}."
-        return f"{size} users in each of {n:,} experiments{design}."
+        return f"{size} {word} in each of {n:,} experiments{design}."
 
 
 def population(figures: Figures) -> Population:

@@ -50,8 +50,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_result_shows_itself_from_tables_that_are_read_once(
     spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables, rows_of = [], periods._everyone_and_largest
-    monkeypatch.setattr(periods, "_everyone_and_largest", lambda table: tables.append(table) or rows_of(table))
+    tables, rows_of = [], periods.shown_rows
+    monkeypatch.setattr(periods, "shown_rows", lambda table: tables.append(table) or rows_of(table))
     result = evaluate(spark.read.parquet(log), ["ap@10", "dcg@10"], columns=COLUMNS, baseline="control")
     assert tables == [], "nothing is computed before somebody looks"
     shown = result._repr_html_()

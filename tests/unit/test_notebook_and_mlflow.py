@@ -54,6 +54,44 @@ def test_comparisons_show_their_verdict_and_a_line_each() -> None:
     ]
 
 
+def test_comparisons_show_the_guardrails_and_margins_of_what_decides() -> None:
+    margin = {"within_margin": "worse", "margin": None, "relative_margin": 0.02, "relative_worst_case": -0.1,
+              "p_no_worse": 0.99}  # fmt: skip
+    guard = compared("b", "baseline", -0.04, metric="p@10", role="guardrail", family="guardrails", **margin)
+    rows = [compared("b", "candidate", 0.1, role="primary", family="primary metrics"), guard]
+    shown = notebook.compared_html(rows)
+    assert "b beats control on MAP@10" in shown and "; but the guardrail Precision@10 falls by 8.0 %" in shown
+    assert "Precision@10 of b is clearly more than 2 % below that of control" in shown
+
+
+def test_comparisons_by_cluster_count_clusters() -> None:
+    counts = {"n_users_baseline": 40, "n_users_candidate": 80, "n_members_baseline": 120, "n_members_candidate": 240}
+    row = compared("b", None, 0.001, **counts, cluster="house", mean_over="users")
+    assert "<b>clusters</b>" in notebook.compared_html([row]) and "<b>users</b>" not in notebook.compared_html([row])
+    assert "<b>users</b>" in notebook.compared_html([row | {"cluster": None}])
+
+
+def test_changes_among_changed_lists_are_told_apart_from_the_means_of_all() -> None:
+    changed = compared("a", "candidate", 0.1, share_changed=0.25, diluted_difference=0.025)
+    figures = Figures([mean("control"), mean("a", value=0.525)], [changed])
+    assert "means are over all users, changes are those of the users whose lists changed" in notebook.as_html(figures)
+    frame = notebook.summary(figures)
+    assert frame[["share_changed", "diluted_difference"]].to_numpy()[1].tolist() == [0.25, 0.025]
+    usual = replace(figures, comparisons=[compared("a", "candidate", 0.1)])
+    assert "over all users" not in notebook.as_html(usual) and "share_changed" not in notebook.summary(usual)
+
+
+def test_a_result_that_was_not_checked_says_so() -> None:
+    figures = Figures([mean("control"), mean("a", value=0.6)], [compared("a", "candidate", 0.1)])
+    assert "check() counts the rows that were left out" in notebook.as_html(figures)
+    assert "check()" not in notebook.as_html(replace(figures, record={"run_id": "r"}))
+
+
+def test_a_summary_warns_of_the_rows_that_it_lacks() -> None:
+    with pytest.warns(UserWarning, match=r"summary\(\) has 1 of 12,002 rows: those of all users and of the largest"):
+        notebook.summary(Figures([mean("control")], n_means=12_002))
+
+
 def test_the_summary_is_tidy_and_says_the_differences() -> None:
     rows = [mean("control"), mean("a", value=0.6), mean("a", value=0.7, segment="s=1")]
     frame = notebook.summary(Figures(rows, [compared("a", "candidate", 0.1)]))
