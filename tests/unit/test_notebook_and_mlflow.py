@@ -14,6 +14,7 @@ from rankmetrics_spark.report import Figures, html, logged_metrics, logged_param
 from tests.helpers.figures import compared, mean
 
 METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
+RECORD = {"run_id": "r", "rows": {"in": 90, "evaluated": 90, "quarantined": 0}, "experiments": {}}
 
 
 def test_figures_without_a_record_keep_the_order_of_the_metrics_and_make_a_page() -> None:
@@ -55,7 +56,7 @@ def test_comparisons_show_their_verdict_and_a_line_each() -> None:
 
 
 def test_comparisons_show_the_guardrails_and_margins_of_what_decides() -> None:
-    margin = {"within_margin": "worse", "margin": None, "relative_margin": 0.02, "relative_worst_case": -0.1,
+    margin = {"within_margin": None, "margin": None, "relative_margin": 0.02, "relative_worst_case": 0.1,
               "p_no_worse": 0.99}  # fmt: skip
     guard = compared("b", "baseline", -0.04, metric="p@10", role="guardrail", family="guardrails", **margin)
     rows = [compared("b", "candidate", 0.1, role="primary", family="primary metrics"), guard]
@@ -84,7 +85,7 @@ def test_changes_among_changed_lists_are_told_apart_from_the_means_of_all() -> N
 def test_a_result_that_was_not_checked_says_so() -> None:
     figures = Figures([mean("control"), mean("a", value=0.6)], [compared("a", "candidate", 0.1)])
     assert "check() counts the rows that were left out" in notebook.as_html(figures)
-    assert "check()" not in notebook.as_html(replace(figures, record={"run_id": "r"}))
+    assert "check()" not in notebook.as_html(replace(figures, record=RECORD))
 
 
 def test_a_summary_warns_of_the_rows_that_it_lacks() -> None:
