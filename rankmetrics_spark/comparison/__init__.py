@@ -41,7 +41,7 @@ from rankmetrics_spark.comparison.rows import (
     final_means,
     mean_intervals,
 )
-from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
+from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
@@ -230,9 +230,10 @@ def compare(
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
     users = spark_table(user_metrics, "user_metrics", before)
     days = None if dates is None else published_days(users, *first_and_last(dates))
-    users = users if days is None else period_rows(users, days)
-    table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
-    return result_table(comparisons(replace(table, combinations=split.combined_segments, days=days), comparison))
+    rows = users if days is None else period_rows(users, days)
+    table = UserTable.of(rows, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
+    table = replace(table, combinations=split.combined_segments, days=days, dated=users)
+    return result_table(comparisons(table, comparison))
 
 
 def effect_over_time(
@@ -360,11 +361,11 @@ def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
     request, table = request_of(comparison), _of_units(table, comparison)
     partials = sums_by_key(table, request)
-    return (
-        partials.unionByName(signed_ranks(table, request))
-        if comparison.wilcoxon and comparison.is_requested
-        else partials
-    )
+    if comparison.wilcoxon and comparison.is_requested:
+        partials = partials.unionByName(signed_ranks(table, request))
+    if table.days is not None and table.dated is not None:
+        partials = partials.unionByName(days_of_experiments(table.dated, table.days))
+    return partials
 
 
 def bootstrap_means(table: UserTable, comparison: Comparison, sums: DataFrame) -> DataFrame:

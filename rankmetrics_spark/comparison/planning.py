@@ -172,8 +172,8 @@ def plan(
         raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
     if not growth.variance[-1] > 0:
-        raise InputError(f"{stored.text}: all users have the same {chosen}; allowed: values that differ, since they say "
-                         "which changes a test finds")  # fmt: skip
+        raise InputError(f"{stored.text}: all users have the same {chosen}; allowed: values that differ, whose spread "
+                         "says what a test finds")  # fmt: skip
     # The days from the first one with users on: a metric may have been added later.
     if empty := int(np.count_nonzero(growth.users == 0)):
         later = stored.dates[empty:]

@@ -34,11 +34,12 @@ from rankmetrics_spark.comparison.table import (
     lists_by_metric,
     parts,
 )
-from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
+from rankmetrics_spark.comparison.totals import DAY, Ints, Key, Request, Totals
 from rankmetrics_spark.comparison.units import Units, UserRows, rows_of_clusters, summable
+from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT, USER
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, splits
 
 _Row = TypeVar("_Row")
@@ -261,6 +262,25 @@ def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
             if ranked[i].is_valid:
                 ranks[key] = Ranks(*map(int, ranked[i].as_py().split(",")))
     return totals.joined(), ranks
+
+
+# ---- days of a period
+
+
+def days_of_experiments(dated: DataFrame, days: Days) -> DataFrame:
+    """Sums of each experiment on each day: users with a list, and those of them with a relevant item.
+
+    Args:
+        dated: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
+        days: The days.
+    """
+    date = F.col(DATE).cast("string")
+    rows = dated.where(date.isin([*days.dates]))
+    rows = rows.groupBy(F.expr(f"string({EXPERIMENT}) AS candidate"), date.alias("segment"))
+    counted = rows.agg(F.expr(f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0)) AS sums"))
+    texts = (f"'{text}' AS {name}" for name, text in {"kind": DAY, "baseline": "", "metric": ""}.items())
+    more = ("CAST(NULL AS array<bigint>) AS replicates", "0 AS piece", "CAST(NULL AS string) AS ranks")
+    return counted.selectExpr("*", *texts, *more).select(*PARTIALS.fieldNames())
 
 
 # ---- signed ranks

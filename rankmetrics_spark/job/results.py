@@ -125,9 +125,8 @@ class Users:
         # The lists of a user may be in different segments, which the rows of users do not tell.
         split = {} if plan.columns.list else plan.public_segments
         combined = () if plan.columns.list else plan.options.combined_segments
-        compared = replace(
-            self.table, rows=stage(earlier.users), segments=split, combinations=combined, within={}, days=earlier.days
-        )
+        users = replace(self.table, rows=stage(earlier.users), segments=split, combinations=combined, within={})
+        compared = replace(users, days=earlier.days, dated=earlier.dated)
         return replace(self, compared=compared)
 
     def with_sums(self, store: Store) -> Users:
