@@ -32,6 +32,7 @@ from rankmetrics_spark.report.figures import Figures, label_of, over_lists, perc
 from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
+from rankmetrics_spark.report.reversals import sentences_of_reversals
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -111,6 +112,8 @@ def as_html(figures: Figures) -> str:
     answer = story.answer(figures)
     change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
     lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
+    lines = sentences_of_reversals(figures.comparisons, figures.primary_name)
+    turned = "".join(f'<div style="margin-bottom:.8em">{escape(printable(line))}</div>' for line in lines)
     # What the numbers and marks of the table mean.
     level = next((f" ± {percent(row['confidence'])} margin" for row in figures.means if row.get("confidence")), "")
     key = f"mean over {'lists' if over_lists(figures.means) else 'users'}{level}"
@@ -123,7 +126,7 @@ def as_html(figures: Figures) -> str:
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
-        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}'
+        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{turned}{_table(figures)}'
         f'<div style="{_SOFT};margin-top:.4em">{key}</div>{_checks(figures)}</div>'
     )
 
@@ -172,9 +175,10 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         cells += [f"{_MARKS[story.state_of(row)]} {escape(change.plain)}" if change else "-"]
         cells += ["-" if p is None else escape(p_text(p, 1 - row["confidence"]))]
         lines.append(f"<tr>{''.join(map(_cell, cells))}</tr>")
+    hidden = _hidden(max(size, len(rows)) - len(lines))
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}'
-        f'<table style="{_TABLE}"><tr>{head}</tr>{"".join(lines)}</table>{_hidden(max(size, len(rows)) - len(lines))}</div>'
+        f'<table style="{_TABLE}"><tr>{head}</tr>{"".join(lines)}</table>{hidden}</div>'
     )
 
 

@@ -244,8 +244,8 @@ def answer(figures: Figures) -> Answer:
         if not ahead:
             n_tested = sum(card.state != "doubtful" for card in comparisons)
             of = "" if n_tested == len(comparisons) else f" of {len(comparisons):,}"
-            sure = (f"{n_tested:,}{of} pairs were compared.",)
-            return Answer(("No experiment is ahead of all others",), sure=sure)
+            says = f"{n_tested:,}{of} pairs were compared."
+            return Answer(("No experiment is ahead of all others",), sure=(says,))
         winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
         losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
         closest = closest_of(comparisons, winner)
