@@ -198,7 +198,7 @@ def _context(figures: Figures) -> dict[str, Any]:
 def _candidates(figures: Figures) -> dict[str, Any]:
     """The cards, and what other metrics and other tests say of the candidates."""
     cards, of_pairs = story.cards(figures), len(figures.baselines) > 1
-    visible_cards = (story.of_leader(cards) if of_pairs else cards)[:MOST_CARDS]
+    visible_cards = story.of_leader(cards)[:MOST_CARDS] if of_pairs else story.first_cards(cards, MOST_CARDS)
     ahead = story.leader(figures) if of_pairs else None
     named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
     pair = [row for row in figures.compared if named and (row[EXPERIMENT], row[BASELINE]) == named.pair]

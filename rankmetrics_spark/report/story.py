@@ -361,6 +361,17 @@ def of_leader(comparisons: list[Card]) -> list[Card]:
     return sorted(comparisons, key=key) if first else comparisons
 
 
+def first_cards(comparisons: list[Card], most: int) -> list[Card]:
+    """So many cards, in the order of all: the better ones, then those with the largest change, up or down."""
+
+    def key(card: Card) -> tuple[bool, bool, float]:
+        """Winners are in their order already; what is not to be trusted comes last."""
+        return card.state != "better", card.state == "doubtful", -abs(card.size) if card.state != "better" else 0.0
+
+    chosen = {card.pair for card in sorted(comparisons, key=key)[:most]}
+    return [card for card in comparisons if card.pair in chosen]
+
+
 def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:
     """Experiments that are beaten by none -> how many they beat; those that beat the most first."""
     won = [pair for pair in map(_winner, comparisons) if pair]
