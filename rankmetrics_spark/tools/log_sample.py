@@ -28,7 +28,8 @@ FORMAT_OF = {
 EXPERIMENT_NAMES = (
     "experimentid experiment variant variation arm experimentgroup abgroup bucket treatment cohort run "
     "runid system ranker algorithm model policy tag group experimentname variantid variantname variationid "
-    "variationname experimentvariant testgroup testvariant abvariant armid armname expid exp modelname rankername"
+    "variationname experimentvariant testgroup testvariant testcell cell abvariant armid armname expid exp modelname "
+    "rankername istreatment treated isvariant"
 )
 """Names that people give the column of the experiment, the most telling first."""
 _MOST_FILES = 24
@@ -140,6 +141,16 @@ def _named_by(files: Sequence[Path], place: Path) -> str:
 def letters(name: str) -> str:
     """The letters and digits of the name of a column."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def words_of(name: str) -> set[str]:
+    """What the name of a column says: of a field of a struct, the ends of its path as well.
+
+    >>> sorted(words_of("event.user.id"))
+    ['eventuserid', 'id', 'userid']
+    """
+    parts = name.split(".")
+    return {letters(".".join(parts[n:])) for n in range(len(parts))}
 
 
 def checked_sample(
