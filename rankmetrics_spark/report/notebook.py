@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rankmetrics_spark.errors import ConfigError, installation, unknown
+from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, unknown
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
@@ -40,6 +40,7 @@ from rankmetrics_spark.schemas import (
     CONVENTION,
     EVERYONE,
     EXPERIMENT,
+    FAIL,
     METRIC,
     N_USERS,
     PERIOD_FROM,
@@ -83,6 +84,9 @@ def summary(figures: Figures) -> pd.DataFrame:
             "segments; to_pandas() has all",
             stacklevel=3,
         )
+    for check in figures.of_log:
+        if check.status == FAIL:
+            warnings.warn(check.sentence, QualityWarning, stacklevel=3)
     of_changed = any(map(among_changed, figures.comparisons))
     columns = [*SUMMARY.values()]
     table = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
@@ -142,8 +146,8 @@ def _checks(figures: Figures) -> str:
     fine = sum(check.level == "ok" for check in checks)
     lines = [f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad]
     state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine"
-    # A result that was not published has not counted the rows that it leaves out.
-    state += "" if figures.record else "; check() counts the rows that were left out"
+    few = trust.left_out(figures)
+    state += f"; {few}" if few else ""
     if not lines:
         return f'<div style="{_SOFT}">{state}</div>' if fine else ""
     return f'<ul style="margin:.6em 0;padding-left:1.2em">{"".join(lines)}</ul><div style="{_SOFT}">{state}</div>'

@@ -110,9 +110,18 @@ def checks(figures: Figures) -> list[PageCheck]:
         elif NOT_CHECKED in group:
             lines.append(PageCheck("none", title, _words(title, [*group[NOT_CHECKED]])))
     if not figures.record:
-        lines.append(PageCheck("none", "Run record", "There is none, so the rows that came in are not known."))
+        unknown = "There is none, so the rows that came in are not known."
+        known = "There is none: these numbers were not published by a run."
+        lines.append(PageCheck("none", "Run record", known if figures.of_log else unknown))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
     return sorted(lines, key=lambda check: order.index(check.level))
+
+
+def left_out(figures: Figures) -> str:
+    """How many rows were left out, where they are few enough; empty where none were, or where it is a warning."""
+    rows = figures.checks or [check.as_row() for check in check_rows(figures)]
+    faulty = (row for row in rows if row["name"] == "faulty_rate" and row["status"] == OK)
+    return next((str(row["sentence"]).rstrip(".") for row in faulty if number(row.get("observed"))), "")
 
 
 def _words(title: str, texts: Sequence[str]) -> str:
@@ -138,6 +147,7 @@ def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
     names = dict.fromkeys([*figures.experiments, *_counts(figures)])
     if figures.days:
         rows += _days(figures.days, figures, [*names])
+    rows += figures.of_log
     rows += _users(figures)
     rows += _split(figures)
     if figures.record:

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import Figures, html, logged_metrics, logged_parameters, notebook
+from rankmetrics_spark.errors import ConfigError, QualityWarning
+from rankmetrics_spark.report import Figures, checks, html, logged_metrics, logged_parameters, notebook
+from rankmetrics_spark.schemas import Check
 from tests.helpers.figures import compared, mean
 
 METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
@@ -82,10 +83,31 @@ def test_changes_among_changed_lists_are_told_apart_from_the_means_of_all() -> N
     assert "over all users" not in notebook.as_html(usual) and "share_changed" not in notebook.summary(usual)
 
 
-def test_a_result_that_was_not_checked_says_so() -> None:
+def test_rows_that_were_left_out_are_said_where_there_are_some() -> None:
     figures = Figures([mean("control"), mean("a", value=0.6)], [compared("a", "candidate", 0.1)])
-    assert "check() counts the rows that were left out" in notebook.as_html(figures)
-    assert "check()" not in notebook.as_html(replace(figures, record=RECORD))
+    few = replace(figures, of_log=[Check("faulty_rate", "ok", "3 of 900 rows were faulty", observed=3 / 900)])
+    assert "3 checks are fine; 3 of 900 rows were faulty</div>" in notebook.as_html(few)
+    none = replace(figures, of_log=[Check("faulty_rate", "ok", "None of 900", observed=0.0)])
+    assert "3 checks are fine</div>" in notebook.as_html(none)
+    refused = replace(figures, of_log=[Check("faulty_rate", "fail", "A run would stop: <b>")])
+    assert "<li><b>Faulty rows</b>: A run would stop: &lt;b&gt;.</li>" in notebook.as_html(refused)
+    # What a run has counted is said in the same way.
+    counts = {"rows": 300, "evaluated": 299, "quarantined": 1, "lists": 40}
+    record = RECORD | {"rows": {"in": 600, "evaluated": 598, "quarantined": 2}}
+    of_run = replace(figures, record=record | {"experiments": {"control": counts, "a": counts}})
+    assert "; 2 of 600 rows (0.33%) were faulty and are left out</div>" in notebook.as_html(of_run)
+    assert "left out" not in notebook.as_html(replace(figures, record=RECORD))
+    assert {check.title: check.text for check in checks(none)}["Run record"] == (
+        "There is none: these numbers were not published by a run."
+    )
+
+
+def test_a_summary_warns_of_a_log_that_a_run_would_refuse(recwarn: pytest.WarningsRecorder) -> None:
+    fine = [Check("faulty_rate", "ok", "3 of 900 rows were faulty"), Check("log", "warn", "2 lists are odd")]
+    notebook.summary(Figures([mean("control")], of_log=fine))
+    assert not recwarn.list
+    with pytest.warns(QualityWarning, match="^A run would stop: "):
+        notebook.summary(Figures([mean("control")], of_log=[Check("log", "fail", "A run would stop: no rows")]))
 
 
 def test_a_summary_warns_of_the_rows_that_it_lacks() -> None:
