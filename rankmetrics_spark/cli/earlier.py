@@ -19,7 +19,7 @@ from rankmetrics_spark.engines import Choice, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
-from rankmetrics_spark.report import outlook_of, seconds_of
+from rankmetrics_spark.report import notes_of_runs, outlook_of, seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
@@ -160,6 +160,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     if days:
         more = outlook_of(comparisons, every_date, days, section, table.metrics)
         more += comparison.uneven_columns(table.metrics, options.segments, pointers, days.dates)
+    more += notes_of_runs(records_in(request.folder) or [], pointers, days.dates if days else (date,), section)
     of_users = losses, gains, _rows(decomposition)
     return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, more)
 

@@ -22,6 +22,7 @@ from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.periods import (
+    changed_settings,
     first_and_last,
     period_days,
     period_rows,
@@ -41,9 +42,10 @@ from rankmetrics_spark.comparison.rows import (
     final_means,
     mean_intervals,
 )
-from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
+from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
+from rankmetrics_spark.comparison.uneven import doubt_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
@@ -72,12 +74,14 @@ __all__ = [
     "add_rows",
     "against_rest",
     "bootstrap_means",
+    "changed_settings",
     "compare",
     "comparison_rows",
     "comparisons",
     "decomposition",
     "decomposition_rows",
     "development",
+    "doubt_of_days",
     "effect_over_time",
     "first_and_last",
     "largest_changes",
@@ -278,9 +282,8 @@ def effect_over_time(
         tuning_users: Users at which these intervals are tightest; fixed before the test.
 
     Returns:
-        One row per (baseline, experiment_id, metric, kind, label); lazy like any DataFrame, but ``dates`` are looked
-        for at once, by a small job. `label` is the date or the number of days, `day_number` the days since the first
-        date, `p_adjusted` is there for slopes and ``before``.
+        One row per (baseline, experiment_id, metric, kind, label); lazy, but a small job looks for ``dates``. `label`
+        is the date or the number of days, `day_number` that since the first date, `p_adjusted` is of slopes and before.
 
     Raises:
         ConfigError: A wrong argument, or a metric without a column.
@@ -333,7 +336,6 @@ def _refuse_nothing(comparison: Comparison) -> None:
 
 
 def _earlier_values(before: AnyTable | str | None, users: DataFrame) -> DataFrame | str | None:
-    """Values for CUPED: a table that a session has, or the name of a column."""
     return before if before is None or isinstance(before, str) else spark_table(before, "before", users)
 
 
@@ -352,8 +354,8 @@ def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None
     table = _of_units(table, comparison)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
-    statistics = tuple(STATISTICS.values())
-    body = partial(final, request=request_of(comparison), rules=Rules.of(comparison, table), statistics=statistics)
+    statistics, rules = tuple(STATISTICS.values()), Rules.of(comparison, table)
+    body = partial(final, request=request_of(comparison), rules=rules, statistics=statistics)
     return in_one_step(partials, body, types_of(statistics))
 
 
@@ -363,8 +365,6 @@ def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
     partials = sums_by_key(table, request)
     if comparison.wilcoxon and comparison.is_requested:
         partials = partials.unionByName(signed_ranks(table, request))
-    if table.days is not None and table.dated is not None:
-        partials = partials.unionByName(days_of_experiments(table.dated, table.days))
     return partials
 
 
@@ -415,9 +415,9 @@ def decomposition(table: UserTable, comparison: Comparison, segment: str) -> Dat
         One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
         ``within``. Over the labels, mix and within add up to the difference of the means.
     """
-    partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline)))
+    partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
     body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
-    split = in_one_step(partials.where("kind = 'arm'"), body, DECOMPOSITION)
+    split = in_one_step(partials, body, DECOMPOSITION)
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -112,6 +113,52 @@ def uneven_columns(
         for label, without in lacking.items()
         if without
     ]
+
+
+_READING = ("source.columns", "source.where", "source.first_rank", "source.list", "source.ranks", "judgements.columns",
+            "judgements.where", "rank_by")  # fmt: skip
+"""Keys of a config that say what a value is; with others, the same log is read from another place."""
+
+
+def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Which settings say something else on some days of a period, whose values are then about two things.
+
+    Args:
+        configs: Date -> the config of its run, as a run record has it.
+
+    Returns:
+        A sentence for each setting.
+
+    >>> clicks, sales = ({"source": {"columns": {"relevance": name}, "where": None}} for name in ("clicked", "bought"))
+    >>> changed_settings({"2026-11-08": clicks, "2026-11-09": sales})
+    ['source.columns.relevance differs between days: clicked on 2026-11-08, bought on 2026-11-09; the period has both']
+    >>> of_days = {day: {"source": {"where": f"day = '{day}'"}} for day in ("2026-11-08", "2026-11-09")}
+    >>> changed_settings(of_days)
+    []
+    """
+    days: dict[str, dict[str, list[str]]] = {}
+    for date, config in configs.items():
+        for name, value in _settings(config):
+            text = "null" if value is None else str(value).replace(date, "{date}")
+            days.setdefault(name, {}).setdefault(text, []).append(date)
+    return [
+        f"{name} differs between days: "
+        + ", ".join(f"{value} on {dates_in_words(dates)}" for value, dates in values.items())
+        + f"; the period has {'both' if len(values) == 2 else 'all'}"
+        for name, values in days.items()
+        if len(values) > 1
+    ]
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, value) of each setting that says what a value is."""
+    for path in _READING:
+        section, _, name = path.rpartition(".")
+        value = ((config.get(section) or {}) if section else config).get(name)
+        parts = value.items() if isinstance(value, Mapping) else ()
+        yield from ((f"{path}.{part}", each) for part, each in parts)
+        if not isinstance(value, Mapping):
+            yield path, value
 
 
 def period_rows(users: DataFrame, days: Days) -> DataFrame:

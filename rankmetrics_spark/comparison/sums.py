@@ -93,6 +93,8 @@ class Layout:
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
     """Sums by key of each partition of users; where there are many, already added up over partitions."""
     partials = _in_parts(_sums_of_users, PARTIALS, table, request)
+    if table.days is not None and table.dated is not None:
+        partials = partials.unionByName(days_of_experiments(table.dated, table.days))
     if not request.all_pairs and not request.most_replicates:
         return partials
     return Step(added, PARTIALS).of(partials.repartition(*KEY))
@@ -275,9 +277,12 @@ def days_of_experiments(dated: DataFrame, days: Days) -> DataFrame:
         days: The days.
     """
     date = F.col(DATE).cast("string")
-    rows = dated.where(date.isin([*days.dates]))
-    rows = rows.groupBy(F.expr(f"string({EXPERIMENT}) AS candidate"), date.alias("segment"))
-    counted = rows.agg(F.expr(f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0)) AS sums"))
+    keys = F.expr(f"string({EXPERIMENT}) AS candidate"), date.alias("segment")
+    counted = (
+        dated.where(date.isin([*days.dates]))
+        .groupBy(*keys)
+        .agg(F.expr(f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0)) AS sums"))
+    )
     texts = (f"'{text}' AS {name}" for name, text in {"kind": DAY, "baseline": "", "metric": ""}.items())
     more = ("CAST(NULL AS array<bigint>) AS replicates", "0 AS piece", "CAST(NULL AS string) AS ranks")
     return counted.selectExpr("*", *texts, *more).select(*PARTIALS.fieldNames())

@@ -286,8 +286,8 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
         n_losers = sum(map(len, losers.values()))
         if n_losers < len(tested) or not parts:
             other, n_pairs = "no other pair" if parts else "no pair", len(of_metric)
-            n_untested = n_pairs - len(tested)
-            some = f", and {n_untested:,} of {n_pairs:,} could not be tested" if n_untested else ""
+            untested = f"{n_pairs - len(tested):,} of {n_pairs:,}"
+            some = "" if len(tested) == n_pairs else f", and {untested} could not be tested"
             parts.append(f"{other} of the {len(losers):,} experiments differs clearly{some}")
         lines.append(f"{label_of(metric)}: {'; '.join(parts)}")
     return lines
