@@ -166,7 +166,8 @@ def _context(figures: Figures) -> dict[str, Any]:
         not_published = f"Not published: {(record.get('error') or {}).get('message', '')}"
     outlook = [f"{line}." for line in figures.outlook]
     turned = sentences_of_reversals(figures.comparisons, figures.primary_name)
-    beside = [f"{line}." for line in (*turned[:MOST_TURNED], *sentences_of_looks(figures.compared))]
+    beside = [f"{line}." for line in turned[:MOST_TURNED]]
+    beside += (f"{line}." for line in sentences_of_looks(figures.compared))
     margins = [*filter(None, map(sentence_of_margin, figures.compared))]
     return {
         "status": overview.status_line(figures),
