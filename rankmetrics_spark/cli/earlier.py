@@ -360,7 +360,7 @@ class PlanRequest:
 
     folder: str
     metric: str
-    days: int
+    days: int | None = None
     effect: str | None = None
     users: int | None = None
     shares: str = "0.5,0.5"

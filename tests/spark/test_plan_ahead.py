@@ -205,6 +205,12 @@ def test_what_cannot_be_planned_is_refused_in_a_sentence(
         plan(table(spark, log(users=20)), **arguments)
 
 
+def test_a_plan_that_names_no_days_is_of_14_or_of_as_many_as_can_be_expected(spark: SparkSession) -> None:
+    stored = table(spark, log(users=20))
+    for dates, n_days in (((DAYS[0], DAYS[-1]), 14), ((DAYS[0], DAYS[2]), 9), ((DAYS[0], DAYS[0]), 1)):
+        assert len(plan(stored, "ap", dates=dates).rows) == n_days
+
+
 def test_one_user_has_no_spread(spark: SparkSession) -> None:
     one = table(spark, [("a", "u", day, 1, 1, 0.5, 1, "h") for day in DAYS])
     with pytest.raises(
