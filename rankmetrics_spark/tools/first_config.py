@@ -139,6 +139,19 @@ class FirstConfig:
             and not isinstance(self.log.rows[name].iloc[0], date) and numbers(self.log.rows[name]).isna().all()
         ]  # fmt: skip
 
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The rows that ``part`` names."""
+        rows = self.log.rows
+        return rows[rows[self.columns["date"].column].astype(str) == self.dates[-1]] if self.dates else rows
+
+    @property
+    def part(self) -> str:
+        """Which rows are evaluated: of a log with dates, those of the last one."""
+        rows = f"the rows of {self.dates[-1]}" if self.dates else "all rows"
+        first = f"the first {len(self.log.rows):,} rows: a trial, not a result"
+        return rows if self.log.whole else f"{rows} among {first}" if self.dates else first
+
     def missing(self) -> list[str]:
         """What a run needs and cannot be guessed, such as the column of the user, or ``judgements`` of a TREC run."""
         judged = [role for role in ("user", "item", "relevance") if self.judgements and role not in self.judged_columns]

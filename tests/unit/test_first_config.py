@@ -420,6 +420,11 @@ def test_the_columns_of_judgements_are_guessed_as_well(tmp_path: Path) -> None:
         ("log.txt", b"one two\n", "the format of .* is unknown"),
         ("log.parquet", b"PAR", "cannot read parquet from "),
         ("log.csv", b"1,2,3\n4,5,6\n", "its first line holds numbers; allowed: a first line with the names"),
+        (
+            "log.csv",
+            "user,slot\nM\u00fcller,1\n".encode("latin1"),
+            r"is no UTF-8; allowed: a file in UTF-8 \(iconv -f latin1 -t utf-8 converts it\)$",
+        ),
         ("log.csv", b"user,slot\n", "has no rows; allowed: a log with at least one row"),
     ],
 )
@@ -428,6 +433,53 @@ def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, name: str, conten
     with pytest.raises(InputError, match=message) as caught:
         sample(str(tmp_path / name))
     assert "\n" not in str(caught.value)
+
+
+def test_fields_of_structs_are_columns(tmp_path: Path) -> None:
+    events = [
+        {"event": {"user": {"id": user}, "arm": arm, "rank": rank}, "clicked": rank == 2, "lists": {"of": [1]}}
+        for arm, user, rank in LISTS
+    ]
+    rows = [*events, {"event": None, "clicked": False, "items": {f"i{n}": n for n in range(200)}}]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = first(str(tmp_path / "log.jsonl"))
+    columns = {role: guess.column for role, guess in config.columns.items()}
+    assert columns == {
+        "position": "event.rank",
+        "relevance": "clicked",
+        "experiment": "event.arm",
+        "user": "event.user.id",
+    }
+    # A struct with a field per item is left out.
+    assert [*config.log.rows.columns] == ["event.user.id", "event.arm", "event.rank", "clicked"]
+    assert config.log.lists == ["lists.of"]
+    assert guesses(config.log.rows, {"item": "event.user.id"})["item"].reason == "given"
+
+
+def test_judgements_among_the_runs_of_a_folder_are_one_sentence(tmp_path: Path) -> None:
+    for name in ("bm25", "dense"):
+        (tmp_path / f"{name}.run").write_text(f"q1 Q0 d1 1 2.5 {name}\n")
+    for name, more in (("qrels.txt", f", or the runs as '{tmp_path}/*.run'"), ("a.run", "")):
+        (tmp_path / name).write_text("q1 0 d1 1\nq1 0 d2 0\n")
+        with pytest.raises(InputError) as caught:
+            sample(str(tmp_path))
+        assert str(caught.value) == (
+            f"the log '{tmp_path}' holds '{tmp_path / name}', which looks like TREC judgements; allowed: runs alone, "
+            f"with the judgements elsewhere{more}, and --judgements"
+        )
+        if more:
+            runs = sample(f"{tmp_path}/*.run")
+            assert (runs.format, sorted(runs.rows["tag"])) == ("trec_run", ["bm25", "dense"])
+        (tmp_path / name).unlink()
+    with pytest.raises(InputError, match="does not exist; allowed: a file or a folder"):
+        sample(f"{tmp_path}/*.csv")
+
+
+def test_a_score_alone_needs_an_item_and_two_scores_are_no_guess(tmp_path: Path) -> None:
+    rows = log(score=0.5).drop(columns=["slot", "sku"])
+    assert first(parquet(tmp_path, rows)).missing() == ["item"]
+    rows = log(score_als=0.5, score_bpr=0.25).drop(columns="slot")
+    assert first(parquet(tmp_path, rows)).missing() == ["position"]
 
 
 def test_a_place_without_files_is_one_sentence(tmp_path: Path) -> None:
