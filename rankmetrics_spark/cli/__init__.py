@@ -236,8 +236,7 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
         LIST_PRINTERS[style](rows)
     for line in (*refusal, *first.open_questions(config)):
         _say.print(line, markup=False, soft_wrap=True)
-    part = "all rows" if config.log.whole else f"the first {len(config.log.rows):,} rows: a trial, not a result"
-    what = f"means of {part}; next" if rows else "once that is settled"
+    what = f"means of {config.part}; next" if rows else "once that is settled"
     _note.print(f"{what}: {first.next_command(output, date=day)}", soft_wrap=True)
 
 
