@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.cli.options import note, say
-from rankmetrics_spark.config import Comparison, Config, as_dict, field_names, refuse
+from rankmetrics_spark.config import Comparison, Config, as_dict, refuse
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -36,7 +37,7 @@ _OTHERWISE = "interleaving has no use for it"
 def _refuse_unread(config: Config) -> None:
     """Refuse each key of ``comparison`` that the verdict would not follow."""
     compared, usual, given = config.comparison, Comparison(), as_dict(config)["comparison"]
-    for name in field_names(Comparison):
+    for name in (field.name for field in fields(Comparison)):
         value, default = getattr(compared, name), getattr(usual, name)
         is_read = name in READ and (name != "looks" or value == "any")
         if value == default or is_read:
