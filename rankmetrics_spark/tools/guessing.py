@@ -155,7 +155,7 @@ def _odd_position(rows: pd.DataFrame, found: Mapping[str, Guess], name: str) -> 
     if not keys:
         return ""
     values = numbers(rows[name])
-    lists = values.groupby([rows.loc[values.index, key].astype(str) for key in keys])
+    lists = values.groupby([rows.loc[values.index, key] for key in keys], sort=False)
     if (lists.min() <= 1).mean() < 0.5:
         return "lists of the sample do not start at 0 or 1"
     if (lists.max() <= 2 * lists.count() + 1).mean() < 0.5:
@@ -191,16 +191,27 @@ def _experiment(rows: pd.DataFrame, found: Mapping[str, Guess], names: Sequence[
     varying = [name for name in names if not _is_constant(rows, others, of_list, name)]
     if repeats(rows, others, of_list):
         # A user may be in several experiments, with a list in each: they tell which of two equal ranks is whose.
-        leaving = [name for name in varying if repeats(rows, others, [*of_list, name])]
+        leaving = [name for name in varying if not _explains(rows, others, of_list, (name, *names))]
         varying = leaving if len(leaving) < len(names) else []
     return _weighed(names, {name: "it varies within lists" if name in varying else "" for name in names})
+
+
+def _explains(
+    rows: pd.DataFrame, found: Mapping[str, Guess], of_list: Sequence[str], candidates: tuple[str, ...]
+) -> bool:
+    """Whether no rank repeats in lists of the first of these columns, perhaps with one more that tells lists apart."""
+    if not repeats(rows, found, [*of_list, candidates[0]]):
+        return True
+    with_it = {**found, "experiment": Guess(candidates[0], "")}
+    return _list_by_values(rows, with_it, candidates) is not None
 
 
 def _is_constant(rows: pd.DataFrame, found: Mapping[str, Guess], of_list: Sequence[str], name: str) -> bool:
     """Whether a column has one value in nearly every list, told apart by these columns."""
     keys = [*(found[role].column for role in ("user", "date") if role in found), *of_list]
-    values = rows[name].astype(str).groupby([rows[key].astype(str) for key in keys]).nunique()
-    return bool((values <= 1).mean() >= 0.95)
+    values = rows[[*keys, name]].drop_duplicates()
+    n_lists = (~values.duplicated(keys)).sum()
+    return bool((~values.duplicated(keys, keep=False)).sum() >= 0.95 * n_lists)
 
 
 # ---- lists
@@ -291,6 +302,8 @@ def present(column: pd.Series) -> pd.Series:
 
 def numbers(column: pd.Series) -> pd.Series:
     """The values that are there, as numbers; NaN where one is none."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column.dropna().astype(float)
     words = present(column).astype(str).str.lower().replace({"true": "1", "false": "0"})
     return pd.to_numeric(words, errors="coerce")
 

@@ -214,6 +214,10 @@ def test_an_experiment_does_not_vary_within_a_list(arms: int, more: dict[str, An
     result = guesses(rows, {})["experiment"]
     assert result.column == "test_cell"
     assert result.reason == "likely, by its name and values; not group: it varies within lists"
+    if arms == 2:
+        # Users of both arms with several lists: the column of the lists does not tell the arms apart.
+        lists = pd.concat([rows.assign(query="hat"), rows.assign(query="shoe", group=rows["group"][::-1].tolist())])
+        assert guesses(lists.reset_index(drop=True), {})["experiment"] == result
     alone = guesses(rows.drop(columns="test_cell"), {}).get("experiment")
     # Without the arms, the ranks of a user in both repeat, and what varies may be the arms.
     assert arms == 2 or alone == Guess("group", "a guess, by its name; but it varies within lists")
