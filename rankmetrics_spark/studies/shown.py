@@ -88,7 +88,7 @@ def changed(
     columns: Mapping[str, str | None] | None = None,
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
-    max_invalid_fraction: float = MOST_FAULTY,
+    max_invalid_fraction: float = 0.01,
 ) -> ResultTable:
     """How alike the top k of each user is to that of the same user in the baseline; relevance is not read.
 
@@ -243,7 +243,7 @@ def exposure(
     columns: Mapping[str, str | None] | None = None,
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
-    max_invalid_fraction: float = MOST_FAULTY,
+    max_invalid_fraction: float = 0.01,
 ) -> ResultTable:
     """Which items do users see in their top k: coverage, Gini index, entropy and novelty of each experiment.
 

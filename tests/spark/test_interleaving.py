@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from scipy import stats
 
 from rankmetrics_spark import interleaving
-from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, raised_by_python
 from rankmetrics_spark.studies.drafts import COLUMNS
 from tests.helpers.commands import ROOT, Call
 
@@ -414,10 +414,14 @@ def test_a_wrong_argument_is_one_sentence_before_any_job(
     assert message in f"{caught.value}\0"
 
 
+@pytest.mark.both_engines
 def test_a_baseline_that_drafted_nothing_is_named(spark: SparkSession) -> None:
     rows = team_log(1, {"control": 0.2, "new": 0.3}, 5)
-    with pytest.raises(Exception, match="baseline: unknown ranker 'contrl'; did you mean 'control'"):
+    with pytest.raises(Exception) as caught:
         interleaving(a_table(spark, rows), baseline="contrl", **OPTIONS).collect()
+    error = raised_by_python(caught.value)
+    assert type(error) is ConfigError
+    assert str(error) == "baseline: unknown ranker 'contrl'; did you mean 'control'? known: control, new"
 
 
 # ---- the command

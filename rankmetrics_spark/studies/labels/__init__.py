@@ -220,7 +220,7 @@ def unjudged(
     judgement_columns: Mapping[str, str] | None = None,
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
-    max_invalid_fraction: float = MOST_FAULTY,
+    max_invalid_fraction: float = 0.01,
 ) -> Unjudged:
     """Bound metrics and their differences over all labels that unjudged items may have; say which to judge first.
 

@@ -73,7 +73,7 @@ def coec_judgements(
     confidence: float = 0.95,
     columns: Mapping[str, str | None] | None = None,
     first_rank: int = 1,
-    max_invalid_fraction: float = MOST_FAULTY,
+    max_invalid_fraction: float = 0.01,
 ) -> ResultTable:
     """Make judgements from clicks: clicks over expected clicks (COEC) of each item of a query.
 
