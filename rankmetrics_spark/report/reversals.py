@@ -57,13 +57,13 @@ def reversals(rows: Iterable[Row], metrics: Container[str]) -> dict[Key, dict[st
             everyone[key] = row
         else:
             segments.setdefault(key, {}).setdefault(segment_columns(row[SEGMENT]), []).append(row)
-    found: dict[Key, dict[str, str]] = {}
+    sentences: dict[Key, dict[str, str]] = {}
     for key, row in everyone.items():
         # Tables have their rows in any order.
         for column, parts in sorted(segments.get(key, {}).items()):
             if _is_reversed(row, parts):
-                found.setdefault(key, {})[column] = _sentence(row, column, parts)
-    return found
+                sentences.setdefault(key, {})[column] = _sentence(row, column, parts)
+    return sentences
 
 
 def sentences_of_reversals(rows: Sequence[Row], metric: str) -> list[str]:

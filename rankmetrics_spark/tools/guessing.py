@@ -69,24 +69,24 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
     Raises:
         ConfigError: A given column is not in the log, or there is no such role.
     """
-    found = {role: _given(rows, role, column) for role, column in roles.items()}
-    free = _free(rows, found)
-    named = {role: _named(rows, role, free) for role in NAMES if role not in found}
-    found |= {role: _by_name(role, names) for role, names in named.items() if names}
+    columns = {role: _given(rows, role, column) for role, column in roles.items()}
+    free = _free(rows, columns)
+    named = {role: _named(rows, role, free) for role in NAMES if role not in columns}
+    columns |= {role: _by_name(role, names) for role, names in named.items() if names}
     # What lists look like depends on their user; what experiments do depends on the position as well.
     if len(names := named.get("position", ())):
-        found["position"] = _weighed(names, {name: _odd_position(rows, found, name) for name in names})
-        if found["position"].sureness == "a guess":
-            found["position"] = _position_by_values(rows, found, named.get("experiment", ())) or found["position"]
+        columns["position"] = _weighed(names, {name: _odd_position(rows, columns, name) for name in names})
+        if columns["position"].sureness == "a guess":
+            columns["position"] = _position_by_values(rows, columns, named.get("experiment", ())) or columns["position"]
     if names := named.get("experiment", ()):
-        found["experiment"] = _experiment(rows, found, names)
+        columns["experiment"] = _experiment(rows, columns, names)
     for role in ("relevance", "position"):
-        fitting = [name for name in _free(rows, found) if _has_values_of(rows[name], role)]
-        if role not in found and len(fitting) == 1:
-            found[role] = Guess(fitting[0], "a guess, by its values")
-    if "list" not in roles and (guess := _list_by_values(rows, found)):
-        found["list"] = guess
-    return found
+        fitting = [name for name in _free(rows, columns) if _has_values_of(rows[name], role)]
+        if role not in columns and len(fitting) == 1:
+            columns[role] = Guess(fitting[0], "a guess, by its values")
+    if "list" not in roles and (guess := _list_by_values(rows, columns)):
+        columns["list"] = guess
+    return columns
 
 
 def _given(rows: pd.DataFrame, role: str, column: str) -> Guess:
@@ -97,9 +97,9 @@ def _given(rows: pd.DataFrame, role: str, column: str) -> Guess:
     return Guess(column, "given")
 
 
-def _free(rows: pd.DataFrame, found: Mapping[str, Guess]) -> list[str]:
+def _free(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> list[str]:
     """The columns without a role."""
-    taken = {name for guess in found.values() for name in guess.columns}
+    taken = {name for guess in columns.values() for name in guess.columns}
     return [str(name) for name in rows.columns if name not in taken]
 
 
@@ -143,13 +143,13 @@ def _weighed(names: Sequence[str], odd: Mapping[str, str]) -> Guess:
 # ---- positions
 
 
-def _odd_position(rows: pd.DataFrame, found: Mapping[str, Guess], name: str) -> str:
+def _odd_position(rows: pd.DataFrame, columns: Mapping[str, Guess], name: str) -> str:
     """What keeps a column from being a position; empty if nothing does.
 
     Lists may be cut, and hold only the rows with a click: most of them decide.
     """
-    keys = [found[role].column for role in ("user", "date") if role in found]
-    requests = found.get("list")
+    keys = [columns[role].column for role in ("user", "date") if role in columns]
+    requests = columns.get("list")
     if requests and 2 * len(rows[[*keys, requests.column]].drop_duplicates()) <= len(rows):
         keys.append(requests.column)
     if not keys:
@@ -163,13 +163,13 @@ def _odd_position(rows: pd.DataFrame, found: Mapping[str, Guess], name: str) -> 
     return ""
 
 
-def _position_by_values(rows: pd.DataFrame, found: Mapping[str, Guess], experiments: Sequence[str]) -> Guess | None:
+def _position_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], experiments: Sequence[str]) -> Guess | None:
     """The only column without a role that behaves like a position, where the one with the name does not."""
-    named = found["position"]
-    others = {role: guess for role, guess in found.items() if role != "position"}
+    named = columns["position"]
+    others = {role: guess for role, guess in columns.items() if role != "position"}
     fitting = [
         name
-        for name in _free(rows, found)
+        for name in _free(rows, columns)
         if _has_values_of(rows[name], "position")
         and not _odd_position(rows, others, name)
         and not repeats(rows, {**others, "position": Guess(name, "")}, experiments)
@@ -181,11 +181,11 @@ def _position_by_values(rows: pd.DataFrame, found: Mapping[str, Guess], experime
 # ---- experiments
 
 
-def _experiment(rows: pd.DataFrame, found: Mapping[str, Guess], names: Sequence[str]) -> Guess:
+def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> Guess:
     """The column of the experiments: it does not vary within a list."""
-    others = {role: guess for role, guess in found.items() if role != "experiment"}
+    others = {role: guess for role, guess in columns.items() if role != "experiment"}
     if "user" not in others or not {"position", "item"} & {*others}:
-        return found["experiment"]
+        return columns["experiment"]
     requests = _list_by_values(rows, others, names) or others.get("list")
     of_list = requests.columns if requests else ()
     varying = [name for name in names if not _is_constant(rows, others, of_list, name)]
@@ -197,18 +197,18 @@ def _experiment(rows: pd.DataFrame, found: Mapping[str, Guess], names: Sequence[
 
 
 def _explains(
-    rows: pd.DataFrame, found: Mapping[str, Guess], of_list: Sequence[str], candidates: tuple[str, ...]
+    rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str], candidates: tuple[str, ...]
 ) -> bool:
     """Whether no rank repeats in lists of the first of these columns, perhaps with one more that tells lists apart."""
-    if not repeats(rows, found, [*of_list, candidates[0]]):
+    if not repeats(rows, columns, [*of_list, candidates[0]]):
         return True
-    with_it = {**found, "experiment": Guess(candidates[0], "")}
+    with_it = {**columns, "experiment": Guess(candidates[0], "")}
     return _list_by_values(rows, with_it, candidates) is not None
 
 
-def _is_constant(rows: pd.DataFrame, found: Mapping[str, Guess], of_list: Sequence[str], name: str) -> bool:
+def _is_constant(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str], name: str) -> bool:
     """Whether a column has one value in nearly every list, told apart by these columns."""
-    keys = [*(found[role].column for role in ("user", "date") if role in found), *of_list]
+    keys = [*(columns[role].column for role in ("user", "date") if role in columns), *of_list]
     values = rows[[*keys, name]].drop_duplicates()
     n_lists = (~values.duplicated(keys)).sum()
     return bool((~values.duplicated(keys, keep=False)).sum() >= 0.95 * n_lists)
