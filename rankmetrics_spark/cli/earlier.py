@@ -144,7 +144,8 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     first, last = (days.first, days.dates[-1]) if days else ("", date)
     pointers = sinks.pointers_of(spark, request.folder)
     looks = History.before(last, pointers, first)
-    table = replace(table, combinations=options.combined_segments, days=days, dated=every_date, looks=looks)
+    of_days = comparison.days_of_experiments(every_date, days) if days else None
+    table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
     comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]

@@ -42,7 +42,7 @@ from rankmetrics_spark.comparison.rows import (
     final_means,
     mean_intervals,
 )
-from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
+from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.comparison.uneven import doubt_of_days
@@ -78,6 +78,7 @@ __all__ = [
     "compare",
     "comparison_rows",
     "comparisons",
+    "days_of_experiments",
     "decomposition",
     "decomposition_rows",
     "development",
@@ -234,9 +235,9 @@ def compare(
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
     users = spark_table(user_metrics, "user_metrics", before)
     days = None if dates is None else published_days(users, *first_and_last(dates))
-    rows = users if days is None else period_rows(users, days)
+    rows, of_days = (users, None) if days is None else (period_rows(users, days), days_of_experiments(users, days))
     table = UserTable.of(rows, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
-    table = replace(table, combinations=split.combined_segments, days=days, dated=users)
+    table = replace(table, combinations=split.combined_segments, days=days, of_days=of_days)
     return result_table(comparisons(table, comparison))
 
 
@@ -370,8 +371,7 @@ def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
 
 def bootstrap_means(table: UserTable, comparison: Comparison, sums: DataFrame) -> DataFrame:
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
-    body = partial(final_means, rules=Rules.of(comparison, table))
-    return in_one_step(sums, body, MEANS)
+    return in_one_step(sums, partial(final_means, rules=Rules.of(comparison, table)), MEANS)
 
 
 def _of_units(table: UserTable, comparison: Comparison) -> UserTable:

@@ -93,8 +93,8 @@ class Layout:
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
     """Sums by key of each partition of users; where there are many, already added up over partitions."""
     partials = _in_parts(_sums_of_users, PARTIALS, table, request)
-    if table.days is not None and table.dated is not None:
-        partials = partials.unionByName(days_of_experiments(table.dated, table.days))
+    if table.of_days is not None:
+        partials = partials.unionByName(table.of_days)
     if not request.all_pairs and not request.most_replicates:
         return partials
     return Step(added, PARTIALS).of(partials.repartition(*KEY))

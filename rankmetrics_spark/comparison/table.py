@@ -71,7 +71,7 @@ class UserTable:
         within: How a segment is called -> a table in which a user has a row for each value of this segment, over the
             lists with this value; for segments in which the lists of a user may differ.
         days: The days of the period, where a row is about one.
-        dated: The users of each of these days: one row per (experiment_id, user_id, evaluation_date).
+        of_days: ``days_of_experiments`` of the users of these days.
         cluster: The column of the cluster, where users of one value are a unit.
         looks: (baseline, candidate) -> the number of this look at the two; empty where no earlier one is known.
     """
@@ -84,7 +84,7 @@ class UserTable:
     within: Mapping[str, Within] = field(default_factory=dict)
     looks: LookNumbers = field(default_factory=unknown_looks)
     days: Days | None = None
-    dated: DataFrame | None = None
+    of_days: DataFrame | None = None
     cluster: str | None = None
 
     @classmethod

@@ -165,7 +165,8 @@ def _figures(
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     table = comparison.UserTable.of(tables.period_users, None, segments, before)
     pointers = tables.pointers()
-    table = replace(table, days=days, dated=users, looks=History.before(days.dates[-1], pointers, days.first))
+    of_days = comparison.days_of_experiments(users, days)
+    table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     means = _means(table, section)
     compared = _published(tables, days)
     if section.is_requested and not compared:
