@@ -38,6 +38,7 @@ from rankmetrics_spark.comparison.totals import (
     row_keys,
     sum_table,
 )
+from rankmetrics_spark.comparison.uneven import doubt_of_days
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
@@ -429,6 +430,8 @@ def _doubt(rows: Compared, i: int) -> str | None:
         return f"fewer than two {rows.rules.units} in {_listed(rows.keys[i], few)}"
     if rows.sample_ratio_p < SMALL_RATIO_P:
         return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+    if uneven := doubt_of_days(rows.totals, rows.keys[i]):
+        return f"not trustworthy: {uneven}"
     return None
 
 
