@@ -45,7 +45,7 @@ from rankmetrics_spark.comparison.rows import (
 from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
-from rankmetrics_spark.comparison.uneven import doubt_of_days
+from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
@@ -82,7 +82,7 @@ __all__ = [
     "decomposition",
     "decomposition_rows",
     "development",
-    "doubt_of_days",
+    "doubts_of_days",
     "effect_over_time",
     "first_and_last",
     "largest_changes",

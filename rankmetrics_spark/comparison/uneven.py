@@ -7,12 +7,12 @@ one between experiments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy.stats import chi2_contingency
 
-from rankmetrics_spark.comparison.totals import DAY, Key, Name, Totals
+from rankmetrics_spark.comparison.totals import DAY, Name, Totals
 from rankmetrics_spark.config import dates_in_words
 
 Counts = Mapping[str, tuple[int, int]]
@@ -23,27 +23,37 @@ UNEVEN = 1.25
 """A share of the users that changes by less than this factor between days moves no mean that people would see."""
 
 
-def doubt_of_days(totals: Totals, key: Key) -> str:
-    """Why the days of the baseline and the candidate of a pair differ, in words; empty where they do not.
+Pair = tuple[Name, Name]
+"""Baseline and candidate."""
+
+
+def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
+    """Pair -> why the days of its baseline and candidate differ, in words; without the pairs whose days do not.
 
     Args:
-        totals: All sums; those of days are there if the rows are about a period.
-        key: Of the pair.
+        totals: All sums, which are read once; those of days are there if the rows are about a period.
+        pairs: The pairs.
     """
-    baseline, candidate = (_counts(totals, name) for name in (key.baseline, key.candidate))
-    names = str(key.baseline), str(key.candidate)
-    if not baseline or not candidate:
-        return ""
+    days = _counts(totals)
+    doubts = {(one, other): _doubt((str(one), str(other)), days[one], days[other])
+              for one, other in pairs if one in days and other in days}  # fmt: skip
+    return {pair: words for pair, words in doubts.items() if words}
+
+
+def _doubt(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     for doubt in (_absent, _silent, _ramp):
         if words := doubt(names, baseline, candidate):
             return words
     return ""
 
 
-def _counts(totals: Totals, name: Name) -> Counts:
-    """The days on which the experiment has users, in order."""
-    sums = {key.segment: each for key, each in totals.sums.items() if key.kind == DAY and key.candidate == name}
-    return {date: (int(sums[date][0]), int(sums[date][1])) for date in sorted(sums) if sums[date][0] > 0}
+def _counts(totals: Totals) -> dict[Name, dict[str, tuple[int, int]]]:
+    """Experiment -> the days on which it has users, in order."""
+    days: dict[Name, dict[str, tuple[int, int]]] = {}
+    of_days = ((key, sums) for key, sums in totals.sums.items() if key.kind == DAY and sums[0] > 0)
+    for key, sums in sorted(of_days, key=lambda of_day: of_day[0].segment):
+        days.setdefault(key.candidate, {})[key.segment] = int(sums[0]), int(sums[1])
+    return days
 
 
 def _absent(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
@@ -96,12 +106,14 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     """How the share of the candidate changes between days, where chance does not explain that."""
     dates = [date for date in baseline if date in candidate]
     table = np.array([(candidate[date][0], baseline[date][0]) for date in dates], float)
-    if len(dates) < 2 or chi2_contingency(table, correction=False).pvalue >= SMALL_P:
+    if len(dates) < 2:
         return ""
     shares = table[:, 0] / table.sum(axis=1)
     low, high = int(shares.argmin()), int(shares.argmax())
     smaller = shares if shares.mean() <= 0.5 else 1 - shares
     if smaller.max() < UNEVEN * smaller.min():
+        return ""
+    if chi2_contingency(table, correction=False).pvalue >= SMALL_P:
         return ""
     # The days up to the last one whose shares are about the last one's.
     even = len(dates)

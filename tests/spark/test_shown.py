@@ -175,7 +175,7 @@ def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession,
         for table, first in ((from_0, 0), (log(spark, lists), 1))
     )
     assert read == plain and read
-    # Whoever allows every fault reads what is left.
+    # With every fault allowed, the other rows are read.
     assert study(from_0, baseline="control", k=3, max_invalid_fraction=1).collect()
 
 

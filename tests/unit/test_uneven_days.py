@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from rankmetrics_spark.comparison import Key, Totals, doubt_of_days
+from rankmetrics_spark.comparison import Key, Totals, doubts_of_days
 
 DATES = [f"2026-11-{day:02}" for day in range(8, 18)]
 EVEN = dict.fromkeys(DATES, (300, 120))
@@ -19,7 +19,7 @@ def doubt(control: Mapping[str, tuple[int, int]], new: Mapping[str, tuple[int, i
     for name, days in (("control", control), ("new", new)):
         for date, counts in days.items():
             totals.add(Key("day", "", name, date, ""), np.array(counts, np.int64))
-    return doubt_of_days(totals, Key("pair", "control", "new", "all", "ap"))
+    return doubts_of_days(totals, [("control", "new")]).get(("control", "new"), "")
 
 
 def test_an_experiment_that_began_later_is_compared_from_there_on() -> None:
@@ -86,4 +86,4 @@ def test_sums_of_other_kinds_are_no_days(kind: str) -> None:
     totals = Totals()
     totals.add(Key(kind, "", "control", DATES[0], ""), np.array([300, 120], np.int64))
     totals.add(Key("day", "", "new", DATES[1], ""), np.array([300, 120], np.int64))
-    assert doubt_of_days(totals, Key("pair", "control", "new", "all", "ap")) == ""
+    assert doubts_of_days(totals, [("control", "new")]) == {}
