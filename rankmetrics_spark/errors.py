@@ -283,10 +283,16 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
     >>> trace = "Traceback (most recent call last):\n  File x\n{}.ConfigError: a is 1\n\n\tat org.x".format(__name__)
     >>> raised_by_python(OSError(trace))
     ConfigError('a is 1')
+    >>> raised_by_python(OSError("External error: RuntimeError: External error: InputError: b is 2"))  # of Sail
+    InputError('b is 2')
     """
-    match = re.search(rf"^{re.escape(__name__)}\.(\w+): (.*)$", str(error), re.MULTILINE)
-    kind = globals().get(match[1]) if match else None
-    return kind(match[2]) if match and isinstance(kind, type) and issubclass(kind, RankmetricsError) else None
+    for match in re.finditer(
+        rf"(?:^{re.escape(__name__)}\.|External error: )(?=(\w+): (.*)$)", str(error), re.MULTILINE
+    ):
+        kind = globals().get(match[1])
+        if isinstance(kind, type) and issubclass(kind, RankmetricsError):
+            return kind(match[2])
+    return None
 
 
 _OUT_OF_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded")

@@ -22,12 +22,12 @@ from rankmetrics_spark.config import (
     check_experiments,
     choice,
 )
-from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, few_rows, python_table, result_table
-from rankmetrics_spark.errors import QualityWarning
-from rankmetrics_spark.gates import Findings, Inspected, check_quality
+from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
+from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
+from rankmetrics_spark.gates import Findings, Inspected, check_quality, total_counts
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import EXPERIMENT, METRIC, USER
+from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, USER, WARN, Check
 
 if TYPE_CHECKING:
     import altair as alt
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 ColumnMap: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = Literal["experiment_metrics", "user_metrics", "comparisons", "quarantine"]
-MOST_SHOWN = 1_000
-"""Rows of comparisons that a notebook shows."""
 _KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 
 
@@ -181,9 +179,9 @@ def _shown(rows: DataFrame) -> ResultTable:
 
     def html() -> str:
         """The rows that people read."""
-        from rankmetrics_spark.report import compared_html
+        from rankmetrics_spark.report import compared_html, shown_rows
 
-        return compared_html([row.asDict() for row in few_rows(rows.limit(MOST_SHOWN))])
+        return compared_html(*shown_rows(rows))
 
     return result_table(rows, html)
 
@@ -233,6 +231,20 @@ def check(
     return check_quality(log, limits, previous)
 
 
+def checks_of_log(tables: Tables) -> list[Check]:
+    """What the default gates say of a log that no run has read: what a run would refuse, leave out or warn of."""
+    try:
+        findings = check(tables, Quality())
+    except (InputError, QualityError) as error:
+        # The faulty rows are refused, or else the log is.
+        name = next((row.name for row in error.checks if row.status == FAIL), "log")
+        return [Check(name, FAIL, f"A run would stop: {error}; check() says more")]
+    rows, left_out = (total_counts(findings.counts, name) for name in ("rows", "quarantined"))
+    sentence = f"{left_out:,} of {rows:,} rows ({left_out / rows:.2%}) were faulty and are left out"
+    whole = Check("faulty_rate", OK, sentence if left_out else f"None of {rows:,}", observed=left_out / rows)
+    return [whole, *(Check("log", WARN, text) for text in findings.warnings)]
+
+
 def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
     """What a comparison reads of ``user_metrics``.
 
@@ -259,11 +271,19 @@ class Presentation:
         """The small tables that are shown, read once. Reading them starts a job."""
         raise NotImplementedError
 
+    @property
+    def _checked(self) -> Figures:
+        """The same, with what is known of the log: a run has looked at it before it published."""
+        return self._figures
+
     def summary(self) -> pd.DataFrame:
-        """One tidy row per experiment, segment and metric: users, mean, interval and, if compared, the difference."""
+        """One tidy row per experiment, segment and metric: users, mean, interval and, if compared, the difference.
+
+        A log that a run would refuse is a ``QualityWarning``.
+        """
         from rankmetrics_spark.report import summary
 
-        return summary(self._figures)
+        return summary(self._checked)
 
     def plot(self, metric: str | None = None) -> alt.LayerChart:
         """The means of a metric with their intervals; it shows itself without a network.
@@ -288,7 +308,7 @@ class Presentation:
         """
         from rankmetrics_spark.report import write_page
 
-        write_page(self._figures, file)
+        write_page(self._checked, file)
 
     def log_to_mlflow(self, report: str | Path | None = None) -> None:
         """Log the means of all users, the convention and the report to the active run of MLflow, or to a new one.
@@ -301,7 +321,7 @@ class Presentation:
         """
         from rankmetrics_spark.report import log_run
 
-        log_run(self._figures, report)
+        log_run(self._checked, report)
 
     def to_pandas(self, table: TableName = "experiment_metrics") -> pd.DataFrame:
         """A table as a DataFrame of pandas, sorted by its keys: collects all of its rows.
@@ -328,7 +348,7 @@ class Presentation:
     def _repr_html_(self) -> str:
         from rankmetrics_spark.report import as_html
 
-        return as_html(self._figures)
+        return as_html(self._checked)
 
     def __dir__(self) -> list[str]:
         """What docs/reference.md lists, and the hooks of Python and of notebooks."""
@@ -422,3 +442,7 @@ class Result(Presentation):
         metrics = [str(metric) for metric in self._tables.plan.scoring.metrics]
         compared = self.comparisons if self._comparison.is_requested else None
         return figures_of_frames(self.experiment_metrics, compared, order=metrics)
+
+    @cached_property
+    def _checked(self) -> Figures:
+        return replace(self._figures, of_log=checks_of_log(self._tables))

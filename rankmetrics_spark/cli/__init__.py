@@ -230,12 +230,14 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
         first.write_first_config(config, file)
         _note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
         day = config.dates[-1] if config.dates else None
-        rows = on_session(choice, lambda spark: first.sample_means(spark, _loaded(output, (), date=day), config))
-    LIST_PRINTERS[style](rows)
-    for line in first.open_questions(config):
-        _say.print(line, soft_wrap=True)
-    part = "all rows" if config.log.whole else f"the first {len(config.log.rows):,} rows: a trial, not a result"
-    _note.print(f"means of {part}; next: {first.next_command(output, date=day)}", soft_wrap=True)
+        loaded = _loaded(output, (), date=day)
+        rows, refusal = on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
+    if rows or style != "table":
+        LIST_PRINTERS[style](rows)
+    for line in (*refusal, *first.open_questions(config)):
+        _say.print(line, markup=False, soft_wrap=True)
+    what = f"means of {config.part}; next" if rows else "once that is settled"
+    _note.print(f"{what}: {first.next_command(output, date=day)}", soft_wrap=True)
 
 
 @main.command()

@@ -19,7 +19,7 @@ from rankmetrics_spark.engines import Choice, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
-from rankmetrics_spark.report import outlook_of, seconds_of
+from rankmetrics_spark.report import notes_of_runs, outlook_of, seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
@@ -144,7 +144,8 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     first, last = (days.first, days.dates[-1]) if days else ("", date)
     pointers = sinks.pointers_of(spark, request.folder)
     looks = History.before(last, pointers, first)
-    table = replace(table, combinations=options.combined_segments, days=days, looks=looks)
+    of_days = comparison.days_of_experiments(every_date, days) if days else None
+    table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
     comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
@@ -160,6 +161,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     if days:
         more = outlook_of(comparisons, every_date, days, section, table.metrics)
         more += comparison.uneven_columns(table.metrics, options.segments, pointers, days.dates)
+    more += notes_of_runs(records_in(request.folder) or [], pointers, days.dates if days else (date,), section)
     of_users = losses, gains, _rows(decomposition)
     return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, more)
 
@@ -359,7 +361,7 @@ class PlanRequest:
 
     folder: str
     metric: str
-    days: int
+    days: int | None = None
     effect: str | None = None
     users: int | None = None
     shares: str = "0.5,0.5"

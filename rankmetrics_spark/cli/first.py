@@ -18,9 +18,10 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import sources
 from rankmetrics_spark.config import SCHEMA_FILE, Config, Input, Source, from_mapping, local_path, parse, schema
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
-from rankmetrics_spark.errors import ConfigError, OutputError, unknown
+from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, unknown
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
+from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES
 from rankmetrics_spark.tools import (
@@ -30,7 +31,11 @@ from rankmetrics_spark.tools import (
     LogSample,
     checked_sample,
     guesses,
+    numbers,
+    present,
     sample,
+    unusable,
+    unusable_names,
 )
 
 _MOST_QUESTIONS = 6
@@ -112,8 +117,18 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
         raise ConfigError(f"--baseline is '{request.baseline}'; allowed: {allowed}")
     if request.relevant_from is not None and request.relevant_from <= 0:
         raise ConfigError(f"--relevant-from is {request.relevant_from:g}; allowed: a grade above 0")
+    _refuse_unusable(first)
     first = replace(first, baseline=request.baseline or _baseline(first))
     return replace(first, relevant_from=request.relevant_from or _relevant_from(first))
+
+
+def _refuse_unusable(first: FirstConfig) -> None:
+    """Refuse a column that the user names and whose values cannot serve."""
+    given = [("", first.log, role, guess.column) for role, guess in first.columns.items() if guess.reason == "given"]
+    judged = [("judgements.", first.truth, role, name) for role, name in first.judged.items()]
+    for prefix, sampled, role, name in (*given, *judged):
+        if sampled and (problem := unusable(sampled.rows, role, name)):
+            raise ConfigError(f"--column {prefix}{role}={name}: {problem}")
 
 
 def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConfig:
@@ -122,23 +137,11 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
     Raises:
         ConfigError: There is no terminal; it names what to type instead.
     """
-    names = [str(name) for name in first.log.rows.columns]
     word = role.removeprefix("judgements.")
-    if role != word and first.truth:
-        names = [str(name) for name in first.truth.rows.columns]
-    place = first.judgements if role != word else first.log.path
+    sampled = first.truth if role != word and first.truth else first.log
+    names = [str(name) for name in sampled.rows.columns]
     if not asks():
-        if role == "judgements":
-            raise ConfigError(
-                f"'{place}' is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels"
-            )
-        requests = first.columns.get("list")
-        more = f", also {role}={requests.column} for requests instead of users" if role == "user" and requests else ""
-        more += ", or --judgements FILE" if role == "relevance" else ""
-        raise ConfigError(
-            f"no column of '{place}' looks like the {word}; it has {', '.join(names)}; "
-            f"allowed: --column {role}=NAME{more}"
-        )
+        raise ConfigError(_not_guessed(first, role, sampled))
     if role == "judgements":
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
     question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
@@ -149,6 +152,26 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         return replace(first, judged={**first.judged, word: answer})
     roles[role] = answer
     return replace(first, columns=guesses(first.log.rows, roles))
+
+
+def _not_guessed(first: FirstConfig, role: str, sampled: LogSample) -> str:
+    """What is missing, why no column has it, and what to type instead."""
+    if role == "judgements":
+        return f"'{sampled.path}' is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels"
+    word = role.removeprefix("judgements.")
+    requests = first.columns.get("list")
+    allowed = f"--column {role}=NAME"
+    if role == "user" and requests:
+        allowed += f", also {role}={requests.column} for requests instead of users"
+    allowed += " or --column score=NAME" if role == "position" else ""
+    allowed += ", or --judgements FILE" if role == "relevance" else ""
+    names = [str(name) for name in sampled.rows.columns]
+    if sampled.lists and word == role:
+        names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
+    roles = ("position", "score") if word == "position" else (word,)
+    problems = [problem for each in roles for problem in unusable_names(sampled.rows, each)]
+    why = f"; {'; '.join(problems)}" if problems else ""
+    return f"no column of '{sampled.path}' looks like the {word}{why}; it has {', '.join(names)}; allowed: {allowed}"
 
 
 def _file(question: str) -> str:
@@ -220,20 +243,40 @@ def next_command(config: str, changes: Sequence[str] = (), date: str | None = No
     return shlex.join(["rankmetrics", "evaluate", "--config", config, *more])
 
 
-def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> list[dict[str, Any]]:
-    """Experiment, metric, users and mean over the first rows of a log; a TREC run is read in whole."""
+def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> tuple[list[dict[str, Any]], list[str]]:
+    """Experiment, metric, users and mean over the first rows of a log; a TREC run is read in whole.
+
+    If the quality gates stop a run over these rows, their means would mislead: then there is a sentence instead.
+    """
     with errors_in_words(config):
         impressions, judgements = inputs(spark, config)
         if first.log.format != "trec_run":
-            rows = first.log.rows
-            if first.dates:
-                rows = rows[rows[first.columns["date"].column].astype(str) == first.dates[-1]]
-            impressions = spark_table(rows, "the sample", impressions)
-        means = few_rows(Tables.of(impressions, judgements, config.options).experiment_metrics)
+            impressions = spark_table(first.rows, "the sample", impressions)
+        tables = Tables.of(impressions, judgements, config.options)
+        try:
+            check_quality(tables, config.quality)
+        except QualityError as error:
+            return [], [f"a run over these rows would stop: {error}{_advice(first, str(error))}"]
+        means = few_rows(tables.experiment_metrics)
     order = {str(metric): place for place, metric in enumerate(config.metrics)}
     columns = {"experiment": "experiment_id", "metric": "metric", "users": "n_users", "mean": "mean"}
     every = [{name: row[column] for name, column in columns.items()} for row in means if row["segment"] == "all"]
-    return sorted(every, key=lambda row: (row["experiment"], order[row["metric"]]))
+    return sorted(every, key=lambda row: (row["experiment"], order[row["metric"]])), []
+
+
+def _advice(first: FirstConfig, refusal: str) -> str:
+    """What the sample says about why a run would stop."""
+    if "reasons: repeated" in refusal and first.parts_in_words:
+        return f"; {first.parts_in_words}"
+    guess = first.columns.get("relevance")
+    if guess is None or not re.search("reasons: (unreadable|null)_relevance", refusal):
+        return ""
+    column = first.rows[guess.column]
+    empty = len(column) - len(present(column))
+    if not empty or numbers(column).isna().any():
+        return ""
+    rows = f"{empty:,} of {len(column):,} rows have no value in {guess.column}"
+    return f"; {rows}: fill them with 0 if empty means no click"
 
 
 def plan_in_words(spark: SparkSession, config: Config) -> list[tuple[str, str]]:

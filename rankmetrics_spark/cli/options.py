@@ -289,7 +289,11 @@ def configs_of_days(
     days = Days(first, last, ())
     if days.first > days.last:
         raise ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
-    return [loaded(config, **options | {"date": date}) for date in days.calendar]
+    configs = [loaded(config, **options | {"date": date}) for date in days.calendar]
+    if len(configs) > 1 and configs[0].source == configs[-1].source:
+        text = "the source names no {date}, so all of these days are the same log, and a period counts it as often"
+        say.print(f"warning: {text}: put {{date}} in source.path or source.where", markup=False, soft_wrap=True)
+    return configs
 
 
 def on_this_machine(config: Config, choice: Choice) -> bool:

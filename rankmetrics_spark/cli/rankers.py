@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.cli.options import note, say
-from rankmetrics_spark.config import Config
+from rankmetrics_spark.config import Comparison, Config, as_dict, refuse
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -19,12 +20,39 @@ from rankmetrics_spark.studies import LOG_COUNTS, Preferences, counts_in_words, 
 
 Row = Mapping[str, Any]
 
+READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users")
+"""Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says."""
+_WHY = {
+    "candidates": "every pair of rankers is compared",
+    "cluster": "interleaving takes users as units",
+    "mean_over": "every user of interleaved lists counts once",
+    "only_changed": "rankers meet in the same lists",
+    "shared_users": "every user meets all rankers",
+    "design": "every user meets all rankers",
+    "looks": "interleaving has intervals for one look and for any number of them",
+}
+_OTHERWISE = "interleaving has no use for it"
+
+
+def _refuse_unread(config: Config) -> None:
+    """Refuse each key of ``comparison`` that the verdict would not follow."""
+    compared, usual, given = config.comparison, Comparison(), as_dict(config)["comparison"]
+    for name in (field.name for field in fields(Comparison)):
+        value, default = getattr(compared, name), getattr(usual, name)
+        is_read = name in READ and (name != "looks" or value == "any")
+        if value == default or is_read:
+            continue
+        path = compared.path_of(name)
+        allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
+        raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {_WHY.get(name, _OTHERWISE)}")
+
 
 def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
     """Compare the rankers of the log of a config; a row per pair.
 
     Raises:
-        ConfigError: The config names no column of rankers, or a baseline that is none.
+        ConfigError: The config names no column of rankers, a baseline that is none, or a key of ``comparison`` that
+            interleaving does not follow.
         InputError: The log cannot be read, is empty, or has no such column.
         QualityError: More rows are left out than ``quality`` allows.
     """
@@ -36,8 +64,8 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         )
     if source.team is not None and source.ranks:
         raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
-    names = ("baseline", "confidence", "correction", "tuning_users")
-    settings = {name: getattr(compared, name) for name in names}
+    _refuse_unread(config)
+    settings = {name: getattr(compared, name) for name in READ if name != "pairs"}
     request = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
@@ -87,9 +115,10 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
 
 def _texts(row: Row) -> dict[str, Any]:
     """A row as people read it: the share of the lists that B won."""
-    interval = "-"
-    if not is_unknown(row["ci_low"]):
-        interval = " to ".join(f"{100 * (0.5 + row[name]):.1f}" for name in ("ci_low", "ci_high"))
+    interval, kind = "-", "sequential_" if row["looks"] == "any" else ""
+    if not is_unknown(row[f"{kind}ci_low"]):
+        shares = (min(1.0, max(0.0, 0.5 + row[f"{kind}ci_{end}"])) for end in ("low", "high"))
+        interval = " to ".join(f"{100 * share:.1f}" for share in shares)
     return {
         "A": row["ranker_a"],
         "B": row["ranker_b"],

@@ -59,7 +59,9 @@ def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -
 @click.command(cls=Command)
 @click.option("--input", "folder", required=True, help="Output folder of earlier runs, with their user_metrics.")
 @click.option("--metric", required=True, help="One metric, such as ndcg@10.")
-@click.option("--days", default=14, show_default=True, type=click.IntRange(1, 1000), help="How long the test may run.")
+@click.option(
+    "--days", type=click.IntRange(1, 1000), help="How long the test may run; by default 14, if stored days allow."
+)
 @click.option("--effect", help="Find the day that shows it: 0.5% of the mean, or a number in the metric's unit.")
 @click.option("--users", type=click.IntRange(min=4), help="Users by the last day, if not those of the stored days.")
 @click.option("--shares", default="0.5,0.5", show_default=True, help="Shares of the users: baseline, candidate.")

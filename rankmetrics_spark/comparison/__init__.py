@@ -22,6 +22,7 @@ from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.periods import (
+    changed_settings,
     first_and_last,
     period_days,
     period_rows,
@@ -41,9 +42,10 @@ from rankmetrics_spark.comparison.rows import (
     final_means,
     mean_intervals,
 )
-from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
+from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
+from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
@@ -72,12 +74,15 @@ __all__ = [
     "add_rows",
     "against_rest",
     "bootstrap_means",
+    "changed_settings",
     "compare",
     "comparison_rows",
     "comparisons",
+    "days_of_experiments",
     "decomposition",
     "decomposition_rows",
     "development",
+    "doubts_of_days",
     "effect_over_time",
     "first_and_last",
     "largest_changes",
@@ -230,9 +235,10 @@ def compare(
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
     users = spark_table(user_metrics, "user_metrics", before)
     days = None if dates is None else published_days(users, *first_and_last(dates))
-    users = users if days is None else period_rows(users, days)
-    table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
-    return result_table(comparisons(replace(table, combinations=split.combined_segments, days=days), comparison))
+    rows, of_days = (users, None) if days is None else (period_rows(users, days), days_of_experiments(users, days))
+    table = UserTable.of(rows, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
+    table = replace(table, combinations=split.combined_segments, days=days, of_days=of_days)
+    return result_table(comparisons(table, comparison))
 
 
 def effect_over_time(
@@ -277,12 +283,12 @@ def effect_over_time(
         tuning_users: Users at which these intervals are tightest; fixed before the test.
 
     Returns:
-        One row per (baseline, experiment_id, metric, kind, label); lazy like any DataFrame. `label` is the date or the
-        number of days, `day_number` the days since the first date, `p_adjusted` is there for slopes and ``before``.
+        One row per (baseline, experiment_id, metric, kind, label); lazy, but a small job looks for ``dates``. `label`
+        is the date or the number of days, `day_number` that since the first date, `p_adjusted` is of slopes and before.
 
     Raises:
         ConfigError: A wrong argument, or a metric without a column.
-        InputError: ``user_metrics`` or ``before`` lacks a column.
+        InputError: ``user_metrics`` or ``before`` lacks a column, or no date of ``dates`` is there.
     """
     comparison = Comparison.read(
         {
@@ -299,7 +305,10 @@ def effect_over_time(
     )
     users = spark_table(user_metrics, "user_metrics", before)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
-    return result_table(development(table, comparison, dates))
+    result = development(table, comparison, dates)
+    if dates is not None:
+        published_days(users, *first_and_last(dates))
+    return result_table(result)
 
 
 def development(table: UserTable, comparison: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
@@ -328,7 +337,6 @@ def _refuse_nothing(comparison: Comparison) -> None:
 
 
 def _earlier_values(before: AnyTable | str | None, users: DataFrame) -> DataFrame | str | None:
-    """Values for CUPED: a table that a session has, or the name of a column."""
     return before if before is None or isinstance(before, str) else spark_table(before, "before", users)
 
 
@@ -347,8 +355,8 @@ def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None
     table = _of_units(table, comparison)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
-    statistics = tuple(STATISTICS.values())
-    body = partial(final, request=request_of(comparison), rules=Rules.of(comparison, table), statistics=statistics)
+    statistics, rules = tuple(STATISTICS.values()), Rules.of(comparison, table)
+    body = partial(final, request=request_of(comparison), rules=rules, statistics=statistics)
     return in_one_step(partials, body, types_of(statistics))
 
 
@@ -356,17 +364,14 @@ def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
     request, table = request_of(comparison), _of_units(table, comparison)
     partials = sums_by_key(table, request)
-    return (
-        partials.unionByName(signed_ranks(table, request))
-        if comparison.wilcoxon and comparison.is_requested
-        else partials
-    )
+    if comparison.wilcoxon and comparison.is_requested:
+        partials = partials.unionByName(signed_ranks(table, request))
+    return partials
 
 
 def bootstrap_means(table: UserTable, comparison: Comparison, sums: DataFrame) -> DataFrame:
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
-    body = partial(final_means, rules=Rules.of(comparison, table))
-    return in_one_step(sums, body, MEANS)
+    return in_one_step(sums, partial(final_means, rules=Rules.of(comparison, table)), MEANS)
 
 
 def _of_units(table: UserTable, comparison: Comparison) -> UserTable:
@@ -410,9 +415,9 @@ def decomposition(table: UserTable, comparison: Comparison, segment: str) -> Dat
         One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
         ``within``. Over the labels, mix and within add up to the difference of the means.
     """
-    partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline)))
+    partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
     body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
-    split = in_one_step(partials.where("kind = 'arm'"), body, DECOMPOSITION)
+    split = in_one_step(partials, body, DECOMPOSITION)
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
 
 

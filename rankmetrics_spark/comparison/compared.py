@@ -38,6 +38,7 @@ from rankmetrics_spark.comparison.totals import (
     row_keys,
     sum_table,
 )
+from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
@@ -133,6 +134,11 @@ class Compared:
         if self.rules.by_ratio:
             return pair_moments_of(list_pair_sums(self.totals, self.keys))
         return pair_moments(self.both)
+
+    @cached_property
+    def uneven(self) -> dict[Pair, str]:
+        """Why the days of a pair differ; without the pairs whose days do not."""
+        return doubts_of_days(self.totals, {(key.baseline, key.candidate) for key in self.keys})
 
     @cached_property
     def n_users(self) -> Ints:
@@ -429,6 +435,8 @@ def _doubt(rows: Compared, i: int) -> str | None:
         return f"fewer than two {rows.rules.units} in {_listed(rows.keys[i], few)}"
     if rows.sample_ratio_p < SMALL_RATIO_P:
         return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+    if uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
+        return f"not trustworthy: {uneven}"
     return None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -60,7 +61,7 @@ def published_days(users: DataFrame, first: str, last: str, place: str = "dates"
         ConfigError: A date is none, or the first is after the last.
         InputError: A column is missing, no date of the period is there, or its dates follow different conventions.
     """
-    _refuse_missing(users)
+    refuse_missing(users)
     convention = [CONVENTION_HASH] * (CONVENTION_HASH in users.columns)
     conventions: dict[str, set[str]] = {}
     for date, *digest in few_rows(users.selectExpr(f"string({DATE})", *convention).distinct()):
@@ -114,6 +115,52 @@ def uneven_columns(
     ]
 
 
+_READING = ("source.columns", "source.where", "source.first_rank", "source.list", "source.ranks", "judgements.columns",
+            "judgements.where", "rank_by")  # fmt: skip
+"""Keys of a config that say what a value is; with others, the same log is read from another place."""
+
+
+def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Which settings say something else on some days of a period, whose values are then about two things.
+
+    Args:
+        configs: Date -> the config of its run, as a run record has it.
+
+    Returns:
+        A sentence for each setting.
+
+    >>> clicks, sales = ({"source": {"columns": {"relevance": name}, "where": None}} for name in ("clicked", "bought"))
+    >>> changed_settings({"2026-11-08": clicks, "2026-11-09": sales})
+    ['source.columns.relevance differs between days: clicked on 2026-11-08, bought on 2026-11-09; the period has both']
+    >>> of_days = {day: {"source": {"where": f"day = '{day}'"}} for day in ("2026-11-08", "2026-11-09")}
+    >>> changed_settings(of_days)
+    []
+    """
+    days: dict[str, dict[str, list[str]]] = {}
+    for date, config in configs.items():
+        for name, value in _settings(config):
+            text = "null" if value is None else str(value).replace(date, "{date}")
+            days.setdefault(name, {}).setdefault(text, []).append(date)
+    return [
+        f"{name} differs between days: "
+        + ", ".join(f"{value} on {dates_in_words(dates)}" for value, dates in values.items())
+        + f"; the period has {'both' if len(values) == 2 else 'all'}"
+        for name, values in days.items()
+        if len(values) > 1
+    ]
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, value) of each setting that says what a value is."""
+    for path in _READING:
+        section, _, name = path.rpartition(".")
+        value = ((config.get(section) or {}) if section else config).get(name)
+        parts = value.items() if isinstance(value, Mapping) else ()
+        yield from ((f"{path}.{part}", each) for part, each in parts)
+        if not isinstance(value, Mapping):
+            yield path, value
+
+
 def period_rows(users: DataFrame, days: Days) -> DataFrame:
     """One row per (experiment, user) over the dates of a period. Lazy: starts no job.
 
@@ -135,7 +182,7 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
     Raises:
         InputError: A column is missing, or has a name that the rows of a period need.
     """
-    _refuse_missing(users)
+    refuse_missing(users)
     columns = users.columns
     metrics = [name for name in columns if metric_of_column(name) is not None]
     computed = {*USER_COLUMNS, *metrics, *map(lists_with_value, metrics)}
@@ -169,7 +216,8 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
     )
 
 
-def _refuse_missing(users: DataFrame) -> None:
+def refuse_missing(users: DataFrame) -> None:
+    """Refuse ``user_metrics`` without a column that a period needs."""
     for name in _NEEDED:
         if name not in users.columns:
             raise InputError(f"user_metrics has no column {name}, which a period needs: "

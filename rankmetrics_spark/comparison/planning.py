@@ -11,7 +11,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark.comparison.arrivals import arrivals
-from rankmetrics_spark.comparison.periods import published_days
+from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.engines import AnyTable, few_rows, spark_table
@@ -22,6 +22,8 @@ from rankmetrics_spark.statistics import FURTHEST, Arrivals, Design, first_day
 
 MOST_DAYS = 1000
 """Days of a plan at most."""
+USUAL_DAYS = 14
+"""Days of a plan that names none, if the stored days allow to expect so many."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Plan:
 def plan(
     user_metrics: AnyTable,
     metric: str | Metric,
-    days: int = 14,
+    days: int | None = None,
     effect: float | str | None = None,
     users: int | None = None,
     *,
@@ -137,7 +139,7 @@ def plan(
     Args:
         user_metrics: One row per (experiment_id, user_id, evaluation_date): ``read(spark, "out/user_metrics")``.
         metric: A metric that has a column, such as ``ndcg@10``.
-        days: How many days the test may run.
+        days: How many days the test may run; by default 14, or as many as the stored days allow to expect.
         effect: An effect to find: ``"0.5%"`` of the mean, or a number in the metric's unit.
         users: Users of the whole test by its last day, if they are not those of the stored days.
         shares: Of all users, those of the baseline and of the candidate.
@@ -158,11 +160,13 @@ def plan(
     Comparison.read({"confidence": confidence, "power": power})
     design = Design(_shares(shares), confidence, power, tuning_users)
     _refuse_outside("tuning_users", tuning_users, 1, 10**12)
-    _refuse_outside("days", days, 1, MOST_DAYS)
+    if days is not None:
+        _refuse_outside("days", days, 1, MOST_DAYS)
     if users is not None:
         _refuse_outside("users", users, 4, 10**12)
     table = spark_table(user_metrics, "user_metrics")
     chosen = UserTable.of(table, [metric]).metrics[0]
+    refuse_missing(table)
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
     stored = _stored_days(table, dates or (None, None), earlier)
@@ -170,11 +174,16 @@ def plan(
     if not growth.users[-1] >= 2:
         raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
+    if not growth.variance[-1] > 0:
+        raise InputError(f"{stored.text}: all users have the same {chosen}; allowed: values that differ, whose spread "
+                         "says what a test finds")  # fmt: skip
     # The days from the first one with users on: a metric may have been added later.
     if empty := int(np.count_nonzero(growth.users == 0)):
         later = stored.dates[empty:]
         stored, growth = Days(later[0], stored.last, later), growth.after(empty)
-    if days > max(growth.furthest, growth.days):
+    most = max(growth.furthest, growth.days)
+    days = min(USUAL_DAYS, most) if days is None else days
+    if days > most:
         more = f"{FURTHEST} times the stored days" if growth.days > 1 else "since one day does not say who comes back"
         raise ConfigError(f"days is {days}, and {_in_words(growth.days)} {'is' if growth.days == 1 else 'are'} stored; "
                           f"allowed: up to {growth.furthest}, {more}")  # fmt: skip

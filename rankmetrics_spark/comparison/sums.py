@@ -27,17 +27,19 @@ from rankmetrics_spark.comparison.table import (
     LISTS,
     LISTS_HASH,
     MEMBER,
+    NAMELESS,
     UserTable,
     by_user,
     hash_of_lists,
     lists_by_metric,
     parts,
 )
-from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
+from rankmetrics_spark.comparison.totals import DAY, Ints, Key, Request, Totals
 from rankmetrics_spark.comparison.units import Units, UserRows, rows_of_clusters, summable
+from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, splits
 
 _Row = TypeVar("_Row")
@@ -91,6 +93,8 @@ class Layout:
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
     """Sums by key of each partition of users; where there are many, already added up over partitions."""
     partials = _in_parts(_sums_of_users, PARTIALS, table, request)
+    if table.of_days is not None:
+        partials = partials.unionByName(table.of_days)
     if not request.all_pairs and not request.most_replicates:
         return partials
     return Step(added, PARTIALS).of(partials.repartition(*KEY))
@@ -156,6 +160,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     # Fail if an engine has lost the order of the rows: a user in two places would count twice.
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
+    _refuse_nameless(table, layout)
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
@@ -176,6 +181,15 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if layout.clustered else None,
         lists_hash=_hashes(table) if layout.only_changed else None,
     )
+
+
+def _refuse_nameless(table: pa.Table, layout: Layout) -> None:
+    """Refuse rows whose user is null: all of them would count as one person."""
+    nameless = {MEMBER: NAMELESS[0]} if layout.clustered else dict(zip(HASHES, NAMELESS, strict=True))
+    missing = [table.column(name).to_numpy() == value for name, value in nameless.items()]
+    if np.logical_and.reduce(missing).any():
+        raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
+                         "others would count as one person")  # fmt: skip
 
 
 def _hashes(table: pa.Table) -> Ints:
@@ -250,6 +264,28 @@ def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
             if ranked[i].is_valid:
                 ranks[key] = Ranks(*map(int, ranked[i].as_py().split(",")))
     return totals.joined(), ranks
+
+
+# ---- days of a period
+
+
+def days_of_experiments(dated: DataFrame, days: Days) -> DataFrame:
+    """Sums of each experiment on each day: users with a list, and those of them with a relevant item.
+
+    Args:
+        dated: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
+        days: The days.
+    """
+    date = F.col(DATE).cast("string")
+    keys = F.expr(f"string({EXPERIMENT}) AS candidate"), date.alias("segment")
+    counted = (
+        dated.where(date.isin([*days.dates]))
+        .groupBy(*keys)
+        .agg(F.expr(f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0)) AS sums"))
+    )
+    texts = (f"'{text}' AS {name}" for name, text in {"kind": DAY, "baseline": "", "metric": ""}.items())
+    more = ("CAST(NULL AS array<bigint>) AS replicates", "0 AS piece", "CAST(NULL AS string) AS ranks")
+    return counted.selectExpr("*", *texts, *more).select(*PARTIALS.fieldNames())
 
 
 # ---- signed ranks

@@ -29,6 +29,8 @@ from rankmetrics_spark.schemas import (
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
+NAMELESS = (42, -6698625589789238999)
+"""The hashes of a user id that is null: ``xxhash64`` leaves the seed as it is."""
 BEFORE = "_before_"
 BEFORE_OWN = "_before_own_"
 """Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row."""
@@ -69,6 +71,7 @@ class UserTable:
         within: How a segment is called -> a table in which a user has a row for each value of this segment, over the
             lists with this value; for segments in which the lists of a user may differ.
         days: The days of the period, where a row is about one.
+        of_days: ``days_of_experiments`` of the users of these days.
         cluster: The column of the cluster, where users of one value are a unit.
         looks: (baseline, candidate) -> the number of this look at the two; empty where no earlier one is known.
     """
@@ -81,6 +84,7 @@ class UserTable:
     within: Mapping[str, Within] = field(default_factory=dict)
     looks: LookNumbers = field(default_factory=unknown_looks)
     days: Days | None = None
+    of_days: DataFrame | None = None
     cluster: str | None = None
 
     @classmethod

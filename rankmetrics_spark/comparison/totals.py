@@ -56,6 +56,9 @@ ALL_PAIRED = "all_paired"
 """Kind of the one sum of a pair that counts the users of both, whether their lists differ or not."""
 MEMBERS = "members"
 """Kind of the one sum of an experiment that counts the users of its clusters who have a value."""
+DAY = "day"
+"""Kind of the sums of an experiment on a date of the period, which is their segment: users with a list, and those of
+them with a relevant item."""
 ALONE = "alone"
 """Kind of the one sum of an experiment that counts its users without a cluster."""
 LIMBS = len(RESAMPLING_LIMBS)

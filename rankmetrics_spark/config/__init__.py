@@ -323,14 +323,14 @@ def load(
     return from_mapping(merged(document, {"evaluation_date": date, **top}))
 
 
-def as_dict(config: Config) -> dict[str, Any]:
-    """The config as plain values for the run record: metrics by name, the convention as text, secrets hidden.
+def as_dict(config: Section) -> dict[str, Any]:
+    """A config, or a section, as plain values for the run record: metrics by name, a convention as text, no secrets.
 
     >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
     ['ap@10']
     """
     plain: dict[str, Any] = every_text_without_secrets(
-        {name: _plain(getattr(config, name)) for name in field_names(Config)}
+        {name: _plain(getattr(config, name)) for name in field_names(type(config))}
     )
     return plain
 

@@ -269,7 +269,7 @@ def _users(context: _Context) -> results.Users:
 
     def staged(earlier: Earlier) -> results.Users:
         context.earlier = earlier.with_users(store, tables.plan, rows, config, context.counts)
-        return users.over(context.earlier, tables, lambda rows: store.stage(rows, "period"))
+        return users.over(context.earlier, tables, store.stage)
 
     with context.steps("period", f"reading the period {earlier.days.text}"):
         return earlier.settled(store, config, staged)

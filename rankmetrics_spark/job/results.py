@@ -117,17 +117,18 @@ class Users:
         return cls(table, table, config.comparison)
 
     def over(
-        self, earlier: Earlier, tables: Tables, stage: Callable[[DataFrame], DataFrame] = lambda rows: rows
+        self, earlier: Earlier, tables: Tables, stage: Callable[[DataFrame, str], DataFrame] = lambda rows, name: rows
     ) -> Users:
-        """Return the same users with those of the period, to be compared."""
-        assert earlier.users is not None
+        """Return the same users with those of the period, to be compared; ``stage`` keeps rows under a name."""
+        assert earlier.users is not None and earlier.dated is not None and earlier.days is not None
         plan = tables.plan
         # The lists of a user may be in different segments, which the rows of users do not tell.
         split = {} if plan.columns.list else plan.public_segments
         combined = () if plan.columns.list else plan.options.combined_segments
-        compared = replace(
-            self.table, rows=stage(earlier.users), segments=split, combinations=combined, within={}, days=earlier.days
-        )
+        rows = stage(earlier.users, "period")
+        of_days = stage(comparison.days_of_experiments(earlier.dated, earlier.days), "days")
+        users = replace(self.table, rows=rows, segments=split, combinations=combined, within={})
+        compared = replace(users, days=earlier.days, of_days=of_days)
         return replace(self, compared=compared)
 
     def with_sums(self, store: Store) -> Users:

@@ -57,8 +57,10 @@ if TYPE_CHECKING:
         figures_of_period,
         figures_of_run,
         merged_record,
+        notes_of_runs,
         outlook_of,
         period_of,
+        shown_rows,
     )
     from rankmetrics_spark.report.read import (
         FolderTables,
@@ -111,7 +113,8 @@ __getattr__ = lazy(
         "overview": "further_sentences newer_failures status_line what_else",
         "payload": "payload_of",
         "periods": (
-            "figures_of_frames figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of"
+            "figures_of_frames figures_of_output figures_of_period figures_of_run merged_record notes_of_runs "
+            "outlook_of period_of shown_rows"
         ),
         "read": "FolderTables everyone_and_largest figures_of format_of local_tables spark_tables",
         "sentences": "sentences_of_segments",

@@ -51,11 +51,21 @@ class Change:
 
     @property
     def digits(self) -> int:
-        """Digits after the point, the same for the difference and its bounds."""
+        """Digits after the point of the difference, and of bounds that do not need more."""
         if not self.unit:
             return 1 if abs(self.value) >= 10 else 4
-        small = math.ceil(-math.log10(abs(self.value))) if self.value else 0
+        small = _places(self.value)
         return small if 1 < small <= _MOST_DIGITS else 1
+
+    def digits_of(self, value: float) -> int:
+        """Digits after the point of a bound: enough to show that it is not 0, so on which side of 0 it is.
+
+        >>> change = Change(6.4, " %", 0.02, 13.3)
+        >>> change.digits_of(change.high), change.digits_of(change.low), change.digits_of(1e-9)
+        (1, 2, 1)
+        """
+        enough = _places(value)
+        return enough if value and not round(value, self.digits) and enough <= self.digits + 2 else self.digits
 
     @property
     def text(self) -> str:
@@ -82,14 +92,23 @@ class Change:
         >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
         ('+10.0 % (+8.0 to -12.0)', '+0.0500')
         """
-        d = self.digits
-        bounds = "" if self.low is None or self.high is None else f" ({self.low:+.{d}f} to {self.high:+.{d}f})"
-        return f"{self.value:+.{d}f}{self.unit}{bounds}"
+        bounds = [f"{bound:+.{self.digits_of(bound)}f}" for bound in (self.low, self.high) if bound is not None]
+        return f"{self.value:+.{self.digits}f}{self.unit}" + (f" ({' to '.join(bounds)})" if len(bounds) == 2 else "")
 
     def _signed(self, value: float) -> str:
         """A true minus, and no sign in front of a rounded 0."""
-        number_shown = round(value, self.digits) + 0.0
-        return (f"{number_shown:+.{self.digits}f}" if number_shown else f"{0:.{self.digits}f}").replace("-", MINUS)
+        digits = self.digits_of(value)
+        number_shown = round(value, digits) + 0.0
+        return (f"{number_shown:+.{digits}f}" if number_shown else f"{0:.{digits}f}").replace("-", MINUS)
+
+
+def _places(value: float) -> int:
+    """The place after the point of a number's first digit that is not 0; 0 for 0.
+
+    >>> _places(0.02), _places(0.5), _places(6.4), _places(0.0)
+    (2, 1, 0, 0)
+    """
+    return max(0, math.ceil(-math.log10(abs(value)))) if value else 0
 
 
 def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
@@ -266,8 +285,10 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
         parts += [f"{more:,} more {'is' if more == 1 else 'are'} above others"] if more else []
         n_losers = sum(map(len, losers.values()))
         if n_losers < len(tested) or not parts:
-            other = "no other pair" if parts else "no pair"
-            parts.append(f"{other} of the {len(losers):,} experiments differs clearly")
+            other, n_pairs = "no other pair" if parts else "no pair", len(of_metric)
+            untested = f"{n_pairs - len(tested):,} of {n_pairs:,}"
+            some = "" if len(tested) == n_pairs else f", and {untested} could not be tested"
+            parts.append(f"{other} of the {len(losers):,} experiments differs clearly{some}")
         lines.append(f"{label_of(metric)}: {'; '.join(parts)}")
     return lines
 

@@ -22,6 +22,7 @@ from rankmetrics_spark.schemas import (
     PRIMARY,
     ROLE,
     SEGMENT,
+    Check,
     number,
 )
 
@@ -83,6 +84,7 @@ class Figures:
         uneven: Which metrics and segments some of its days were stored without, in words.
         checks: Rows of ``checks`` of the date; empty where nothing was written, or about a period.
         examples: Users who lost and gained most, with their lists; None unless asked for.
+        of_log: What the gates say of a log that no run has read: there is no record, and nothing was written.
     """
 
     means: Sequence[Row]
@@ -101,6 +103,7 @@ class Figures:
     uneven: Sequence[str] = ()
     checks: Sequence[Row] = ()
     examples: Examples | None = None
+    of_log: Sequence[Check] = ()
 
     @cached_property
     def metrics(self) -> list[Metric]:

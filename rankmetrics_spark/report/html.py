@@ -25,6 +25,7 @@ from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.palette import DARK, LIGHT, css
 from rankmetrics_spark.report.payload import payload_of
+from rankmetrics_spark.report.reversals import sentences_of_reversals
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentence_of_margin, sentences_of_looks
 from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, USER, number
@@ -38,6 +39,8 @@ SCRIPTS = ("page", "page.table", "page.sections", "page.maps", "page.controls")
 MOST_CARDS = 6
 MOST_MARGINS = 12
 """Sentences about margins."""
+MOST_TURNED = 3
+"""Sentences beside the answer about what is the other way round in every segment; the section of segments has all."""
 MOST_PERCENTILES = 200
 MOST_COUNTED = 40
 """Experiments whose rows are listed."""
@@ -162,6 +165,9 @@ def _context(figures: Figures) -> dict[str, Any]:
     if record.get("outcome") == "failed":
         not_published = f"Not published: {(record.get('error') or {}).get('message', '')}"
     outlook = [f"{line}." for line in figures.outlook]
+    turned = sentences_of_reversals(figures.comparisons, figures.primary_name)
+    beside = [f"{line}." for line in turned[:MOST_TURNED]]
+    beside += (f"{line}." for line in sentences_of_looks(figures.compared))
     margins = [*filter(None, map(sentence_of_margin, figures.compared))]
     return {
         "status": overview.status_line(figures),
@@ -171,7 +177,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "days": figures.days,
         "answer": answer,
         "newer": overview.newer_failures(figures),
-        "outlook": [*(f"{line}." for line in sentences_of_looks(figures.compared)), *(() if answer.won else outlook)],
+        "outlook": [*beside, *(() if answer.won else outlook)],
         "development": [
             *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
             *(outlook if answer.won else ()),
@@ -193,7 +199,7 @@ def _context(figures: Figures) -> dict[str, Any]:
 def _candidates(figures: Figures) -> dict[str, Any]:
     """The cards, and what other metrics and other tests say of the candidates."""
     cards, of_pairs = story.cards(figures), len(figures.baselines) > 1
-    visible_cards = (story.of_leader(cards) if of_pairs else cards)[:MOST_CARDS]
+    visible_cards = story.of_leader(cards)[:MOST_CARDS] if of_pairs else story.first_cards(cards, MOST_CARDS)
     ahead = story.leader(figures) if of_pairs else None
     named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
     pair = [row for row in figures.compared if named and (row[EXPERIMENT], row[BASELINE]) == named.pair]

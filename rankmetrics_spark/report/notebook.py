@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from html import escape
@@ -15,26 +16,37 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rankmetrics_spark.errors import ConfigError, installation, unknown
+from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, unknown
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
-from rankmetrics_spark.report.differences import all_percentages, by_metric, change_of, movement, p_text
+from rankmetrics_spark.report.differences import (
+    all_percentages,
+    among_changed,
+    by_metric,
+    change_of,
+    movement,
+    p_text,
+)
 from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names
 from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
+from rankmetrics_spark.report.reversals import sentences_of_reversals
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
+    CLUSTER,
     CONVENTION,
     EVERYONE,
     EXPERIMENT,
+    FAIL,
     METRIC,
     N_USERS,
     PERIOD_FROM,
     PERIOD_TO,
     SEGMENT,
+    SHARE_CHANGED,
     number,
     of_test,
 )
@@ -44,6 +56,8 @@ if TYPE_CHECKING:
 
 MOST_LINES = 20
 """Experiments in the table of a notebook."""
+MOST_COMPARED = 1_000
+"""Comparisons in the table of a notebook."""
 SUMMARY = {
     EXPERIMENT: "experiment",
     SEGMENT: "segment",
@@ -58,10 +72,22 @@ LONGEST_KEY = 180
 """Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
 COMPARED = ("difference", "relative_difference", "p_adjusted", "better")
 """What ``summary`` adds where experiments were compared with one baseline."""
+OF_CHANGED = (SHARE_CHANGED, "diluted_difference")
+"""What it adds where a difference is that of the users whose lists changed, beside means over all users."""
 
 
 def summary(figures: Figures) -> pd.DataFrame:
     """One row per experiment, segment and metric: users, mean, interval and, if compared, the difference."""
+    if figures.n_means > len(figures.means):
+        warnings.warn(
+            f"summary() has {len(figures.means):,} of {figures.n_means:,} rows: those of all users and of the largest "
+            "segments; to_pandas() has all",
+            stacklevel=3,
+        )
+    for check in figures.of_log:
+        if check.status == FAIL:
+            warnings.warn(check.sentence, QualityWarning, stacklevel=3)
+    of_changed = any(map(among_changed, figures.comparisons))
     columns = [*SUMMARY.values()]
     table = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
@@ -78,7 +104,7 @@ def summary(figures: Figures) -> pd.DataFrame:
         {
             **{name: row[key] for key, name in keys.items()},
             "baseline": row[BASELINE],
-            **{c: of_test(row, c) for c in COMPARED},
+            **{c: of_test(row, c) for c in (*COMPARED, *(OF_CHANGED if of_changed else ()))},
         }
         for row in figures.comparisons
     ]
@@ -90,17 +116,21 @@ def as_html(figures: Figures) -> str:
     answer = story.answer(figures)
     change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
     lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
+    lines = sentences_of_reversals(figures.comparisons, figures.primary_name)
+    turned = "".join(f'<div style="margin-bottom:.8em">{escape(printable(line))}</div>' for line in lines)
     # What the numbers and marks of the table mean.
     level = next((f" ± {percent(row['confidence'])} margin" for row in figures.means if row.get("confidence")), "")
     key = f"mean over {'lists' if over_lists(figures.means) else 'users'}{level}"
     if len(figures.baselines) == 1:
         baseline = _text(story.Id(figures.baselines[0]))
         key += f"; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
+    if any(map(among_changed, figures.compared)):
+        key += "; means are over all users, changes are those of the users whose lists changed"
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
-        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}'
+        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{turned}{_table(figures)}'
         f'<div style="{_SOFT};margin-top:.4em">{key}</div>{_checks(figures)}</div>'
     )
 
@@ -116,36 +146,48 @@ def _checks(figures: Figures) -> str:
     fine = sum(check.level == "ok" for check in checks)
     lines = [f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad]
     state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine"
+    few = trust.left_out(figures)
+    state += f"; {few}" if few else ""
     if not lines:
         return f'<div style="{_SOFT}">{state}</div>' if fine else ""
     return f'<ul style="margin:.6em 0;padding-left:1.2em">{"".join(lines)}</ul><div style="{_SOFT}">{state}</div>'
 
 
-def compared_html(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Comparisons: the verdict on the metric that decides, and a line for each, those of all users first."""
+def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
+    """Comparisons: the verdict, as a terminal has it, and a line for each, those of all users first.
+
+    Args:
+        rows: Of ``comparisons``: all of those of all users.
+        size: How many rows the table has, where these are not all.
+    """
     names = primary_names(rows)
-    deciding = [row for row in rows if row[METRIC] in names] or rows
-    sentences = correction_once(verdict_of(deciding), deciding)
+    sentences = correction_once(verdict_of(rows), rows)
     verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in sentences)
 
     def order(row: Mapping[str, Any]) -> tuple[bool, bool, str, str, str]:
         """All users first, then what decides."""
         return (row[SEGMENT] != EVERYONE, row[METRIC] not in names, row[SEGMENT], row[METRIC], str(row[EXPERIMENT]))
 
-    heads = ("candidate", "baseline", "segment", "metric", "users", "means", "difference", "p corrected")
+    units = "clusters" if any(row.get(CLUSTER) for row in rows) else "users"
+    heads = ("candidate", "baseline", "segment", "metric", units, "means", "difference", "p corrected")
     head = "".join(_cell(f"<b>{name}</b>") for name in heads)
     lines = []
-    for row in sorted(rows, key=order):
+    for row in sorted(rows, key=order)[:MOST_COMPARED]:
         change, p = change_of(row), number(row["p_adjusted"])
         cells = [_text(story.Id(str(row[name]))) for name in (EXPERIMENT, BASELINE, SEGMENT)]
         cells += [escape(label_of(parse(row[METRIC]))), f"{row['n_users']:,}", escape(movement(row))]
         cells += [f"{_MARKS[story.state_of(row)]} {escape(change.plain)}" if change else "-"]
         cells += ["-" if p is None else escape(p_text(p, 1 - row["confidence"]))]
         lines.append(f"<tr>{''.join(map(_cell, cells))}</tr>")
+    hidden = _hidden(max(size, len(rows)) - len(lines))
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}'
-        f'<table style="{_TABLE}"><tr>{head}</tr>{"".join(lines)}</table></div>'
+        f'<table style="{_TABLE}"><tr>{head}</tr>{"".join(lines)}</table>{hidden}</div>'
     )
+
+
+def _hidden(n: int, what: str = "rows are in the table") -> str:
+    return f'<div style="{_SOFT}">{n:,} more {what}</div>' if n else ""
 
 
 _MARKS = {"better": "&#9650;", "worse": "&#9660;", "open": "&#8776;", "doubtful": "?"}
@@ -185,8 +227,7 @@ def _table(figures: Figures) -> str:
                     text += f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>'
             line.append(_cell(text, "right"))
         lines.append(f"<tr>{''.join(line)}</tr>")
-    n_hidden = len(figures.experiments) - len(names)
-    more = f'<div style="opacity:.75">{n_hidden:,} more experiments; see summary()</div>' if n_hidden else ""
+    more = _hidden(len(figures.experiments) - len(names), "experiments; see summary()")
     return f'<table style="{_TABLE}">{"".join(lines)}</table>{more}'
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +13,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
-from rankmetrics_spark.config import Comparison, Days, Gate, without_gap
+from rankmetrics_spark.config import Comparison, Days, Gate, as_dict, without_gap
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.pointers import History
+from rankmetrics_spark.pointers import History, Pointer
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.histograms import edges_of, paired_of
@@ -43,6 +45,7 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     PERIOD_FROM,
     PERIOD_TO,
+    RUN,
     SEGMENT,
 )
 from rankmetrics_spark.sinks import settled
@@ -162,7 +165,8 @@ def _figures(
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     table = comparison.UserTable.of(tables.period_users, None, segments, before)
     pointers = tables.pointers()
-    table = replace(table, days=days, looks=History.before(days.dates[-1], pointers, days.first))
+    of_days = comparison.days_of_experiments(users, days)
+    table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     means = _means(table, section)
     compared = _published(tables, days)
     if section.is_requested and not compared:
@@ -176,7 +180,10 @@ def _figures(
         n_means=len(means),
         n_comparisons=len(compared),
         days=days,
-        uneven=comparison.uneven_columns(table.metrics, segments, pointers, days.dates),
+        uneven=[
+            *comparison.uneven_columns(table.metrics, segments, pointers, days.dates),
+            *comparison.changed_settings({str(each.get(DATE)): each.get("config") or {} for each in records}),
+        ],
     )
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, days.last, draft.metrics)
@@ -215,6 +222,38 @@ def outlook_of(
     if metric is None or section.cluster is not None:
         return []
     return [outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
+
+
+_OF_REQUEST = ("baseline", "candidates", "pairs", "period")
+"""Keys of a comparison that a command gives anew."""
+
+
+def notes_of_runs(
+    records: Sequence[Record], pointers: Mapping[str, Pointer], dates: Sequence[str], section: Comparison
+) -> list[str]:
+    """What the runs of some dates were asked for that a comparison is not: a sentence for each difference.
+
+    Args:
+        records: Of all runs of the output; empty where this process cannot read them.
+        pointers: Date -> what is published.
+        dates: Those that are compared.
+        section: How they are compared.
+    """
+    ordered = sorted(records, key=lambda record: str(record[RUN]))
+    runs = {date: pointers[date].entries[0].run_id if date in pointers else None for date in dates}
+    configs = {date: config for date in dates if (config := record_of(ordered, date, runs[date]).get("config"))}
+    notes = comparison.changed_settings(configs)
+    newest = configs[max(configs)].get("comparison") or {} if configs else {}
+    if not newest.get("baseline") and newest.get("pairs") != "all":
+        return notes
+    usual, own = as_dict(Comparison()), as_dict(section)
+    options = [
+        shlex.quote(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+        for name, value in newest.items()
+        if name not in _OF_REQUEST and name in own and value not in (usual[name], own[name])
+    ]
+    words = " ".join(f"--set {option}" for option in options)
+    return [*notes, *([f"the run of {max(configs)} compared with other options: {words}"] if options else [])]
 
 
 def _with_earlier_days(users: DataFrame, days: Days, dates: Sequence[str], record: Record) -> DataFrame:
@@ -316,14 +355,14 @@ def _added(counts: Any) -> Counter[str]:
 
 def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more: Any) -> Figures:
     """Return figures of averages and comparisons; ``more`` are further fields, such as the run record. Starts a job."""
-    means, n_means = _everyone_and_largest(averages)
-    comparison_rows, n_compared = ([], 0) if comparisons is None else _everyone_and_largest(comparisons)
+    means, n_means = shown_rows(averages)
+    comparison_rows, n_compared = ([], 0) if comparisons is None else shown_rows(comparisons)
     return Figures(
         period_means(means, comparison_rows), comparison_rows, n_means=n_means, n_comparisons=n_compared, **more
     )
 
 
-def _everyone_and_largest(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
+def shown_rows(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of all users and of the largest segments, and how many rows the table has."""
     everyone = F.col(SEGMENT) == EVERYONE
     keys = [name for name in (BASELINE, EXPERIMENT, SEGMENT, METRIC) if name in table.columns]

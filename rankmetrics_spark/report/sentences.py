@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.differences import Change, p_value
 from rankmetrics_spark.report.figures import Row, label_of
+from rankmetrics_spark.report.reversals import reversals
 from rankmetrics_spark.report.verdict import units_of
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, number, segment_columns
 
@@ -19,6 +20,8 @@ MOST_PAIRS = 6
 
 def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[str]:
     r"""Where the effect on a metric differs from that among the rest of the users; empty without segments.
+
+    What is the other way round over all users comes first.
 
     Args:
         rows: Of ``comparisons``.
@@ -44,15 +47,17 @@ def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[st
             columns = pairs.setdefault((row[EXPERIMENT], row[BASELINE]), {})
             columns.setdefault(segment_columns(row[SEGMENT]), []).append(row)
     several = len({baseline for _, baseline in pairs}) > 1
-    lines = []
+    reversed_pairs = reversals(rows, {name})
+    lines = [line for texts in [*reversed_pairs.values()][:MOST_PAIRS] for line in texts.values()]
     for (candidate, baseline), columns in [*pairs.items()][:MOST_PAIRS]:
         effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {label_of(metric)}"
-        lines += _of_pair(effect, columns)
+        lines += _of_pair(effect, columns, reversed_pairs.get((candidate, baseline, name), ()))
     more = len(pairs) - MOST_PAIRS
     return [*lines, *([f"The other {more:,} pairs are in the table comparisons (p_rest_adjusted)"] if more > 0 else [])]
 
 
-def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
+def _of_pair(effect: str, columns: dict[str, list[Row]], reversed_columns: Container[str]) -> list[str]:
+    """The sentences of a pair; an effect that is the other way round in a column is not called the same there."""
     lines, still, unknown = [], [], []
     # Tables have their rows in any order.
     for column, rows in sorted(columns.items()):
@@ -62,7 +67,7 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
         if len(tested) < 2:
             unknown += [column] if len(rows) > 1 else []
         elif not named:
-            still.append(f"the {len(tested):,} segments of {column}")
+            still += [] if column in reversed_columns else [f"the {len(tested):,} segments of {column}"]
         elif len(tested) == 2 and len(named) == 2:
             one, two = (f"{_change(row)} in {row[SEGMENT]}" for row in named)
             lines.append(
@@ -75,7 +80,7 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
             n = len(tested) - len(named)
             if len(named) > MOST_NAMED:
                 lines.append(f"{_sentence(effect)} differs in {len(named) - MOST_NAMED:,} more segments of {column}")
-            if n:
+            if n and column not in reversed_columns:
                 where = f"the other {n:,} segments of {column}" if n > 1 else f"the other segment of {column}"
                 lines.append(f"No sign that {effect} differs in {where}")
     if still:

@@ -242,9 +242,10 @@ def answer(figures: Figures) -> Answer:
         # Every pair was compared: which one is beaten by none, and beats the most?
         ahead = _ahead(comparisons)
         if not ahead:
-            return Answer(
-                ("No experiment is ahead of all others",), sure=(f"{len(comparisons):,} pairs were compared.",)
-            )
+            n_tested = sum(card.state != "doubtful" for card in comparisons)
+            of = "" if n_tested == len(comparisons) else f" of {len(comparisons):,}"
+            says = f"{n_tested:,}{of} pairs were compared."
+            return Answer(("No experiment is ahead of all others",), sure=(says,))
         winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
         losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
         closest = closest_of(comparisons, winner)
@@ -358,6 +359,17 @@ def of_leader(comparisons: list[Card]) -> list[Card]:
         return first not in (card.candidate, card.baseline), abs(number(of_test(card.row, "difference")) or 0.0)
 
     return sorted(comparisons, key=key) if first else comparisons
+
+
+def first_cards(comparisons: list[Card], most: int) -> list[Card]:
+    """So many cards, in the order of all: the better ones, then those with the largest change, up or down."""
+
+    def key(card: Card) -> tuple[bool, bool, float]:
+        """Winners are in their order already; what is not to be trusted comes last."""
+        return card.state != "better", card.state == "doubtful", -abs(card.size) if card.state != "better" else 0.0
+
+    chosen = {card.pair for card in sorted(comparisons, key=key)[:most]}
+    return [card for card in comparisons if card.pair in chosen]
 
 
 def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.report.differences import p_text
-from rankmetrics_spark.report.figures import Figures, first_of, label_of
+from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     EXPERIMENT,
@@ -76,6 +76,8 @@ _TITLES = {
 }
 """Name of a check -> its title; every other name is that of a rate."""
 _BOOKS = "Every row and every list of the log is in a table, in each experiment."
+_UNKNOWN = "There is none, so the rows that came in are not known."
+_NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
 
 
@@ -84,9 +86,8 @@ def checks(figures: Figures) -> list[PageCheck]:
 
     There is a line for each thing that failed or warned, and one for each title where nothing did.
     """
-    rows = figures.checks or [check.as_row() for check in check_rows(figures)]
     groups: dict[str, dict[str, dict[str, None]]] = {}
-    for row in rows:
+    for row in _check_rows(figures):
         name, status = row["name"], row["status"]
         if name in _TITLES or status != NOT_CHECKED:
             group = groups.setdefault(_TITLES.get(name, _RATES), {})
@@ -110,9 +111,19 @@ def checks(figures: Figures) -> list[PageCheck]:
         elif NOT_CHECKED in group:
             lines.append(PageCheck("none", title, _words(title, [*group[NOT_CHECKED]])))
     if not figures.record:
-        lines.append(PageCheck("none", "Run record", "There is none, so the rows that came in are not known."))
+        lines.append(PageCheck("none", "Run record", _NOT_PUBLISHED if figures.of_log else _UNKNOWN))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
     return sorted(lines, key=lambda check: order.index(check.level))
+
+
+def _check_rows(figures: Figures) -> Sequence[Row]:
+    return figures.checks or [check.as_row() for check in check_rows(figures)]
+
+
+def left_out(figures: Figures) -> str:
+    """How many rows were left out, where they are few enough; empty where none were, or where it is a warning."""
+    faulty = (row for row in _check_rows(figures) if row["name"] == "faulty_rate" and row["status"] == OK)
+    return next((str(row["sentence"]).rstrip(".") for row in faulty if number(row.get("observed"))), "")
 
 
 def _words(title: str, texts: Sequence[str]) -> str:
@@ -138,6 +149,7 @@ def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
     names = dict.fromkeys([*figures.experiments, *_counts(figures)])
     if figures.days:
         rows += _days(figures.days, figures, [*names])
+    rows += figures.of_log
     rows += _users(figures)
     rows += _split(figures)
     if figures.record:
@@ -259,13 +271,14 @@ class Population:
         """
         n, design = len(self.users), f" ({self.design})" if self.design else ""
         size = range_text(self.users.values())
+        word = "user" if {*self.users.values()} == {1} else "users"
         if n == 1:
-            return f"{size} users."
+            return f"{size} {word}."
         if self.total is not None and {*self.users.values()} == {self.total}:
-            return f"{size} users, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
+            return f"{size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
         if self.total is not None:
             return f"{self.total:,} users in all, {size} in each experiment{design}."
-        return f"{size} users in each of {n:,} experiments{design}."
+        return f"{size} {word} in each of {n:,} experiments{design}."
 
 
 def population(figures: Figures) -> Population:

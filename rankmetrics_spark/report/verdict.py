@@ -21,6 +21,7 @@ from rankmetrics_spark.report.differences import (
     widened,
 )
 from rankmetrics_spark.report.figures import label_of, over_lists, primary_names
+from rankmetrics_spark.report.reversals import reversals
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,
@@ -69,7 +70,7 @@ def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
     """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown.
 
-    ``sentences_of_period`` names the missing dates once, and not each of them.
+    What is the other way round in every segment follows at once. ``sentences_of_period`` names the missing dates.
     """
     everyone = [{**row, "note": without_gap(row["note"])} for row in rows if row[SEGMENT] == EVERYONE]
     names = {str(metric): metric for metric in metrics}
@@ -90,11 +91,12 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     pairs: dict[tuple[Any, Any], list[Row]] = {}
     for row in everyone:
         pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
-    lines = [
-        "; ".join(filter(None, [sentence(row, names[row[METRIC]]), but(row, pairs[row[EXPERIMENT], row[BASELINE]])]))
-        for row in sorted_rows[:MOST_SENTENCES]
-    ]
-    n_more = len(sorted_rows) - len(lines) + more
+    turned, lines = reversals(rows, primary), []
+    for row in sorted_rows[:MOST_SENTENCES]:
+        also = but(row, pairs[row[EXPERIMENT], row[BASELINE]])
+        lines.append("; ".join(filter(None, [sentence(row, names[row[METRIC]]), also])))
+        lines += turned.get((row[EXPERIMENT], row[BASELINE], row[METRIC]), {}).values()
+    n_more = max(len(sorted_rows) - MOST_SENTENCES, 0) + more
     rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
@@ -372,6 +374,8 @@ def sentence_of_margin(row: Row) -> str:
     'NDCG@10 of b is clearly more than 1 % below that of a, by up to 2.1 %'
     >>> sentence_of_margin(row | {"within_margin": "equivalent", "relative_worst_case": -0.002})
     'NDCG@10 of b and a are within 1 % of each other: shown, b is at least 0.2 % above'
+    >>> sentence_of_margin(row | {"note": "not trustworthy: the users do not follow the planned shares"})
+    'NDCG@10 of b is no more than 1 % below that of a: not tested, since these numbers are not to be trusted'
     """
     share, size = number(row.get("relative_margin")), number(row.get("margin"))
     if share is None and size is None:
@@ -386,18 +390,21 @@ def sentence_of_margin(row: Row) -> str:
     limit = f"{name} of {candidate} is no more than {margin} {below} that of {baseline}"
     if shown == "equivalent" or metric.higher_is_better is None:
         limit = f"{name} of {candidate} and {baseline} are within {margin} of each other"
+    if str(row.get("note") or "").startswith("not trustworthy"):
+        return f"{limit}: not tested, since these numbers are not to be trusted"
     if number(row["p_no_worse"]) is None and shown is None:
         return f"{limit}: {'not shown' if number(row.get('p_equivalent')) is not None else 'not tested'}"
     bound = None if worst is None else Change(factor * abs(worst), unit)
     text = "" if bound is None else f"{bound.value:.{bound.digits}f}{bound.unit}"
+    is_below = worst is not None and worst >= 0
     if shown is None and 1 - (number(row["p_no_worse"]) or 0.0) < (1 - row["confidence"]) / 2:
-        by = f", by up to {text}" if text else ""
+        by = f", by up to {text}" if is_below else ""
         return f"{name} of {candidate} is clearly more than {margin} {below} that of {baseline}{by}"
     if shown is None:
-        return f"{limit}: not shown{f', it may be {text} {below}' if text else ''}"
+        return f"{limit}: not shown{f', it may be {text} {below}' if is_below else ''}"
     if worst is not None and worst < 0:
         return f"{limit}: shown, {candidate} is at least {text} {above}"
-    return f"{limit}: shown{f', at most {text} {below}' if text else ''}"
+    return f"{limit}: shown{f', at most {text} {below}' if is_below else ''}"
 
 
 MOST_FALLS = 2

@@ -208,7 +208,8 @@ def failed_file(error: Exception) -> InputError | None:
 
 def failed_read(error: Exception, inputs: Iterable[Input]) -> InputError | None:
     """Return an error for an input that could not be read during a job; None for other errors."""
-    return failed_file(error) or on_sail.failed_line(error, inputs) or failed_filter(error, inputs)
+    of_sail = on_sail.failed_line(error, inputs) or on_sail.failed_number(error)
+    return failed_file(error) or of_sail or failed_filter(error, inputs)
 
 
 _FAILED_VALUE = re.compile(

@@ -35,6 +35,7 @@ JSON_OPTIONS = ("mode",)
 _OTHER = "use --engine spark"
 _UNEVEN = "incorrect number of fields for line"
 _NO_UTF8 = re.compile("invalid utf-8", re.IGNORECASE)
+_UNSIGNED = re.compile(r"Can't cast value (\d+) to type Int64")
 
 
 def check(section: Input) -> None:
@@ -127,6 +128,19 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
             if sentence := find_fault(file, section):
                 return InputError(f"cannot read '{file}': {sentence}")
     return None
+
+
+def failed_number(error: Exception) -> InputError | None:
+    """Return an error that says which unsigned number Sail could not read; None for other errors.
+
+    >>> str(failed_number(ValueError("Cast error: Can't cast value 9223372036854775808 to type Int64")))[:80]
+    'the input holds the number 9223372036854775808, which the engine sail cannot rea'
+    """
+    match = _UNSIGNED.search(str(error))
+    return match and InputError(
+        f"the input holds the number {match[1]}, which the engine sail cannot read; allowed: numbers below 2**63, or "
+        "--engine spark"
+    )
 
 
 def _uneven_line(file: str, section: Input) -> str | None:

@@ -1,4 +1,4 @@
-"""What else a ranking log can tell, beside the evaluation; each study reads the log once and gives a table.
+"""What else a ranking log can tell, beside the evaluation; ``refusals`` says which logs a study does not read.
 
 ``shown``: how far lists differ, and which items users see. ``labels``: what missing judgements could change.
 ``weighting``: position bias, values of other policies, and judgements from clicks. ``drafts``: interleaved lists.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -35,12 +34,8 @@ from rankmetrics_spark.metrics import (
     Floats,
     Ints,
     Overlap,
-    coverage,
-    entropy,
-    gini,
     jaccard,
     kendall,
-    novelty,
     overlap,
     rbo,
     same_top,
@@ -61,6 +56,8 @@ from rankmetrics_spark.schemas import (
     quoted,
 )
 from rankmetrics_spark.statistics import poisson_weights
+from rankmetrics_spark.studies.refusals import COUNTS, MOST_FAULTY, Allowed, log_counts, refuse_faulty, sound_lists
+from rankmetrics_spark.studies.spread import counts_of, values_of
 
 COLUMNS = {
     **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
@@ -79,6 +76,7 @@ class Change(Section):
     baseline: str = key("control", text)
     k: int = key(10, count(1, DEEPEST))
     p: float = key(0.9, number(0, 1, inclusive=False))
+    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def changed(
@@ -90,20 +88,22 @@ def changed(
     columns: Mapping[str, str | None] | None = None,
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
+    max_invalid_fraction: float = 0.01,
 ) -> ResultTable:
     """How alike the top k of each user is to that of the same user in the baseline; relevance is not read.
 
     A user has one list per experiment; where they have several, name the column of the request as the user. Reads the
-    impressions once, with one shuffle.
+    impressions once for the counts of faulty rows, and once for the lists, with one shuffle.
 
     Args:
-        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out.
+        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out, a few of them.
         baseline: The experiment that the others are compared with.
         k: Items down to this rank count, up to 1,000. A repeated item counts at its best rank.
         p: Of RBO, in (0, 1): the chance that a reader goes on to the next rank.
         columns: Role (experiment, user, item, position, score) -> column.
         rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
         first_rank: What the column of ranks calls the first rank.
+        max_invalid_fraction: Largest fraction of faulty rows, and of the rows down to rank k that repeat a rank.
 
     Returns:
         One row per (experiment_id, user_id) of the users who are in the baseline too, lazy like any DataFrame:
@@ -113,10 +113,11 @@ def changed(
         unexpectedness (share of the n_items that are not among those of the baseline: Murakami et al., 2008).
 
     Raises:
-        ConfigError: A wrong argument.
-        InputError: A column is missing or has a wrong type.
+        ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
+        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
+            too many rows are faulty or repeat a rank of their user.
     """
-    change = Change.read({"baseline": baseline, "k": k, "p": p})
+    change = Change.read({"baseline": baseline, "k": k, "p": p, "max_invalid_fraction": max_invalid_fraction})
     options = _options(columns, rank_by, first_rank)
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
     plan = make_plan(options, table.schema)
@@ -126,6 +127,8 @@ def changed(
     rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
     row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
     lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
+    allowed = Allowed(change.max_invalid_fraction, options.first_rank, change.baseline)
+    lists = sound_lists(lists, log_counts(table, plan), allowed)
     return result_table(lists.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
 
 
@@ -194,8 +197,8 @@ EXPOSURE = {
 }
 """Columns of the result of ``exposure`` -> their types."""
 _COUNTS = SumTable((EXPERIMENT, ITEM))
-_NONE = np.array([], np.int64)
 _ITEM = "_item"
+_OF_LOG = "total_of_log"
 _INSIDE, _INTERACTIONS, _FIRST, _AT, _TIMES = "_inside", "_interactions", "_first", "_at", "_times"
 _KINDS = {
     # kind: (value, how much a row adds)
@@ -224,6 +227,7 @@ class Exposure(Section):
     replicates: int = key(100, _replicates)
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     seed: int = key(1, count(0, 2**63 - 1))
+    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def exposure(
@@ -239,13 +243,15 @@ def exposure(
     columns: Mapping[str, str | None] | None = None,
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
+    max_invalid_fraction: float = 0.01,
 ) -> ResultTable:
     """Which items do users see in their top k: coverage, Gini index, entropy and novelty of each experiment.
 
-    Every row down to rank k is one exposure of its item; relevance is not read. Reads the impressions once.
+    Every row down to rank k is one exposure of its item; relevance is not read. Reads the impressions once for the
+    counts of faulty rows, and once for the items.
 
     Args:
-        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out.
+        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out, a few of them.
         k: Items down to this rank count, up to 1,000.
         baseline: The experiment that the others are compared with.
         catalogue: All items that could be shown: their number, or a table with the column of the items. Without it,
@@ -258,6 +264,7 @@ def exposure(
         columns: Role (experiment, user, item, position, score) -> column.
         rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
         first_rank: What the column of ranks calls the first rank.
+        max_invalid_fraction: Largest fraction of faulty rows.
 
     Returns:
         One row per experiment and metric (``coverage@k``, ``gini@k``, ``entropy@k`` in bits, ``novelty@k`` in bits),
@@ -271,22 +278,25 @@ def exposure(
 
     Raises:
         ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
-        InputError: A column is missing or has a wrong type.
+        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
+            too many rows are faulty.
     """
-    request = Exposure.read(
-        {"k": k, "baseline": baseline, "replicates": replicates, "confidence": confidence, "seed": seed}
-    )
+    settings = {"k": k, "baseline": baseline, "replicates": replicates, "confidence": confidence, "seed": seed}
+    request = Exposure.read({**settings, "max_invalid_fraction": max_invalid_fraction})
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
     options = _options(columns, rank_by, first_rank)
     item = options.columns.get("item") or ITEM
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    rows = top_rows(table, make_plan(options, table.schema), request.k)
+    plan = make_plan(options, table.schema)
+    rows = top_rows(table, plan, request.k)
     size = catalogue if isinstance(catalogue, int) else None
     known = None if size or catalogue is None else _items(catalogue, "catalogue", item, rows)
     seen = None if interactions is None else _items(interactions, "interactions", item, rows)
-    spread = _spread(_item_counts(rows, request), known, seen)
-    body = partial(_exposures, request=request, size=size)
+    of_log = log_counts(table, plan).select(F.posexplode(SUMS).alias(_AT, _TIMES))
+    of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
+    spread = _spread(_item_counts(rows, request), known, seen).union(of_log)
+    body = partial(_exposures, request=request, size=size, first_rank=options.first_rank)
     return result_table(in_one_step(spread, body, EXPOSURE))
 
 
@@ -349,9 +359,12 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
     return spread.selectExpr(EXPERIMENT, "int(replicate) replicate", "kind", "bigint(value) value", "bigint(n) n")
 
 
-def _exposures(batches: Batches, request: Exposure, size: int | None) -> Iterator[pa.RecordBatch]:
+def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``exposure``, from the counts of all experiments."""
-    counts = _counts_of(batches)
+    counts = counts_of(batches)
+    of_log = dict(zip(*(each.tolist() for each in counts.pop((None, 0, _OF_LOG))), strict=True))
+    of_log = {name: of_log[at] for at, name in enumerate(COUNTS)}
+    refuse_faulty(of_log, Allowed(request.max_invalid_fraction, first_rank))
     if not counts:
         return
     names = sorted({name for name, _, kind in counts if not kind.startswith("total")}, key=lambda x: (x is None, x))
@@ -364,7 +377,7 @@ def _exposures(batches: Batches, request: Exposure, size: int | None) -> Iterato
         for kind in (f"total{_INSIDE}", f"total{_INTERACTIONS}")
     )
     catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
-    values = {name: _values(counts, name, request.replicates, catalogue, of_interactions) for name in names}
+    values = {name: values_of(counts, name, request.replicates, catalogue, of_interactions) for name in names}
     if request.baseline is not None and request.baseline not in names:
         raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
     base = values[request.baseline] if request.baseline is not None else None
@@ -392,43 +405,6 @@ def _exposures(batches: Batches, request: Exposure, size: int | None) -> Iterato
             rows.append(row)
     if rows:
         yield from rows_of({column: [row.get(column) for row in rows] for column in EXPOSURE}, EXPOSURE)
-
-
-def _counts_of(batches: Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:
-    """(experiment, replicate, kind) -> numbers, and how many items or rows have each; none of a key that is missing."""
-    counts: dict[tuple[str | None, int, str], tuple[Ints, Ints]] = defaultdict(lambda: (_NONE, _NONE))
-    if full := [batch for batch in batches if batch.num_rows]:
-        rows_of_all = pa.Table.from_batches(full).to_pandas()
-        for (name, replicate, kind), rows in rows_of_all.groupby([EXPERIMENT, "replicate", "kind"], dropna=False):
-            known = name if isinstance(name, str) else None
-            counts[known, int(replicate), kind] = rows["value"].to_numpy(), rows["n"].to_numpy()
-    return counts
-
-
-def _values(
-    counts: Mapping[Any, tuple[Ints, Ints]],
-    name: str | None,
-    replicates: int,
-    n_catalogue: int,
-    n_interactions: int | None,
-) -> dict[str, Floats]:
-    """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
-    values = []
-    for replicate in range(1 + replicates):
-        shown, items = counts[name, replicate, "shown"]
-        interactions, rows = counts[name, replicate, "interactions"]
-        n_items = int(items.sum())
-        fits = bool(n_items) and n_items <= n_catalogue
-        values.append(
-            (
-                coverage(n_items, n_catalogue) if fits else math.nan,
-                gini(shown, items, n_catalogue) if fits else math.nan,
-                entropy(shown, items),
-                novelty(interactions, rows, n_interactions or 0),
-            )
-        )
-    named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
-    return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 
 
 def _interval(values: Floats, confidence: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""A first config for a log: guess its columns from their names and values, and say how sure each guess is."""
+"""A first config for a log: the text of a config, with what was guessed of the columns."""
 
 from __future__ import annotations
 
@@ -10,113 +10,17 @@ from datetime import date
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rankmetrics_spark.config import SCHEMA_FILE
-from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EXPERIMENT
-from rankmetrics_spark.tools.log_sample import (
-    EXPERIMENT_NAMES,
-    SAMPLE_ROWS,
-    LogSample,
-    letters,
-    sample,
-    trec_fields,
-)
+from rankmetrics_spark.tools.guessing import Guess, guesses, numbers, parts_of_lists, repeats
+from rankmetrics_spark.tools.log_sample import SAMPLE_ROWS, LogSample, sample, trec_fields
 
-NAMES = {
-    "position": "position rank slot pos place placement",
-    "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
-    "converted conversion purchased bought target engaged rating",
-    "score": "score modelscore prediction pred predictedscore rankingscore",
-    "experiment": EXPERIMENT_NAMES,
-    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid queryid query "
-    "qid topicid topic",
-    "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
-    "listingid hotelid",
-    "list": "requestid searchid impressionid listid pageviewid sessionid request session",
-    "date": "evaluationdate eventdate date day dt ds",
-}
-"""Role -> the names that people give its column, the most telling first; only letters and digits count."""
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
-_CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a")
+_CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
 _SHOWN_VALUES = 4
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A column for a role, and how sure that is: ``given``, ``sure``, ``likely`` or ``a guess``, with why."""
-
-    column: str
-    reason: str
-
-    @property
-    def sureness(self) -> str:
-        """How sure it is, without why."""
-        return self.reason.partition(",")[0]
-
-
-def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
-    """Role -> its column; roles without a plausible column are left out.
-
-    Args:
-        rows: A sample of the log.
-        roles: Role -> column, as the user says.
-
-    Raises:
-        ConfigError: A given column is not in the log, or there is no such role.
-    """
-    guesses_by_role: dict[str, Guess] = {}
-    for role, column in roles.items():
-        if role not in NAMES:
-            raise ConfigError(f"--column: {unknown('role', role, [*NAMES])}")
-        if column not in rows.columns:
-            raise ConfigError(f"--column {role}={column}: {unknown('column', column, list(map(str, rows.columns)))}")
-        guesses_by_role[role] = Guess(column, "given")
-    for role in NAMES:
-        taken = {guess.column for guess in guesses_by_role.values()}
-        free = [str(name) for name in rows.columns if name not in taken]
-        named = [name for word in NAMES[role].split() for name in free if letters(name) == word]
-        fitting = [name for name in named if _fits(rows[name], role)]
-        if role not in guesses_by_role and fitting:
-            others = [name for name in dict.fromkeys(fitting[1:]) if role not in ("date", "list")]
-            reason = f"likely, by its name; or {', '.join(others)}" if others else "sure, by its name"
-            guesses_by_role[role] = Guess(fitting[0], reason)
-    for role in ("relevance", "position"):
-        taken = {guess.column for guess in guesses_by_role.values()}
-        fitting = [str(name) for name in rows.columns if name not in taken and _has_values_of(rows[name], role)]
-        if role not in guesses_by_role and len(fitting) == 1:
-            guesses_by_role[role] = Guess(fitting[0], "a guess, by its values")
-    return guesses_by_role
-
-
-def numbers(column: pd.Series) -> pd.Series:
-    """The values that are there, as numbers; NaN where one is none."""
-    values = column[column.notna() & (column.astype(str) != "")]
-    words = values.astype(str).str.lower().replace({"true": "1", "false": "0"})
-    return pd.to_numeric(words, errors="coerce")
-
-
-def _fits(column: pd.Series, role: str) -> bool:
-    """Whether the values can serve: numbers where numbers are needed, dates where a date is."""
-    if role == "date":
-        return bool(column.astype(str).str.fullmatch(r"\d{4}-\d{2}-\d{2}").all())
-    if role not in ("position", "score", "relevance"):
-        return True
-    values = numbers(column)
-    if values.isna().mean() > 0.01:  # a few faulty rows are no reason to doubt a name
-        return False
-    whole = bool((values.dropna() % 1 == 0).all())
-    return {"score": True, "relevance": bool((values.dropna() >= 0).all()), "position": whole}[role]
-
-
-def _has_values_of(column: pd.Series, role: str) -> bool:
-    values = numbers(column)
-    if not len(values) or values.isna().any():
-        return False
-    if role == "relevance":
-        return {*values.unique()} == {0, 1}
-    return values.min() in (0, 1) and len(values.unique()) == values.max() - values.min() + 1 > 2
 
 
 @dataclass(frozen=True)
@@ -146,7 +50,9 @@ class FirstConfig:
         """Their names in the sample, the likely baseline first."""
         if "experiment" not in self.columns:
             return []
-        names = sorted(map(str, self.log.rows[self.columns["experiment"].column].dropna().unique()))
+        values = self.log.rows[self.columns["experiment"].column].dropna().unique()
+        # An engine writes true where Python writes True.
+        names = sorted(str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value) for value in values)
         controls = [name for word in _CONTROLS for name in names if name.lower() == word]
         return list(dict.fromkeys([*controls, *names]))
 
@@ -208,20 +114,43 @@ class FirstConfig:
     @property
     def has_several_lists(self) -> bool:
         """Whether a user of an experiment has a rank, or an item, more than once on a date."""
-        roles = ("experiment", "user", "date", "position" if "position" in self.columns else "item")
-        keys = [self.columns[role].column for role in roles if role in self.columns]
-        return bool(self.log.rows.duplicated(keys).mean() > 0.01)
+        return repeats(self.log.rows, self.columns, ())
+
+    @cached_property
+    def parts_in_words(self) -> str:
+        """What to do about the pages of a list on which ranks start anew; empty if there are none."""
+        parts = parts_of_lists(self.log.rows, self.columns)
+        if not parts:
+            return ""
+        ranks = self.columns["position"].column if "position" in self.columns else "the order"
+        return (
+            f"{parts[0]} repeats for every user: if {ranks} starts anew on each page of a list, compute a position "
+            f"over all pages; if each {parts[0]} is a list of its own, name it"
+        )
 
     @property
     def segments(self) -> list[str]:
         """Columns of text with few values and no role."""
-        taken = {guess.column for guess in self.columns.values()}
+        taken = {name for guess in self.columns.values() for name in guess.columns}
         return [
             str(name)
             for name in self.log.rows.columns
             if name not in taken and 2 <= self.log.rows[name].astype(str).nunique() <= 30
             and not isinstance(self.log.rows[name].iloc[0], date) and numbers(self.log.rows[name]).isna().all()
         ]  # fmt: skip
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The rows that ``part`` names."""
+        rows = self.log.rows
+        return rows[rows[self.columns["date"].column].astype(str) == self.dates[-1]] if self.dates else rows
+
+    @property
+    def part(self) -> str:
+        """Which rows are evaluated: of a log with dates, those of the last one."""
+        rows = f"the rows of {self.dates[-1]}" if self.dates else "all rows"
+        first = f"the first {len(self.log.rows):,} rows: a trial, not a result"
+        return rows if self.log.whole else f"{rows} among {first}" if self.dates else first
 
     def missing(self) -> list[str]:
         """What a run needs and cannot be guessed, such as the column of the user, or ``judgements`` of a TREC run."""
@@ -230,7 +159,9 @@ class FirstConfig:
         if self.log.format == "trec_run":
             return of_judgements if self.judgements else ["judgements"]
         needed = ["user", *([] if self.judgements else ["relevance"])]
-        needed += [] if {"position", "score"} & {*self.columns} else ["position"]
+        if "position" not in self.columns:
+            # Equal scores are put in order by the item.
+            needed.append("item" if "score" in self.columns else "position")
         return [*(role for role in needed if role not in self.columns), *of_judgements]
 
     def unsettled(self) -> list[str]:
@@ -251,7 +182,10 @@ class FirstConfig:
         by_column = {role: guess for role, guess in self.columns.items() if role != "experiment" or not self.named_by}
         named = [f"experiment = name of the {self.named_by} (a guess)"] if self.named_by else []
         return ", ".join(
-            [*named, *(f"{role} = {guess.column} ({guess.sureness})" for role, guess in by_column.items())]
+            [
+                *named,
+                *(f"{role} = {' and '.join(guess.columns)} ({guess.sureness})" for role, guess in by_column.items()),
+            ]
         )
 
     def text(self) -> str:
@@ -298,14 +232,21 @@ class FirstConfig:
         if self.dates:
             dates = " to ".join(dict.fromkeys((self.dates[0], self.dates[-1])))
             yield f"  where: \"{self.columns['date'].column} = '{{date}}'\"  # the sample: {dates}"
-        if "list" in self.columns and self.has_several_lists:
-            yield f"  list: [{_scalar(self.columns['list'].column)}]  # users have several lists in the sample"
-        elif self.has_several_lists:
-            yield "  # list: [COLUMN]  # users have a rank more than once: which column tells their lists apart?"
+        yield from self._lists()
         if self.split_by:
             yield f"  segments: [{', '.join(map(_scalar, self.split_by))}]  # a mean for each value of each column"
         elif self.segments:
             yield f"  # segments: [{', '.join(map(_scalar, self.segments))}]  # a mean for each value of each column"
+
+    def _lists(self) -> Iterator[str]:
+        if not self.has_several_lists:
+            return
+        seen = f"; {self.parts_in_words}" if self.parts_in_words else ""
+        if guess := self.columns.get("list"):
+            names = ", ".join(map(_scalar, guess.columns))
+            yield f"  list: [{names}]  # {guess.reason}; users have several lists in the sample{seen}"
+        else:
+            yield f"  # list: [COLUMN]  # users have a rank more than once: which column tells their lists apart?{seen}"
 
     def _rest(self) -> Iterator[str]:
         if self.truth:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +28,15 @@ FORMAT_OF = {
 }
 EXPERIMENT_NAMES = (
     "experimentid experiment variant variation arm experimentgroup abgroup bucket treatment cohort run "
-    "runid system ranker algorithm model policy tag group"
+    "runid system ranker algorithm model policy tag group experimentname variantid variantname variationid "
+    "variationname experimentvariant testgroup testvariant testcell cell abvariant armid armname expid exp modelname "
+    "rankername istreatment treated isvariant"
 )
 """Names that people give the column of the experiment, the most telling first."""
 _MOST_FILES = 24
 """Of a folder, so many files are looked at."""
+_MOST_FIELDS = 100
+_WILDCARDS = re.compile(r"[*?\[]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -42,10 +47,12 @@ class LogSample:
     Attributes:
         path: As the user wrote it: a file, a folder, or a table of a catalog.
         format: As a config calls it.
-        rows: At most ``SAMPLE_ROWS``; of text formats all columns are text.
+        rows: At most ``SAMPLE_ROWS``; of text formats all columns are text. A field of a struct is a column, such as
+            ``event.user.id``, which a config reads by the same name.
         options: Of the reader, such as ``{"sep": ";"}``.
         whole: Whether these are all rows.
         experiment_from: ``file`` or ``folder`` where its name tells the experiment of a row, as the config has it.
+        lists: Columns that ``rows`` leaves out since their values are lists.
     """
 
     path: str
@@ -54,6 +61,7 @@ class LogSample:
     options: Mapping[str, str] = field(default_factory=dict)
     whole: bool = True
     experiment_from: str = "tag"
+    lists: Sequence[str] = ()
 
 
 def sample(path: str, what: str = "log") -> LogSample:
@@ -66,14 +74,7 @@ def sample(path: str, what: str = "log") -> LogSample:
     Raises:
         InputError: There is no such file, or its format is unknown or not what its name says.
     """
-    place = Path(path)
-    inside = [file for file in sorted(place.rglob("*")) if file.is_file()]
-    shown = [file for file in inside if not any(part[0] in "._" for part in file.relative_to(place).parts)]
-    files = [place] if place.is_file() else shown
-    if not files:
-        what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
-        raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, TREC runs, or a "
-                         "table such as main.logs.impressions")  # fmt: skip
+    place, files = Path(path), _files_of(path, what)
     format = format_of(files[0])
     others = (kind for file in files if (kind := _named_format(file)) and kind != format)
     if (other := next(others, None)) and format != "trec_run":
@@ -84,12 +85,7 @@ def sample(path: str, what: str = "log") -> LogSample:
     cut = len(chosen) < len(files)
     most = SAMPLE_ROWS // len(chosen)
     for file in chosen:
-        if problem := problem_with_file(file):
-            raise InputError(f"cannot read {format} from '{file}': {problem}")
-        try:
-            rows, options = _READERS[format](file, most + 1)
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
+        rows, options = _read(file, format, most + 1)
         parts = file.relative_to(place).parent.parts if place.is_dir() else ()
         values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
         tables.append(rows.head(most).assign(**values))
@@ -99,12 +95,43 @@ def sample(path: str, what: str = "log") -> LogSample:
         tags = [set(rows["tag"]) for rows in tables]
         # Several runs have the same tag.
         named = "file" if len(tags) > len(set().union(*tags)) > 0 else "tag"
-    elif not any(letters(str(name)) in EXPERIMENT_NAMES.split() for rows in tables for name in rows.columns):
+    elif not any(map(_names_experiments, tables)):
         named = _named_by(files, place)
     if named != "tag":
         names = [_experiment_of(file, named, format) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
     return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
+
+
+def _names_experiments(rows: pd.DataFrame) -> bool:
+    """Whether a column, or a field of a struct, has a name of experiments."""
+    names = {*EXPERIMENT_NAMES.split()}
+    return any(names & words_of(str(name)) for name in _flat(rows.head(50)))
+
+
+def _files_of(path: str, what: str) -> list[Path]:
+    """The files of a log: the file itself, those in a folder that are not hidden, or those that a pattern names.
+
+    Raises:
+        InputError: There are none, or a folder of TREC runs holds judgements as well.
+    """
+    place = Path(path)
+    inside = [file for file in sorted(place.rglob("*")) if file.is_file()]
+    shown = [file for file in inside if not any(part[0] in "._" for part in file.relative_to(place).parts)]
+    files = [place] if place.is_file() else shown
+    if not place.exists() and _WILDCARDS.search(path):
+        files = [Path(file) for file in sorted(glob.glob(path)) if Path(file).is_file()]
+    if not files:
+        what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
+        raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, TREC runs, or a "
+                         "table such as main.logs.impressions")  # fmt: skip
+    judged = [file for file in files if not _named_format(file) and trec_fields(file) == 4]
+    if judged and len(judged) < len(files):
+        runs = {file.suffix for file in files if file not in judged} - {file.suffix for file in judged}
+        pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
+        raise InputError(f"the {what} '{path}' holds '{judged[0]}', which looks like TREC judgements; allowed: runs "
+                         f"alone, with the judgements elsewhere{pattern}, and --judgements")  # fmt: skip
+    return files
 
 
 def _experiment_of(file: Path, named: str, format: str) -> str:
@@ -139,10 +166,20 @@ def letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def words_of(name: str) -> set[str]:
+    """What the name of a column says: of a field of a struct, the ends of its path as well.
+
+    >>> sorted(words_of("event.user.id"))
+    ['eventuserid', 'id', 'userid']
+    """
+    parts = name.split(".")
+    return {letters(".".join(parts[n:])) for n in range(len(parts))}
+
+
 def checked_sample(
     path: str, format: str, rows: pd.DataFrame, options: Mapping[str, str], known: tuple[bool, str]
 ) -> LogSample:
-    """The sample of these rows, without nested columns.
+    """The sample of these rows, with a column for each field of a struct, and without lists.
 
     Args:
         path: As the user wrote it.
@@ -156,8 +193,33 @@ def checked_sample(
     """
     if not len(rows):
         raise InputError(f"'{path}' has no rows; allowed: a log with at least one row")
-    nested = [name for name in rows if rows[name].map(lambda value: isinstance(value, (dict, list, np.ndarray))).any()]
-    return LogSample(path, format, rows.drop(columns=nested), options, *known)
+    flat = _flat(rows)
+    lists = _columns_of(flat, list, np.ndarray)
+    return LogSample(path, format, flat.drop(columns=lists), options, *known, lists=lists)
+
+
+def _columns_of(rows: pd.DataFrame, *kinds: type) -> list[str]:
+    """The columns with a value of one of these types."""
+    return [str(name) for name in rows if rows[name].map(lambda value: isinstance(value, kinds)).any()]
+
+
+def _flat(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column for each field of a struct, such as ``event.user.id``."""
+    if not _columns_of(rows, dict):
+        return rows
+    columns = [field for name in rows for field in _fields(str(name), rows[name])]
+    return pd.DataFrame(dict(columns), index=rows.index)
+
+
+def _fields(name: str, column: pd.Series) -> Iterator[tuple[str, pd.Series]]:
+    """The column, or the fields of its structs; a struct with a field per item or user is left out."""
+    structs = [value if isinstance(value, dict) else {} for value in column]
+    fields = dict.fromkeys(key for struct in structs for key in struct)
+    if not fields:
+        yield name, column
+    elif len(fields) <= _MOST_FIELDS:
+        for key in fields:
+            yield from _fields(f"{name}.{key}", pd.Series([each.get(key) for each in structs], index=column.index))
 
 
 def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
@@ -207,6 +269,23 @@ def trec_fields(file: Path) -> int:
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
+
+
+def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The first rows of a file, and the options with which they are read.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    if problem := problem_with_file(file):
+        raise InputError(f"cannot read {format} from '{file}': {problem}")
+    try:
+        return _READERS[format](file, most)
+    except UnicodeDecodeError as error:
+        allowed = "a file in UTF-8 (iconv -f latin1 -t utf-8 converts it)"
+        raise InputError(f"cannot read {format} from '{file}': it is no UTF-8; allowed: {allowed}") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
 
 
 def _read_parquet(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import laptop_session, run
 from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of
+from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.engines.spark import local_session
 from rankmetrics_spark.report import figures_of, local_tables, write_page
 from tests.benchmarks import observe
@@ -137,15 +138,33 @@ def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -
     request = CompareRequest(str(out), baseline="e0", first=FIRST.isoformat(), last=last)
     compared = _warm_cpu(lambda: comparison_of(spark, request))
     grouped = _warm_cpu(lambda: _grouped(spark, out))
+    moved = _warm_cpu(lambda: _moved(spark, out))
     for each in (log, out):
         shutil.rmtree(each)
-    return Cost(axis, size, {"day": day, "compared": compared, "engine alone": grouped})
+    return Cost(axis, size, {"day": day, "compared": compared, "engine alone": grouped, "engine, to Python": moved})
+
+
+def _means(spark: SparkSession, out: Path) -> DataFrame:
+    """Each user's means, of sums of doubles."""
+    users = spark.read.parquet(str(out / "user_metrics")).groupBy("experiment_id", "user_id")
+    return users.agg(*(F.expr(f"sum({name} * n_lists) / sum(n_lists) AS {name}") for name in COLUMNS))
+
+
+def _moved(spark: SparkSession, out: Path) -> None:
+    """The least for statistics in Python: each user's means, in order of the users, counted there."""
+    hashes = ("xxhash64(user_id) AS first", "xxhash64(user_id, 1) AS second")
+    users = _means(spark, out).selectExpr(*hashes, "experiment_id", *COLUMNS)
+    rows = in_order(users, ["first"], ["first", "second"], [F.shiftright("first", 52)])
+    rows.mapInArrow(_counted, "n long").collect()
+
+
+def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
 
 
 def _grouped(spark: SparkSession, out: Path) -> None:
-    """The least that the engine needs: each user's sums of doubles, and the sums and squares of each experiment."""
-    users = spark.read.parquet(str(out / "user_metrics")).groupBy("experiment_id", "user_id")
-    means = users.agg(*(F.expr(f"sum({name} * n_lists) / sum(n_lists) AS {name}") for name in COLUMNS))
+    """The least that the engine needs: each user's means, and their sums and squares in each experiment."""
+    means = _means(spark, out)
     sums = (
         F.expr(f"{sql} AS {alias}")
         for name in COLUMNS

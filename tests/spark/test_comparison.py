@@ -21,7 +21,7 @@ from statsmodels.stats.multitest import multipletests
 
 from rankmetrics_spark import compare, evaluate
 from rankmetrics_spark.comparison import STATISTICS, types_of
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import ConfigError, InputError, raised_by_python
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, only_records, parquet
@@ -248,6 +248,35 @@ def test_a_mistake_that_only_the_users_show_is_named_where_the_rows_are_read(spa
     ):
         with pytest.raises(Exception, match=message):
             wrong.collect()
+
+
+def test_users_without_a_name_are_not_one_person(spark: SparkSession) -> None:
+    users = users_of(spark, 2)
+    nameless = users.withColumn("user_id", F.expr("nullif(user_id, 'u0')"))
+    assert nameless.where("user_id IS NULL").count() == 2, "one row of each experiment"
+    sentence = "user_metrics has rows whose user_id is null; allowed: rows that"
+    for rows, more in ((nameless, {}), (nameless.withColumn("house", F.lit("h")), {"cluster": "house"})):
+        with pytest.raises(Exception, match=sentence) as raised:
+            compare(rows, "e00", **more).collect()
+        # Whatever an engine makes of it, a notebook and the command say the sentence.
+        assert isinstance(raised_by_python(raised.value), InputError)
+
+
+def test_the_table_of_a_notebook_has_all_users_of_many_segments(spark: SparkSession) -> None:
+    # 60 candidates, all users and 16 segments: 1,020 rows. Only the last candidate is better.
+    names = ["a", *(f"c{k:02d}" for k in range(60))]
+    rows = [
+        (name, f"u{u}", f"s{u % 16:02d}", 1, (u % 7) / 10 + (0.2 + (u % 3) / 100) * (name == "c59"))
+        for name in names
+        for u in range(32)
+    ]
+    users = spark.createDataFrame(
+        rows, "experiment_id string, user_id string, country string, n_relevant int, ap_at_10 double"
+    )
+    shown = compare(users, "a", segments="country")._repr_html_()
+    assert "c59 beats a on MAP@10" in shown
+    assert "48 more, in the table comparisons" in shown, "of 60 comparisons, 12 have a sentence"
+    assert shown.count("<tr>") == 1 + 1000 and "20 more rows are in the table" in shown
 
 
 def test_evaluate_compares_what_it_has_just_computed(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,11 +19,12 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import compare, evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, QualityError, QualityWarning
+from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.report import figures_of, local_tables, periods, spark_tables
 from rankmetrics_spark.tools import make_log
 from tests.helpers.commands import QUICK, ROOT, ran
-from tests.helpers.logs import a_list, config, impressions, parquet
+from tests.helpers.logs import Shown, a_list, config, impressions, parquet
 from tests.helpers.packages import stand_in
 from tests.helpers.readme import section
 
@@ -50,8 +52,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_result_shows_itself_from_tables_that_are_read_once(
     spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables, rows_of = [], periods._everyone_and_largest
-    monkeypatch.setattr(periods, "_everyone_and_largest", lambda table: tables.append(table) or rows_of(table))
+    tables, rows_of = [], periods.shown_rows
+    monkeypatch.setattr(periods, "shown_rows", lambda table: tables.append(table) or rows_of(table))
     result = evaluate(spark.read.parquet(log), ["ap@10", "dcg@10"], columns=COLUMNS, baseline="control")
     assert tables == [], "nothing is computed before somebody looks"
     shown = result._repr_html_()
@@ -63,6 +65,62 @@ def test_a_result_shows_itself_from_tables_that_are_read_once(
     assert len(tables) == 2
     (mean,) = frame[(frame["experiment"] == "candidate_a") & (frame["metric"] == "ap@10")]["mean"]
     assert f"{mean:.4f}" in shown
+
+
+def of_ranks(spark: SparkSession, first: int, length: int, faulty: int = 0) -> Result:
+    """Thirty users with lists of a length, whose ranks begin with ``first``; some of them have no rank at the end."""
+    rows = [
+        Shown(name, f"u{i}", f"i{rank}", None if i < faulty and rank == length - 1 else first + rank, int(rank in best))
+        for i in range(30)
+        for name, best in (("control", (0, length - 1)), ("new", (1 + i % 2,)))
+        for rank in range(length)
+    ]
+    return evaluate(impressions(spark, rows), "rr", baseline="control")
+
+
+def text_of(shown: str) -> str:
+    return unescape(re.sub("<[^>]+>", "", shown))
+
+
+def test_a_result_says_what_the_command_would_refuse(spark: SparkSession, tmp_path: Path) -> None:
+    # Ranks from 0: the first result of every list is gone, and new, which is worse, seems to be the better one.
+    result = of_ranks(spark, first=0, length=8)
+    shown = text_of(result._repr_html_())
+    assert "new beats control" in shown
+    refused = (
+        "A run would stop: 60 of 480 rows are faulty (12.50%, allowed 1.00%: quality.max_invalid_fraction is 0.01); "
+        "reasons: position_below_1 60; if your ranks start at 0, set first_rank to 0; check() says more"
+    )
+    assert f"Faulty rows: {refused}." in shown
+    with pytest.warns(QualityWarning, match=f"^{re.escape(refused)}$") as caught:
+        result.summary()
+    assert caught[0].filename == __file__
+    with pytest.raises(QualityError, match=re.escape(refused.split(": ", 1)[1].rpartition(";")[0])):
+        result.check()
+    assert "new loses to control" in text_of(of_ranks(spark, first=1, length=8)._repr_html_())
+
+
+def test_long_lists_whose_ranks_begin_with_0_are_named_below_the_limit_of_faulty_rows_too(spark: SparkSession) -> None:
+    shown = text_of(of_ranks(spark, first=0, length=128)._repr_html_())
+    assert "Quality of the log: A run would stop: 60 rows have a rank below 1, and there are 60 lists" in shown
+    assert "the ranks seem to start at 0; set first_rank to 0" in shown
+
+
+def test_a_result_counts_the_few_rows_that_it_leaves_out(spark: SparkSession, recwarn: pytest.WarningsRecorder) -> None:
+    result = of_ranks(spark, first=1, length=30, faulty=3)
+    assert "; 6 of 1,800 rows (0.33%) were faulty and are left out" in text_of(result._repr_html_())
+    result.summary()
+    assert not any(issubclass(warning.category, QualityWarning) for warning in recwarn.list)
+    shown = text_of(of_ranks(spark, first=1, length=30)._repr_html_())
+    assert "left out" not in shown and "Faulty rows" not in shown and "check()" not in shown
+
+
+def test_the_page_of_a_log_that_the_command_would_refuse_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("altair")
+    of_ranks(spark, first=0, length=8).write_report(tmp_path / "page.html")
+    shown = " ".join(text_of((tmp_path / "page.html").read_text(encoding="utf-8")).split())
+    # The other one is that there are few users.
+    assert "2 checks below weaken this answer." in shown and "A run would stop: 60 of 480 rows are faulty" in shown
 
 
 @pytest.mark.program
@@ -170,7 +228,7 @@ def test_a_lazy_result_writes_its_page_and_goes_to_mlflow(
     # The metric that decides is the first that was asked for, not the first by name.
     frame = result.summary()
     assert [*frame["metric"].unique()] == ["ndcg@10", "ap@10"]
-    assert "There is none, so the rows that came in are not known." in page
+    assert "There is none: these numbers were not published by a run." in page
     result.log_to_mlflow()
     means = {f"{row.metric.replace('@', '_at_')}/{row.experiment}": row.mean for row in frame.itertuples()}
     assert store.metrics.items() >= means.items() and len(means) == 6

@@ -94,6 +94,8 @@ def test_wrong_dates_and_tables_without_dates_are_one_sentence(spark: SparkSessi
         effect_over_time(table, "a", dates=("2026-11-09", "2026-11-08"))
     with pytest.raises(ConfigError, match="dates is '8 Nov'"):
         effect_over_time(table, "a", dates=("8 Nov", "2026-11-09"))
+    with pytest.raises(InputError, match="nothing is published from 2027-01-01 to 2027-01-02"):
+        effect_over_time(table, "a", dates=("2027-01-01", "2027-01-02"))
     with pytest.raises(InputError, match="no column evaluation_date"):
         effect_over_time(table.drop("evaluation_date"), "a")
     with pytest.raises(ConfigError, match=r"comparison\.baseline is null"):

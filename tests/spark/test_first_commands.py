@@ -60,6 +60,7 @@ def test_a_config_from_stdin_is_read_once_for_all_days(call: Call, config: Path,
     code, out, err = call("evaluate", "-c", "-", "-o", tmp_path / "out", *days, "--format", "json")
     assert (code, means(out)) == (0, pytest.approx(AP, rel=1e-15)), err
     assert len([*(tmp_path / "out" / "published").glob("*.json")]) == 2
+    assert "warning: the source names no {date}, so all of these days are the same log" in " ".join(err.split())
     typed(config.read_text())
     code, out, err = call("check", "-", "--format", "json")
     assert (code, json.loads(out)["metrics"]) == (0, "ap@3"), err

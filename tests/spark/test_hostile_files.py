@@ -171,6 +171,21 @@ def test_json_and_trec_files_in_another_encoding_lose_no_row(spark: SparkSession
 
 
 @pytest.mark.outcome(
+    "an unsigned relevance of 2**63 or more, in Parquet", "works", on_sail="exit 3: the number that Sail cannot read"
+)
+def test_a_number_that_needs_an_unsigned_type_is_read_or_named(spark: SparkSession, tmp_path: Path) -> None:
+    log = pa.Table.from_pylist([shown("u", item, rank, relevance=0) for rank, item in enumerate("xy", start=1)])
+    log = log.set_column(log.column_names.index("relevance"), "relevance", pa.array([0, 2**63], pa.uint64()))
+    pq.write_table(log, tmp_path / "log.parquet")
+    source = {"path": str(tmp_path / "log.parquet")}
+    if engine_of(spark) == "sail":
+        with pytest.raises(InputError, match=r"holds the number 9223372036854775808, which .* numbers below 2\*\*63"):
+            run_record(spark, source, tmp_path / "out")
+    else:
+        assert run_record(spark, source, tmp_path / "out")["rows"] == {"in": 2, "evaluated": 2, "quarantined": 0}
+
+
+@pytest.mark.outcome(
     "`source.options.encoding` of a {write} file in Latin-1",
     "works: each name is read as it was written",
     on_sail="exit 3: Sail ignores the option",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
@@ -45,7 +46,7 @@ def test_the_written_config_runs_and_its_first_rows_are_evaluated(call: Call, lo
     message = " ".join(err.split())
     assert f"wrote {config}, whose comments say what was guessed: " in message
     assert "user = uid (sure), item = doc (sure)" in message
-    assert f"means of all rows; next: rankmetrics evaluate --config {config} --date {NEWEST}" in message
+    assert f"means of the rows of {NEWEST}; next: rankmetrics evaluate --config {config} --date {NEWEST}" in message
     # The command that it names gives the same numbers, and compares what the config names.
     more = ("--date", NEWEST, "--output", tmp_path / "out", "--format", "json")
     code, out, err = call("evaluate", "--config", config, *more)
@@ -53,6 +54,116 @@ def test_the_written_config_runs_and_its_first_rows_are_evaluated(call: Call, lo
     result = json.loads(out)
     assert {row["mean"] for row in result["means"] if row["metric"] == "ap@10"} == {1 / 2}
     assert {(row["baseline"], row["experiment_id"]) for row in result["comparisons"]} == {("a", "b")}
+
+
+def test_rows_that_a_run_would_refuse_have_no_means(call: Call, tmp_path: Path) -> None:
+    rows = [f"a,u,i{item},{1 + item % 2},{item % 3}" for item in range(8)]
+    (tmp_path / "log.csv").write_text("\n".join(["variant,uid,doc,rank,click", *rows]))
+    config = tmp_path / "first.yaml"
+    for style, expected in (("table", ""), ("json", "[]\n")):
+        code, out, err = call("init", tmp_path / "log.csv", "-o", config, "--force", "--format", style)
+        assert (code, out) == (0, expected), err
+        message = " ".join(err.split())
+        # Of the four rows with a rank, three repeat it.
+        assert "a run over these rows would stop: 6 of 8 rows are faulty (75.00%, allowed 1.00%" in message
+        assert f"once that is settled: rankmetrics evaluate --config {config}" in message
+        assert "means of" not in message
+
+
+def csv_log(tmp_path: Path, head: str, *rows: str) -> Path:
+    (tmp_path / "log.csv").write_text("\n".join([head, *rows]))
+    return tmp_path / "log.csv"
+
+
+def test_a_run_that_would_stop_for_empty_clicks_is_told_to_fill_them(call: Call, tmp_path: Path) -> None:
+    """A left join of impressions and clicks has nothing where nobody clicked."""
+    config = tmp_path / "first.yaml"
+    rows = [f"u{user},i{rank},{rank},{'1' * (rank == 2)}" for user in range(3) for rank in (1, 2, 3)]
+    code, _, err = call("init", csv_log(tmp_path, "uid,doc,rank,click", *rows), "-o", config)
+    advice = "; 6 of 9 rows have no value in click: fill them with 0 if empty means no click"
+    assert (code, advice in " ".join(err.split())) == (0, True), err
+    # Where a value is none, filling the empty ones is no way out.
+    rows[0] += "?"
+    code, _, err = call("init", csv_log(tmp_path, "uid,doc,rank,click", *rows), "-o", config, "--force",
+                        "--column", "relevance=click")  # fmt: skip
+    assert (code, "would stop" in " ".join(err.split()), "fill them" in err) == (0, True, False), err
+
+
+def test_a_run_that_would_stop_at_pages_says_what_they_seem_to_be(call: Call, tmp_path: Path) -> None:
+    rows = [f"u{user},{page},{rank},{rank % 2}" for user in range(3) for page in (1, 2) for rank in (1, 2, 3)]
+    code, _, err = call("init", csv_log(tmp_path, "uid,page,rank,click", *rows), "-o", tmp_path / "first.yaml")
+    seen = "; page repeats for every user: if rank starts anew on each page of a list, compute a position over all"
+    assert (code, seen in " ".join(err.split())) == (0, True), err
+
+
+# Sail filters no JSON by its date.
+@pytest.mark.parametrize(("format", "day"), [("json", "at"), ("parquet", "day")])
+def test_a_log_with_structs_is_evaluated(call: Call, tmp_path: Path, format: str, day: str) -> None:
+    rows = [
+        {"event": {"user": {"id": f"u{user}"}, "arm": arm, day: "2026-11-20"}, "item": {"sku": f"i{rank}"},
+         "more": {"rank": rank, "country": "DE"}, "clicked": int(rank == hit)}
+        for arm, hit in (("a", 1), ("b", 2)) for user in range(3) for rank in (1, 2, 3)
+    ]  # fmt: skip
+    file, config = tmp_path / f"log.{format}", tmp_path / "first.yaml"
+    frame = pd.DataFrame(rows)
+    frame.to_parquet(file) if format == "parquet" else frame.to_json(file, orient="records", lines=True)
+    more = ("--column", "user=event.user.id", "--segment", "more.country")
+    code, out, err = call("init", file, "-o", config, "--format", "json", *more)
+    assert code == 0, err
+    expected = {"a": 1, "b": 1 / 2}
+    assert {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "rr"} == expected
+    code, out, err = call("evaluate", "-c", config, "--date", NEWEST, "-o", tmp_path / "out", "--format", "json")
+    assert code == 0, err
+    means = [row for row in json.loads(out)["means"] if row["metric"] == "rr" and row["segment"] == "all"]
+    assert {row["experiment_id"]: row["mean"] for row in means} == expected
+
+
+def test_a_treatment_of_true_and_false_is_evaluated(call: Call, tmp_path: Path) -> None:
+    rows = [(f"u{user}", user % 2 == 1, rank, rank == 1 + user % 2) for user in range(4) for rank in (1, 2, 3)]
+    frame = pd.DataFrame(rows, columns=["uid", "is_treatment", "rank", "clicked"])
+    frame.to_parquet(tmp_path / "log.parquet")
+    config = tmp_path / "first.yaml"
+    code, out, err = call("init", tmp_path / "log.parquet", "-o", config, "--format", "json", "--baseline", "false")
+    assert code == 0, err
+    means = {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "rr"}
+    assert (means, load(config).comparison.baseline) == ({"false": 1, "true": 1 / 2}, "false")
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "given", "message"),
+    [
+        ("uid,doc,rank,clicked", "u,d,1,yes", (), "looks like the relevance; column 'clicked' holds yes; a relevance "
+         "is a number, or true and false: map it first; it has uid, doc, rank, clicked; allowed: --column "
+         "relevance=NAME, or --judgements FILE"),
+        ("uid,doc,rank,clicked", "u,d,1,yes", ("relevance=clicked",), "--column relevance=clicked: column 'clicked' "
+         "holds yes; a relevance is a number, or true and false: map it first"),
+        ("uid,doc,clicked,score", 'u,d,1,"0,53"', (), "looks like the position; column 'score' holds 0,53: decimal "
+         "commas; allowed: decimal points; it has"),
+        ("uid,doc,clicked,score", 'u,d,1,"0,53"', ("score=score",), "--column score=score: column 'score' holds 0,53: "
+         "decimal commas; allowed: decimal points"),
+        ("uid,doc,rank,clicked", "u,d,top,1", ("position=rank",), "column 'rank' holds top; a position is a whole "
+         "number: map it first"),
+        ("uid,doc,clicked,score_als,score_bpr", "u,d,1,2,3", (), "looks like the position; it has uid, doc, clicked, "
+         "score_als, score_bpr; allowed: --column position=NAME or --column score=NAME"),
+        ("qid,f1,score,label", "q,1,2,1", (), "looks like the item; it has qid, f1, score, label; allowed: --column "
+         "item=NAME"),
+    ],
+)  # fmt: skip
+def test_columns_that_cannot_serve_are_named_with_a_value(
+    call: Call, tmp_path: Path, head: str, row: str, given: tuple[str, ...], message: str
+) -> None:
+    options = [word for assignment in given for word in ("--column", assignment)]
+    code, out, err = call("init", csv_log(tmp_path, head, row, row), "-o", tmp_path / "first.yaml", *options)
+    assert (code, out, message in " ".join(err.split())) == (2, "", True), err
+    assert not (tmp_path / "first.yaml").exists()
+
+
+def test_a_column_of_judgements_that_cannot_serve_is_refused(call: Call, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "truth.csv").write_text("uid,doc,grade\nu1,d1,good\n")
+    more = ("--judgements", tmp_path / "truth.csv", "--column", "judgements.relevance=grade")
+    code, _, err = call("init", log, "-o", tmp_path / "first.yaml", *more)
+    message = "--column judgements.relevance=grade: column 'grade' holds good; a relevance is a number"
+    assert (code, message in " ".join(err.split())) == (2, True), err
 
 
 def test_a_config_that_exists_stays(call: Call, log: Path, tmp_path: Path) -> None:
@@ -119,6 +230,19 @@ def test_what_nobody_can_guess_is_named_with_the_columns(call: Call, log: Path, 
     code, _, err = call("init", log, "-o", tmp_path / "first.yaml", "--column", "user=x")
     assert code == 0, err
     assert load(tmp_path / "first.yaml").source.columns["user"] == "x"
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_a_log_with_a_row_per_list_is_answered_with_its_columns_of_lists(
+    call: Call, tmp_path: Path, format: str
+) -> None:
+    rows = pd.DataFrame({"uid": ["u", "v"], "docs": [["x", "y"], ["y"]], "clicks": [[0, 1], [0]]})
+    file = tmp_path / f"log.{format}"
+    rows.to_parquet(file) if format == "parquet" else rows.to_json(file, orient="records", lines=True)
+    code, out, err = call("init", file, "-o", tmp_path / "first.yaml")
+    assert (code, out) == (2, "")
+    has = "it has uid, and columns of lists (docs, clicks), which need a row per item of a list; allowed: "
+    assert has in " ".join(err.split())
 
 
 def test_a_log_that_is_not_there_has_the_code_of_inputs(call: Call, tmp_path: Path) -> None:

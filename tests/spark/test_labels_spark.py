@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pyspark.sql import functions as F
 from scipy import stats
 
 from rankmetrics_spark import coec_judgements, evaluate, propensities, unjudged
-from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, raised_by_python
 from rankmetrics_spark.metrics import Convention, parse
 from rankmetrics_spark.studies.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
 from rankmetrics_spark.studies.weighting import COEC_COLUMNS
@@ -258,6 +259,46 @@ def test_a_missing_column_and_an_unknown_baseline_are_named(spark: SparkSession)
     assert "a" in str(error.value)
 
 
+@pytest.mark.both_engines
+@pytest.mark.parametrize("name", TABLES)
+def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSession, name: str) -> None:
+    users = users_at_random(random.Random(12), 30, 1)
+    log, qrels = tables(spark, users)
+    from_0 = log.withColumn("position", F.expr("position - 1"))
+    n_first, n_second = (log.where(f"position = {rank}").count() for rank in (1, 2))
+    for result, kind, message in (
+        (
+            unjudged(from_0, qrels),
+            InputError,
+            f"{n_first} rows have a rank below 1, and there are {n_second} lists: the ranks seem to start at 0; set "
+            "first_rank to 0",
+        ),
+        (unjudged(log, qrels, baseline="zz"), ConfigError, "unknown experiment 'zz'; known: a, b"),
+    ):
+        with pytest.raises(Exception) as caught:
+            getattr(result, name).collect()
+        error = raised_by_python(caught.value)
+        assert type(error) is kind and str(error).startswith(message)
+    read, plain = unjudged(from_0, qrels, first_rank=0), unjudged(log, qrels)
+    assert exact(getattr(read, name).collect()) == exact(getattr(plain, name).collect())
+
+
+def test_several_requests_of_a_user_and_faulty_rows_are_refused(spark: SparkSession) -> None:
+    users = users_at_random(random.Random(13), 30, 1)
+    log, qrels = tables(spark, users)
+    more = log.withColumn("item_id", F.expr("concat(item_id, 'z')"))
+    with pytest.raises(Exception) as caught:
+        unjudged(log.unionAll(more), qrels, "p@3").pairs.collect()
+    assert "name the column of the request as the user (columns.user)" in str(raised_by_python(caught.value))
+    n = log.count()
+    faulty = log.unionAll(log.limit(n // 50).withColumn("item_id", F.lit(None).cast("string")))
+    with pytest.raises(Exception) as caught:
+        unjudged(faulty, qrels, "p@3").means.collect()
+    assert f"{n // 50} of {n + n // 50} rows are faulty (" in str(raised_by_python(caught.value))
+    allowed = unjudged(faulty, qrels, "p@3", max_invalid_fraction=0.03)
+    assert exact(allowed.means.collect()) == exact(unjudged(log, qrels, "p@3").means.collect())
+
+
 # ---- judgements from clicks
 
 CLICKS = "query string, item string, position int, relevance int"
@@ -316,7 +357,26 @@ def test_the_order_of_the_log_changes_no_bit_and_faulty_rows_are_left_out(spark:
         ("q0", "a", 99, 1),
     ]
     shuffled = spark.createDataFrame([*rows[::-1], *faulty], CLICKS).repartition(4, "position")
-    assert exact(one.collect()) == exact(coec_judgements(shuffled, columns=ROLES).collect())
+    with pytest.raises(
+        InputError, match=r"5 of 126 rows are faulty \(3.97%, allowed 1.00%: max_invalid_fraction is 0.01"
+    ):
+        coec_judgements(shuffled, columns=ROLES)
+    other = coec_judgements(shuffled, columns=ROLES, max_invalid_fraction=0.05)
+    assert exact(one.collect()) == exact(other.collect())
+
+
+@pytest.mark.both_engines
+def test_clicks_at_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession) -> None:
+    rows = clicked(np.random.default_rng(4), 40, {"a": 0.9, "b": 0.5, "c": 0.3}, [0.9, 0.5, 0.1])
+    log = spark.createDataFrame(rows, CLICKS)
+    from_0 = log.withColumn("position", F.col("position") - 1)
+    with pytest.raises(InputError) as error:
+        coec_judgements(from_0, columns=ROLES)
+    assert str(error.value) == (
+        "40 rows have a rank below 1, and there are 40 lists: the ranks seem to start at 0; set first_rank to 0"
+    )
+    read = coec_judgements(from_0, columns=ROLES, first_rank=0)
+    assert exact(read.collect()) == exact(coec_judgements(log, columns=ROLES).collect())
 
 
 def test_attractiveness_is_recovered_where_the_order_is_random(spark: SparkSession) -> None:

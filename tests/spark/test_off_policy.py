@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate, off_policy
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import ConfigError, InputError, raised_by_python
 from rankmetrics_spark.studies.weighting import COLUMNS
 from tests.helpers.commands import ROOT
 from tests.helpers.logs import exact
@@ -252,6 +252,45 @@ def test_rows_that_no_weight_can_be_given_are_never_lost_silently(spark: SparkSe
     }
     assert {name for (name, *_), row in result.items() if row["value"] is not None} == {"a", "h"}
     assert [result["b", "p@1", "ips"][name] for name in ("n_users", "n_faulty_rows")] == [40, 1]
+
+
+@pytest.mark.both_engines
+def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession) -> None:
+    log = spark.createDataFrame(click_log(3), SCHEMA).where("item_id IS NOT NULL AND position < 50")
+    from_0 = log.withColumn("position", F.col("position") - 1)
+    n_lists = log.select("experiment_id", "user_id", "request").distinct().count()
+    n_left = log.where("position > 1").select("experiment_id", "user_id", "request").distinct().count()
+    with pytest.raises(Exception) as caught:
+        off_policy(from_0, METRICS, list="request").collect()
+    error = raised_by_python(caught.value)
+    assert type(error) is InputError and str(error) == (
+        f"{n_lists:,} rows have a rank below 1, and there are {n_left:,} lists: the ranks seem to start at 0; set "
+        "first_rank to 0"
+    )
+    table = [{"rank": rank, "propensity": 1 / rank} for rank in range(1, 13)]
+    more: list[dict[str, Any]] = [{}, {"propensities": table}]
+    for options in more:
+        one = off_policy(log, METRICS, list="request", **options)
+        other = off_policy(from_0, METRICS, list="request", first_rank=0, **options)
+        assert exact(one.collect()) == exact(other.collect())
+        assert any(row["value"] is not None for row in one.collect())
+
+
+def test_many_rows_that_are_left_out_are_noted_beside_the_value(spark: SparkSession) -> None:
+    rows = [("a", f"u{i}", "r", "i", 1, 1.0, 0.5, 0.5) for i in range(98)]
+    rows += [("b", *row[1:]) for row in rows] + [("a", "u1", "r", None, 1, 1.0, 0.5, 0.5)]
+    rows += [("a", "u1", "r", None, 1, 1.0, 0.5, 0.5), ("a", "u2", "s", "j", 1, 1.0, 0.5, 0.5)]
+    rows += [("a", "u3", "s", "j", 1, 1.0, 0.5, 0.5)]
+    table = spark.createDataFrame(rows, SCHEMA)
+    many = by_key(off_policy(table, "dcg@1", estimators="ips"))
+    assert many["b", "dcg@1", "ips"]["note"] is None
+    assert many["a", "dcg@1", "ips"]["value"] == 2.0
+    assert many["a", "dcg@1", "ips"]["note"] == (
+        "2 of 102 rows (1.96%) have a fault and are left out; 2 of 102 rows repeat an item or a rank of their list and "
+        "are left out: if users have several requests each, give list"
+    )
+    told_apart = by_key(off_policy(table, "dcg@1", estimators="ips", list="request"))
+    assert told_apart["a", "dcg@1", "ips"]["note"] == "2 of 102 rows (1.96%) have a fault and are left out"
 
 
 @pytest.mark.parametrize(

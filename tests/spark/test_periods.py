@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -376,3 +377,71 @@ def document(log_folder: Path, out: Path, **sections: Any) -> Path:
     section = {"source": {"path": str(log_folder)}, "metrics": ["ap@5"], "sink": {"path": str(out)}} | sections
     file.write_text(yaml.safe_dump(section))
     return file
+
+
+def test_experiments_of_different_days_have_no_verdict(spark: SparkSession) -> None:
+    # An A/A test whose second arm began on the third day, when users were better served: in both arms.
+    rows = [
+        (arm, f"{arm}{day}{u}", None, day, "s", "x", 1 + int(u % 3 == 0 and day < DAYS[2]), 1)
+        for arm in "ab"
+        for day in DAYS[2 * (arm == "b") :]
+        for u in range(40)
+    ]
+    stored = days_of(spark, rows, repeated_items="ignore")
+    for dates, better, note in (
+        ((DAYS[0], DAYS[-1]), None, "not trustworthy: b has no users on 2 of the 4 days of a (2026-11-08, 2026-11-09): "
+                                    "compare 2026-11-10 to 2026-11-11"),
+        ((DAYS[2], DAYS[-1]), None, None),
+    ):  # fmt: skip
+        (row,) = compare(stored, "a", metrics="rr", dates=dates).collect()
+        assert (row["better"], row["note"]) == (better, note)
+    # All users of the last two days have 1; a third of those of the first two have 1/2.
+    (whole,) = compare(stored, "a", metrics="rr", dates=(DAYS[0], DAYS[-1])).collect()
+    assert whole["difference"] == pytest.approx(1 - (2 + 2 * (26 + 14 / 2) / 40) / 4) and whole["p_value"] < 0.001
+
+
+def test_the_command_says_what_the_runs_of_the_days_were_asked_for(
+    call: Call, spark: SparkSession, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shown = [row for u in range(8) for arm in "ab" for row in a_list([int(arm == "b"), 0, 1], f"{arm}{u}", arm)]
+    log = parquet(tmp_path / "log", shown)
+    asked = {"baseline": "a", "looks": "any", "primary": ["ap@5"], "shares": {"a": 0.5, "b": 0.5}, "correction": "holm"}
+    config = document(log, out, comparison=asked)
+    for day, more in ((DAYS[0], ()), (DAYS[1], ("--set", "source.where=position < 3"))):
+        code, _, err = call("evaluate", "--config", config, "--date", day, *more)
+        assert code == 0, err
+
+    def verdict(*options: str) -> list[str]:
+        code, text, err = call("compare", "--input", out, "--baseline", "a", "--format", "json", *options)
+        assert code == 0, err
+        return [line for line in json.loads(text)["verdict"] if "differs between" in line or "other options" in line]
+
+    # The words of one line repeat the options of the run; keys that are the same, or as usual, are not said.
+    (dropped,) = verdict()
+    assert dropped == (
+        f"the run of {DAYS[1]} compared with other options: --set looks=any --set 'primary=[\"ap@5\"]' "
+        '--set \'shares={"a": 0.5, "b": 0.5}\''
+    )
+    options = shlex.split(dropped.partition(": ")[2])
+    assert verdict(*options) == []
+    changed = f"source.where differs between days: null on {DAYS[0]}, position < 3 on {DAYS[1]}; the period has both"
+    assert verdict("--from", DAYS[0], *options) == [changed]
+    assert verdict("--from", DAYS[0], *options[:-2])[1].endswith('options: --set \'shares={"a": 0.5, "b": 0.5}\'')
+
+
+def test_days_without_a_relevant_item_have_no_verdict(spark: SparkSession) -> None:
+    # The clicks of b were lost on the third day.
+    rows = [
+        (arm, f"{arm}{day}{u}", None, day, "s", item, rank, int(item == "x" and (arm, day) != ("b", DAYS[2])))
+        for arm in "ab"
+        for day in DAYS
+        for u in range(40)
+        for rank, item in enumerate("xy" if u % 2 else "yx", start=1)
+    ]
+    (row,) = compare(days_of(spark, rows), "a", metrics="rr", dates=(DAYS[0], DAYS[-1])).collect()
+    assert row["better"] is None and row["note"] == (
+        "not trustworthy: no user of b has a relevant item on 2026-11-10, while users of a do; these values count as "
+        "0: compare a period without this day"
+    )
+    assert row["mean_candidate"] == pytest.approx(0.75 * 3 / 4)

@@ -205,12 +205,26 @@ def test_what_cannot_be_planned_is_refused_in_a_sentence(
         plan(table(spark, log(users=20)), **arguments)
 
 
+def test_a_plan_that_names_no_days_is_of_14_or_of_as_many_as_can_be_expected(spark: SparkSession) -> None:
+    stored = table(spark, log(users=20))
+    for dates, n_days in (((DAYS[0], DAYS[-1]), 14), ((DAYS[0], DAYS[2]), 9), ((DAYS[0], DAYS[0]), 1)):
+        assert len(plan(stored, "ap", dates=dates).rows) == n_days
+
+
 def test_one_user_has_no_spread(spark: SparkSession) -> None:
     one = table(spark, [("a", "u", day, 1, 1, 0.5, 1, "h") for day in DAYS])
     with pytest.raises(
         InputError, match="1 users have a value of ap; allowed: at least 2, since one user has no spread"
     ):
         plan(one, "ap", 5)
+
+
+def test_users_with_the_same_value_have_no_spread(spark: SparkSession) -> None:
+    same = table(spark, [("a", user, day, 1, 1, 0.1, 1, "h") for day in DAYS for user in ("u", "v", "w")])
+    with pytest.raises(InputError, match=r"12 \(5 days\): all users have the same ap; allowed: values that differ"):
+        plan(same, "ap", 5, 0.01)
+    with pytest.raises(InputError, match="user_metrics has no column evaluation_date, which a period needs"):
+        plan(same.drop("evaluation_date"), "ap", 5)
 
 
 # ---- the command

@@ -97,6 +97,37 @@ def test_faulty_rows_are_counted_and_left_out(spark: SparkSession) -> None:
     assert [row["propensity"] for row in clean] == pytest.approx([1, 1 / 2, 1 / 4])
 
 
+@pytest.mark.both_engines
+def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession) -> None:
+    rows = rows_of(EXACT)
+    log = spark.createDataFrame(rows, SCHEMA)
+    from_0 = log.withColumn("position", F.col("position") - 1)
+    n_first, n_second = (sum(row[2] == rank for row in rows) for rank in (1, 2))
+    assert n_first >= n_second
+    with pytest.raises(InputError) as error:
+        propensities(from_0, replicates=99)
+    assert str(error.value) == (
+        f"{n_first:,} rows have a rank below 1, and there are {n_second} lists: the ranks seem to start at 0; set "
+        "first_rank to 0"
+    )
+    plain, read = (propensities(log, replicates=99), propensities(from_0, replicates=99, first_rank=0))
+    assert exact(plain.collect()) == exact(read.collect())
+
+
+def test_more_faulty_rows_than_one_in_a_hundred_are_noted(spark: SparkSession) -> None:
+    rows = [row for copy in range(20) for row in rows_of(EXACT, f"q{copy}")]
+    faulty = [("q0", "a", 0, 1)] * (len(rows) // 99 + 1)
+    few, many = (
+        records(propensities(spark.createDataFrame(rows + more, SCHEMA), replicates=99))
+        for more in (faulty[:1], faulty)
+    )
+    assert {row["note"] for row in few} == {None}
+    share = f"{len(faulty) / (len(rows) + len(faulty)):.2%}"
+    assert {row["note"] for row in many} == {
+        f"{len(faulty)} of {len(rows) + len(faulty):,} rows ({share}) have a fault and are left out"
+    }
+
+
 @pytest.mark.outcome(
     "a log without clicks at two ranks per key: every item has one rank, grades instead of clicks, no sound row",
     "`propensities` raises one sentence; ranks that nothing connects with rank 1 have no value, and a note",

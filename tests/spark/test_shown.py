@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from scipy import stats
 
 from rankmetrics_spark import changed, exposure
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, raised_by_python
 from rankmetrics_spark.statistics import poisson_weights
 from tests.unit.test_overlaps import rbo_by_definition
 
@@ -51,6 +51,13 @@ def by_pair(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["experiment_id"], row["user_id"]): row.asDict() for row in table.collect()}
 
 
+def refusal(table: DataFrame) -> RankmetricsError | None:
+    """What ends the computation of a table."""
+    with pytest.raises(Exception) as caught:
+        table.collect()
+    return raised_by_python(caught.value)
+
+
 @pytest.mark.both_engines
 def test_each_user_of_both_experiments_has_the_likeness_of_their_lists(spark: SparkSession) -> None:
     rows = by_pair(changed(log(spark), "control", k=4))
@@ -74,7 +81,8 @@ def test_only_the_top_k_counts(spark: SparkSession) -> None:
 
 def test_faulty_rows_are_left_out_and_a_repeated_item_counts_at_its_best_rank(spark: SparkSession) -> None:
     faulty = [("new", "same", None, 1, 0.0), ("new", "same", "z", None, 0.0), ("new", "same", "a", 4, 0.0)]
-    assert by_pair(changed(log(spark, more=faulty), "control", k=4))["new", "same"]["same_top"] == 1.0
+    rows = by_pair(changed(log(spark, more=faulty), "control", k=4, max_invalid_fraction=0.1))
+    assert rows["new", "same"]["same_top"] == 1.0
 
 
 def test_by_score_the_lists_are_those_of_the_ranks(spark: SparkSession) -> None:
@@ -114,7 +122,8 @@ def test_items_at_one_rank_follow_one_another_in_any_order_of_the_rows(spark: Sp
     rows = [
         (e, "u", item, rank, 0.0) for e in ("control", "new") for item, rank in zip("abcd", (1, 2, 2, 3), strict=True)
     ]
-    (row,) = changed(spark.createDataFrame(rows[:4] + rows[:3:-1], SCHEMA), "control").collect()
+    table = spark.createDataFrame(rows[:4] + rows[:3:-1], SCHEMA)
+    (row,) = changed(table, "control", max_invalid_fraction=0.25).collect()
     assert (row["same_top"], row["kendall"]) == (1, 1)
 
 
@@ -136,8 +145,73 @@ def test_other_columns_and_tables_of_python_are_read(spark: SparkSession) -> Non
     assert (row["experiment_id"], row["user_id"], row["same_top"]) == ("b", "q", 1.0)
 
 
-def test_an_unknown_baseline_has_no_rows(spark: SparkSession) -> None:
-    assert changed(log(spark), "nobody").collect() == []
+@pytest.mark.both_engines
+@pytest.mark.parametrize("study", [changed, exposure])
+def test_an_unknown_baseline_is_named_when_the_rows_are_computed(spark: SparkSession, study: Any) -> None:
+    table = study(log(spark), baseline="kontrol")
+    error = refusal(table)
+    assert type(error) is ConfigError
+    assert str(error) == "unknown experiment 'kontrol'; did you mean 'control'? known: control, new, newer"
+
+
+def test_a_log_without_rows_has_no_change(spark: SparkSession) -> None:
+    assert changed(log(spark, {}), "nobody").collect() == exposure(log(spark, {}), baseline="nobody").collect() == []
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("study", [changed, exposure])
+def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession, study: Any) -> None:
+    lists = {
+        (arm, f"u{user:03}"): f"{first}bcd" for user in range(30) for arm, first in (("control", "a"), ("new", "z"))
+    }
+    from_0 = log(spark, lists).withColumn("position", F.expr("position - 1"))
+    error = refusal(study(from_0, baseline="control", k=3))
+    assert type(error) is InputError
+    assert str(error) == (
+        "60 rows have a rank below 1, and there are 60 lists: the ranks seem to start at 0; set first_rank to 0"
+    )
+    read, plain = (
+        sorted(study(table, baseline="control", k=3, first_rank=first).collect())
+        for table, first in ((from_0, 0), (log(spark, lists), 1))
+    )
+    assert read == plain and read
+    # With every fault allowed, the other rows are read.
+    assert study(from_0, baseline="control", k=3, max_invalid_fraction=1).collect()
+
+
+@pytest.mark.parametrize("study", [changed, exposure])
+def test_more_faulty_rows_than_allowed_are_refused(spark: SparkSession, study: Any) -> None:
+    lists = {(arm, f"u{user}"): "abcde" for user in range(20) for arm in ("control", "new")}
+    faulty = [("new", "u1", None, 1, 0.0), ("new", None, "z", 1, 0.0), ("new", "u1", "z", 0, 0.0)]
+    assert str(refusal(study(log(spark, lists, faulty), baseline="control"))) == (
+        "3 of 203 rows are faulty (1.48%, allowed 1.00%: max_invalid_fraction is 0.01): they lack a value or have a "
+        "wrong one, 1 of them a rank below 1; to go on, repair the log, or allow more"
+    )
+    clean = sorted(study(log(spark, lists), baseline="control").collect())
+    assert sorted(study(log(spark, lists, faulty[:2]), baseline="control").collect()) == clean
+    assert sorted(study(log(spark, lists, faulty), baseline="control", max_invalid_fraction=0.02).collect()) == clean
+
+
+@pytest.mark.both_engines
+def test_several_requests_of_a_user_are_no_list(spark: SparkSession) -> None:
+    # 20 users with two requests each, of which ranks 1 to 3 of 50 are read.
+    users = [(arm, f"u{user}") for arm in ("control", "new") for user in range(20)]
+    rows = [(*user, f"{request}-{rank}", rank, 0.0) for user in users for request in "ab" for rank in range(1, 51)]
+    table = spark.createDataFrame(rows, SCHEMA)
+    error = refusal(changed(table, "control", k=3))
+    assert type(error) is InputError
+    assert str(error) == (
+        "120 of 240 rows repeat a rank of their user in one experiment (50.00%, allowed 1.00%: max_invalid_fraction is "
+        "0.01); allowed: one list per user: if users have several requests each, name the column of the request as the "
+        "user (columns.user)"
+    )
+    requests = table.withColumn("request", F.expr("concat(user_id, left(item_id, 1))"))
+    assert {row["same_top"] for row in changed(requests, "control", columns={"user": "request"}).collect()} == {1.0}
+    # A row that is logged twice is no second list.
+    again = table.where("item_id LIKE 'a%'").unionAll(
+        table.where("concat(experiment_id, user_id, item_id) = 'newu1a-2'")
+    )
+    assert len(changed(again, "control", k=3).collect()) == 20
 
 
 @pytest.mark.parametrize(

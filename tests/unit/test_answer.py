@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.report import LIGHT, Answer, Figures, answer, cards, leader, notebook, payload_of, verdict_of
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import (
+    LIGHT,
+    Answer,
+    Figures,
+    answer,
+    cards,
+    differences,
+    leader,
+    notebook,
+    payload_of,
+    verdict_of,
+)
 from tests.helpers.figures import compared, mean, ranked
 
 
@@ -109,6 +121,20 @@ def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_i
     assert not answer(ranked(0.4, 0.7, 0.6)).won, "the change is one for the worse"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).title) == "a beats 1 of 2 others"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).sure).endswith(" 1 other beats as many.")
+
+
+def test_pairs_that_could_not_be_tested_do_not_count_as_compared() -> None:
+    figures = ranked(0.5, 0.51, 0.49)
+    rows = [
+        {**row, "p_adjusted": None, "note": "no users with relevant items in c"} if row["experiment_id"] == "c" else row
+        for row in figures.comparisons
+    ]
+    assert answer(Figures(figures.means, rows)).sure == ("1 of 3 pairs were compared.",)
+    assert answer(figures).sure == ("3 pairs were compared.",)
+    order = "MAP@10: no pair of the 3 experiments differs clearly"
+    metrics = [parse("ap@10")]
+    assert differences.sentences_of_order(rows, metrics) == [f"{order}, and 2 of 3 could not be tested"]
+    assert differences.sentences_of_order(figures.comparisons, metrics) == [order]
 
 
 # ---- how large, how sure, and the cards

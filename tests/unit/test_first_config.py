@@ -14,7 +14,7 @@ import pytest
 
 from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.tools import FirstConfig, LogSample, guesses, sample
+from rankmetrics_spark.tools import FirstConfig, Guess, LogSample, guesses, sample
 
 LISTS = [(arm, user, rank) for arm in ("new", "control") for user in ("u1", "u2") for rank in (1, 2, 3)]
 
@@ -31,6 +31,17 @@ def log(**changes: Any) -> pd.DataFrame:
             **changes,
         }
     )
+
+
+def a_log(lists: int, length: int, arms: int) -> pd.DataFrame:
+    """A log with so many lists in each arm: of users of their own, or of the same users where there are two arms."""
+    shown = [
+        (arm, f"u{user}", f"i{rank}", rank, int(rank == user % length + 1))
+        for user in range(lists)
+        for arm in ([f"arm{user % 2}"] if arms == 1 else ["arm0", "arm1"])
+        for rank in range(1, length + 1)
+    ]
+    return pd.DataFrame(shown, columns=["variant", "visitor_id", "sku", "slot", "clicked"])
 
 
 def parquet(tmp_path: Path, rows: pd.DataFrame) -> str:
@@ -129,6 +140,137 @@ def test_a_user_with_several_lists_needs_the_column_of_the_lists(tmp_path: Path)
     # On different days, a user may have the same list again.
     days = pd.concat([log(date="2026-11-20"), log(date="2026-11-21")], ignore_index=True)
     assert not first(parquet(tmp_path, days)).has_several_lists
+
+
+@pytest.mark.parametrize(
+    ("more", "column", "reason"),
+    [
+        ({"query": ["q1"] * 12 + ["q2"] * 12}, "query", "a guess, by its values"),
+        # A name of people and queries says more than the place of a column.
+        (
+            {"sent": ["09:00"] * 12 + ["10:00"] * 12, "qid": [1] * 12 + [2] * 12},
+            "qid",
+            "a guess, by its values; or sent",
+        ),
+        # A column that differs in each row, or that does not differ between the lists of a user, tells no lists apart.
+        ({"hit": range(5, 29), "country": "DE", "sent": [*"ab"] * 12}, None, None),
+        # A name that is known counts as long as its values agree.
+        ({"session": "s1", "batch": [17] * 12 + [23] * 12}, "batch", "a guess, by its values"),
+        ({"session": "s1"}, "session", "sure, by its name"),
+    ],
+)
+def test_lists_are_told_apart_by_values_where_no_name_does(
+    tmp_path: Path, more: dict[str, Any], column: str | None, reason: str | None
+) -> None:
+    config = first(parquet(tmp_path, pd.concat([log(), log()], ignore_index=True).assign(**more)))
+    assert written(config)["source"].get("list") == (column and [column])
+    if reason:
+        assert f"  list: [{column}]  # {reason}; users have several lists in the sample\n" in config.text()
+
+
+def test_a_rank_that_does_not_start_lists_is_no_position() -> None:
+    # The ranks of the items by their sales, in lists of six.
+    popular = [97, 12, 5, 33, 61, 88, 14, 2, 45, 50, 71, 29] * 4
+    rows = a_log(lists=8, length=6, arms=1).rename(columns={"slot": "position_on_page"}).assign(rank=popular)
+    result = guesses(rows, {})["position"]
+    assert result.column == "position_on_page"
+    assert result.reason == "likely, by its name and values; not rank: lists of the sample do not start at 0 or 1"
+    # Nor one that reaches far beyond the rows of a list, though the most popular item is in most of them.
+    far = guesses(rows.assign(rank=[1, 12, 5, 33, 61, 88] * 8), {})["position"]
+    assert far.reason == "likely, by its name and values; not rank: lists of 6 rows reach 88"
+    # A column without a name that is known, if it is the only one that behaves so.
+    unnamed = rows.rename(columns={"position_on_page": "x"})
+    assert guesses(unnamed, {})["position"] == Guess(
+        "x", "a guess, by its values; not rank: lists of the sample do not start at 0 or 1"
+    )
+    alone = guesses(rows.drop(columns="position_on_page"), {})["position"]
+    assert (alone.column, alone.sureness) == ("rank", "a guess")
+    assert alone.reason == "a guess, by its name; but lists of the sample do not start at 0 or 1"
+    # The user's word counts more than the values.
+    assert guesses(rows, {"position": "rank"})["position"].reason == "given"
+
+
+@pytest.mark.parametrize("kept", [slice(None, None, 2), slice(0, 30), slice(None)])
+def test_a_position_is_known_in_a_log_that_is_cut(kept: slice) -> None:
+    result = guesses(a_log(lists=8, length=6, arms=1)[kept], {})["position"]
+    assert (result.column, result.reason) == ("slot", "sure, by its name")
+
+
+@pytest.mark.parametrize(
+    ("arms", "more"),
+    [
+        # An arm per user, both arms for each user, and a user with several lists.
+        (1, {}),
+        (2, {}),
+        (1, {"visit": [f"v{row // 12}" for row in range(48)], "visitor_id": ["u1", "u2"] * 24}),
+    ],
+)
+def test_an_experiment_does_not_vary_within_a_list(arms: int, more: dict[str, Any]) -> None:
+    rows = a_log(lists=8 // arms, length=6, arms=arms).rename(columns={"variant": "test_cell"})
+    if more:
+        # Two users with lists of 12 that alternate.
+        rows = rows.assign(slot=[row // 2 % 6 + 1 for row in range(48)], test_cell=["a"] * 24 + ["b"] * 24, **more)
+    rows = rows.assign(group=["shoes", "shirts", "shirts", "hats", "shoes"] * 9 + ["hats"] * 3)
+    result = guesses(rows, {})["experiment"]
+    assert result.column == "test_cell"
+    assert result.reason == "likely, by its name and values; not group: it varies within lists"
+    if arms == 2:
+        # Users of both arms with several lists: the column of the lists does not tell the arms apart.
+        lists = pd.concat([rows.assign(query="hat"), rows.assign(query="shoe", group=rows["group"][::-1].tolist())])
+        assert guesses(lists.reset_index(drop=True), {})["experiment"] == result
+    alone = guesses(rows.drop(columns="test_cell"), {}).get("experiment")
+    # Without the arms, the ranks of a user in both repeat, and what varies may be the arms.
+    assert arms == 2 or alone == Guess("group", "a guess, by its name; but it varies within lists")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "experiments"),
+    [
+        ("is_treatment", [True, False], ["false", "true"]),
+        ("treated", [1, 0], ["0", "1"]),
+        ("treatment", ["true", "false"], ["false", "true"]),
+        ("isVariant", ["1", "0"], ["0", "1"]),
+    ],
+)
+def test_a_treatment_of_yes_and_no_is_an_experiment(
+    tmp_path: Path, name: str, values: list[Any], experiments: list[str]
+) -> None:
+    rows = log().drop(columns="variant").assign(**{name: [value for value in values for _ in range(6)]})
+    config = first(parquet(tmp_path, rows))
+    assert (config.columns["experiment"].column, config.experiments) == (name, experiments)
+    assert config.likely_baseline == experiments[0]
+    assert written(first(parquet(tmp_path, rows), baseline=experiments[0]))["comparison"]["baseline"] == experiments[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("page", [1, 2]), ("page_no", ["1", "2"]), ("result_block", ["top", "rest"]), ("batch", [0, 1])],
+)
+def test_pages_of_a_list_are_no_lists(tmp_path: Path, name: str, values: list[Any]) -> None:
+    pages = pd.concat([a_log(8, 6, 1).assign(**{name: value}) for value in values], ignore_index=True)
+    config = first(parquet(tmp_path, pages))
+    assert ("list" in config.columns, "list" in written(config)["source"]) == (False, False)
+    seen = f"{name} repeats for every user: if slot starts anew on each page of a list, compute a position over all"
+    assert f"  # list: [COLUMN]  # users have a rank more than once: which column tells their lists apart?; {seen}" in (
+        config.text()
+    )
+    # With a column that names the sessions of a user, pages are no lists either.
+    sessions = pd.concat([pages.assign(session_id="s1"), pages.assign(session_id="s2")], ignore_index=True)
+    config = first(parquet(tmp_path, sessions))
+    assert (config.columns["list"].columns, seen in config.text()) == (("session_id",), True)
+    # What a page does not explain is no reason to speak of it.
+    assert seen not in first(parquet(tmp_path, pd.concat([sessions, sessions], ignore_index=True))).text()
+    assert seen not in first(parquet(tmp_path, a_log(8, 6, 1).assign(**{name: values[0]}))).text()
+
+
+def test_lists_are_told_apart_by_two_columns_where_one_does_not(tmp_path: Path) -> None:
+    asked = [("s1", "shoes"), ("s1", "hats"), ("s2", "shoes"), ("s2", "hats")]
+    lists = [a_log(8, 6, 1).assign(session_id=session, query=query, country="DE") for session, query in asked]
+    config = first(parquet(tmp_path, pd.concat(lists, ignore_index=True)))
+    assert written(config)["source"]["list"] == ["session_id", "query"]
+    assert "  list: [session_id, query]  # a guess, by its values; users have several lists" in config.text()
+    assert "list = session_id and query (a guess)" in config.in_words()
+    assert "query" not in config.segments
 
 
 def test_grades_above_1_raise_the_question_which_are_relevant(tmp_path: Path) -> None:
@@ -282,6 +424,11 @@ def test_the_columns_of_judgements_are_guessed_as_well(tmp_path: Path) -> None:
         ("log.txt", b"one two\n", "the format of .* is unknown"),
         ("log.parquet", b"PAR", "cannot read parquet from "),
         ("log.csv", b"1,2,3\n4,5,6\n", "its first line holds numbers; allowed: a first line with the names"),
+        (
+            "log.csv",
+            "user,slot\nM\u00fcller,1\n".encode("latin1"),
+            r"is no UTF-8; allowed: a file in UTF-8 \(iconv -f latin1 -t utf-8 converts it\)$",
+        ),
         ("log.csv", b"user,slot\n", "has no rows; allowed: a log with at least one row"),
     ],
 )
@@ -290,6 +437,53 @@ def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, name: str, conten
     with pytest.raises(InputError, match=message) as caught:
         sample(str(tmp_path / name))
     assert "\n" not in str(caught.value)
+
+
+def test_fields_of_structs_are_columns(tmp_path: Path) -> None:
+    events = [
+        {"event": {"user": {"id": user}, "arm": arm, "rank": rank}, "clicked": rank == 2, "lists": {"of": [1]}}
+        for arm, user, rank in LISTS
+    ]
+    rows = [*events, {"event": None, "clicked": False, "items": {f"i{n}": n for n in range(200)}}]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = first(str(tmp_path / "log.jsonl"))
+    columns = {role: guess.column for role, guess in config.columns.items()}
+    assert columns == {
+        "position": "event.rank",
+        "relevance": "clicked",
+        "experiment": "event.arm",
+        "user": "event.user.id",
+    }
+    # A struct with a field per item is left out.
+    assert [*config.log.rows.columns] == ["event.user.id", "event.arm", "event.rank", "clicked"]
+    assert config.log.lists == ["lists.of"]
+    assert guesses(config.log.rows, {"item": "event.user.id"})["item"].reason == "given"
+
+
+def test_judgements_among_the_runs_of_a_folder_are_one_sentence(tmp_path: Path) -> None:
+    for name in ("bm25", "dense"):
+        (tmp_path / f"{name}.run").write_text(f"q1 Q0 d1 1 2.5 {name}\n")
+    for name, more in (("qrels.txt", f", or the runs as '{tmp_path}/*.run'"), ("a.run", "")):
+        (tmp_path / name).write_text("q1 0 d1 1\nq1 0 d2 0\n")
+        with pytest.raises(InputError) as caught:
+            sample(str(tmp_path))
+        assert str(caught.value) == (
+            f"the log '{tmp_path}' holds '{tmp_path / name}', which looks like TREC judgements; allowed: runs alone, "
+            f"with the judgements elsewhere{more}, and --judgements"
+        )
+        if more:
+            runs = sample(f"{tmp_path}/*.run")
+            assert (runs.format, sorted(runs.rows["tag"])) == ("trec_run", ["bm25", "dense"])
+        (tmp_path / name).unlink()
+    with pytest.raises(InputError, match="does not exist; allowed: a file or a folder"):
+        sample(f"{tmp_path}/*.csv")
+
+
+def test_a_score_alone_needs_an_item_and_two_scores_are_no_guess(tmp_path: Path) -> None:
+    rows = log(score=0.5).drop(columns=["slot", "sku"])
+    assert first(parquet(tmp_path, rows)).missing() == ["item"]
+    rows = log(score_als=0.5, score_bpr=0.25).drop(columns="slot")
+    assert first(parquet(tmp_path, rows)).missing() == ["position"]
 
 
 def test_a_place_without_files_is_one_sentence(tmp_path: Path) -> None:

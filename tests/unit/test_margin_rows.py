@@ -190,6 +190,29 @@ def test_verdict_and_page_say_what_is_shown() -> None:
     assert f"<li>{line}.</li>" in page
 
 
+def test_numbers_that_are_not_to_be_trusted_show_nothing_of_a_margin() -> None:
+    rng = np.random.default_rng(6)
+    # The candidate is clearly better, or clearly worse, or as good, and has a fifth of the users that it should have.
+    for effect in (0.2, -0.2, 0.0):
+        users = apart(a=rng.random(3000) * 0.5 + 0.25, b=rng.random(600) * 0.5 + 0.25 + effect)
+        row = row_of(users, 0.02, True, shares={"a": 1.0, "b": 1.0}, design="independent")
+        assert row["note"].startswith("not trustworthy")
+        (line,) = (line for line in verdict_of([row]) if " than 2 % " in line)
+        assert line == (
+            "MAP@10 of b is no more than 2 % below that of a: not tested, since these numbers are not to be trusted"
+        )
+
+
+@pytest.mark.parametrize("p", [0.001, 0.4, 0.999])
+@pytest.mark.parametrize("shown", [None, "no worse", "equivalent"])
+def test_a_candidate_that_is_above_is_never_said_to_be_below(p: float, shown: str | None) -> None:
+    a, b = same()
+    above = {"p_no_worse": p, "p_equivalent": p, "within_margin": shown, "relative_worst_case": -0.18, "note": None}
+    line = verdict_of([row_of(table({"a": a, "b": b}), 0.02, True) | above])[-1]
+    assert "MAP@10 of b" in line and "18.0 % below" not in line and "by up to" not in line
+    assert ("at least 18.0 % above" in line) == (shown is not None)
+
+
 def test_margins_are_read_as_people_write_them() -> None:
     section = Comparison.read({"margin": {"nDCG@10": "1 %", "ap@5": 0.02, "p@5": "0.5%"}})
     metrics = [parse(name) for name in ("ndcg@10", "ap@5", "p@5")]

@@ -9,11 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import Figures, html, logged_metrics, logged_parameters, notebook
+from rankmetrics_spark.errors import ConfigError, QualityWarning
+from rankmetrics_spark.report import Figures, checks, html, logged_metrics, logged_parameters, notebook
+from rankmetrics_spark.schemas import Check
 from tests.helpers.figures import compared, mean
 
 METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
+RECORD = {"run_id": "r", "rows": {"in": 90, "evaluated": 90, "quarantined": 0}, "experiments": {}}
 
 
 def test_figures_without_a_record_keep_the_order_of_the_metrics_and_make_a_page() -> None:
@@ -52,6 +54,65 @@ def test_comparisons_show_their_verdict_and_a_line_each() -> None:
         ("<bdi>&lt;i&gt;a</bdi>", "MAP@10", "&lt; 0.001"),
         ("<bdi>b</bdi>", "MAP@10", "0.800"),
     ]
+
+
+def test_comparisons_show_the_guardrails_and_margins_of_what_decides() -> None:
+    margin = {"within_margin": None, "margin": None, "relative_margin": 0.02, "relative_worst_case": 0.1,
+              "p_no_worse": 0.99}  # fmt: skip
+    guard = compared("b", "baseline", -0.04, metric="p@10", role="guardrail", family="guardrails", **margin)
+    rows = [compared("b", "candidate", 0.1, role="primary", family="primary metrics"), guard]
+    shown = notebook.compared_html(rows)
+    assert "b beats control on MAP@10" in shown and "; but the guardrail Precision@10 falls by 8.0 %" in shown
+    assert "Precision@10 of b is clearly more than 2 % below that of control" in shown
+
+
+def test_comparisons_by_cluster_count_clusters() -> None:
+    counts = {"n_users_baseline": 40, "n_users_candidate": 80, "n_members_baseline": 120, "n_members_candidate": 240}
+    row = compared("b", None, 0.001, **counts, cluster="house", mean_over="users")
+    assert "<b>clusters</b>" in notebook.compared_html([row]) and "<b>users</b>" not in notebook.compared_html([row])
+    assert "<b>users</b>" in notebook.compared_html([row | {"cluster": None}])
+
+
+def test_changes_among_changed_lists_are_told_apart_from_the_means_of_all() -> None:
+    changed = compared("a", "candidate", 0.1, share_changed=0.25, diluted_difference=0.025)
+    figures = Figures([mean("control"), mean("a", value=0.525)], [changed])
+    assert "means are over all users, changes are those of the users whose lists changed" in notebook.as_html(figures)
+    frame = notebook.summary(figures)
+    assert frame[["share_changed", "diluted_difference"]].to_numpy()[1].tolist() == [0.25, 0.025]
+    usual = replace(figures, comparisons=[compared("a", "candidate", 0.1)])
+    assert "over all users" not in notebook.as_html(usual) and "share_changed" not in notebook.summary(usual)
+
+
+def test_rows_that_were_left_out_are_said_where_there_are_some() -> None:
+    figures = Figures([mean("control"), mean("a", value=0.6)], [compared("a", "candidate", 0.1)])
+    few = replace(figures, of_log=[Check("faulty_rate", "ok", "3 of 900 rows were faulty", observed=3 / 900)])
+    assert "3 checks are fine; 3 of 900 rows were faulty</div>" in notebook.as_html(few)
+    none = replace(figures, of_log=[Check("faulty_rate", "ok", "None of 900", observed=0.0)])
+    assert "3 checks are fine</div>" in notebook.as_html(none)
+    refused = replace(figures, of_log=[Check("faulty_rate", "fail", "A run would stop: <b>")])
+    assert "<li><b>Faulty rows</b>: A run would stop: &lt;b&gt;.</li>" in notebook.as_html(refused)
+    # What a run has counted is said in the same way.
+    counts = {"rows": 300, "evaluated": 299, "quarantined": 1, "lists": 40}
+    record = RECORD | {"rows": {"in": 600, "evaluated": 598, "quarantined": 2}}
+    of_run = replace(figures, record=record | {"experiments": {"control": counts, "a": counts}})
+    assert "; 2 of 600 rows (0.33%) were faulty and are left out</div>" in notebook.as_html(of_run)
+    assert "left out" not in notebook.as_html(replace(figures, record=RECORD))
+    assert {check.title: check.text for check in checks(none)}["Run record"] == (
+        "There is none: these numbers were not published by a run."
+    )
+
+
+def test_a_summary_warns_of_a_log_that_a_run_would_refuse(recwarn: pytest.WarningsRecorder) -> None:
+    fine = [Check("faulty_rate", "ok", "3 of 900 rows were faulty"), Check("log", "warn", "2 lists are odd")]
+    notebook.summary(Figures([mean("control")], of_log=fine))
+    assert not recwarn.list
+    with pytest.warns(QualityWarning, match="^A run would stop: "):
+        notebook.summary(Figures([mean("control")], of_log=[Check("log", "fail", "A run would stop: no rows")]))
+
+
+def test_a_summary_warns_of_the_rows_that_it_lacks() -> None:
+    with pytest.warns(UserWarning, match=r"summary\(\) has 1 of 12,002 rows: those of all users and of the largest"):
+        notebook.summary(Figures([mean("control")], n_means=12_002))
 
 
 def test_the_summary_is_tidy_and_says_the_differences() -> None:

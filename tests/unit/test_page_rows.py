@@ -61,6 +61,22 @@ def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidat
     assert message["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
 
 
+@pytest.mark.parametrize("lower_is_better", [False, True])
+def test_the_cards_are_the_better_ones_then_those_with_the_largest_change_up_or_down(lower_is_better: bool) -> None:
+    changes = {"e01": 0.2, "e02": 0.11, "e03": 0.1, "e04": 0.05, "e05": 0.04, "e06": 0.03, "e07": -0.02, "e09": -0.14}
+    states = {"e02": "candidate", "e05": "candidate", "e07": "baseline"}
+    sign, metric = (-1, "softmax_loss(t=1)") if lower_is_better else (1, "ap@10")
+    rows = [compared(name, states.get(name), sign * change, metric=metric) for name, change in changes.items()]
+    rows.append(compared("e10", None, sign * 0.9, metric=metric, note="not trustworthy: the shares"))
+    figures = Figures([mean(name, metric) for name in ("control", "e10", *changes)], rows)
+    context = html._context(figures)
+    assert [card.candidate for card in context["cards"]] == ["e02", "e05", "e01", "e03", "e04", "e09"]
+    assert context["n_cards"] == 9
+    n_better = [compared(name, "candidate", sign * change, metric=metric) for name, change in changes.items()]
+    shown = html._context(Figures(figures.means, n_better))["cards"]
+    assert [card.candidate for card in shown] == [*changes][:6], "of many winners those that win most"
+
+
 @pytest.mark.parametrize("most", [4_000, 500, 50])
 def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: int) -> None:
     figures = large(130, 31)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import Figures, html, sentences_of_segments
+from rankmetrics_spark.report import Figures, Shown, html, notebook, print_verdict, sentences_of_segments, verdict_of
+from tests.helpers import figures as made
 
 METRIC = parse("ap@10")
 
@@ -90,3 +91,82 @@ def test_the_page_says_where_the_effect_differs() -> None:
     rows = [row(name, p, n_users=10, **more) for name, p in (("all", None), ("c=x", 0.01), ("c=y", 0.5), ("c=z", 0.5))]
     page = html.page(Figures(means, rows)).replace("\N{MINUS SIGN}", "-")
     assert "<li>The effect of b on MAP@10 differs in c=x: +0.1000 (+20.0 %) against +0.2000 (+40.0 %) elsewhere" in page
+
+
+# ---- all users against every segment
+
+REVERSED = (
+    "On MAP@10, b is below a over all users, but above it in each of the 2 segments of country: its users are in other "
+    "segments than those of a, so the difference over all users is one of who they are; "
+    "rankmetrics compare --decompose country splits it"
+)
+
+
+def turned(whole: float = -0.11, better: str | None = "baseline", **parts: float | None) -> list[dict[str, Any]]:
+    """A difference over all users, and one in each of these segments; users as ``design`` has them."""
+    changes = {"DE": 0.04, "FR": 0.06} | parts
+    rows = [made.compared("b", better, whole, "a", design="independent", p_rest=None, p_rest_adjusted=None)]
+    more = {"rest_difference": 0.05, "rest_relative_difference": 0.1, "p_rest": 0.4, "p_rest_adjusted": 0.4}
+    users = {"n_users": 2000 // len(changes), "design": "independent", **more}
+    for name, change in changes.items():
+        row = made.compared("b", None, change or 0.0, "a", segment=f"country={name}", **users)
+        rows.append(row | ({"difference": None} if change is None else {}))
+    return rows
+
+
+def test_a_difference_that_is_the_other_way_round_in_every_segment_is_said_first() -> None:
+    assert sentences(*turned()) == [REVERSED]
+    other = [row | {"segment": row["segment"].replace("country", "device")} for row in turned(DE=-0.2, FR=-0.1)[1:]]
+    assert sentences(*turned(), *other) == [
+        REVERSED,
+        "No sign that the effect of b on MAP@10 differs between the 2 segments of device",
+    ]
+    above = REVERSED.replace("is below a", "is above a").replace("but above it", "but below it")
+    assert sentences(*turned(0.11, "candidate", DE=-0.04, FR=-0.06)) == [above]
+    assert sentences(*turned(GB=None, PL=0.0001, SE=0.2, US=0.1, IT=0.1, ES=0.1, PT=0.1, NL=0.1, BE=0.1))[0].startswith(
+        "On MAP@10, b is below a over all users, but above it in each of the 10 segments of country that have a diff"
+    )
+    differs = [row | {"p_rest_adjusted": 0.001} if row["segment"].endswith("GB") else row for row in turned(GB=0.3)]
+    first, second = sentences(*differs)
+    assert first.startswith("On MAP@10, b is below") and second.startswith("The effect of b on MAP@10 differs in")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        turned(better=None),
+        turned(FR=-0.01),
+        turned(FR=0.0),
+        turned(FR=None),
+        [row | {"note": "not trustworthy: the users do not follow the planned shares"} for row in turned()],
+        # Two small segments of a hundred, of which a page holds the largest, say nothing of all users.
+        [row | {"n_users": 10} if row["segment"] != "all" else row for row in turned()],
+    ],
+)
+def test_what_is_not_the_other_way_round_everywhere_is_not_said_to_be(rows: list[dict[str, Any]]) -> None:
+    assert not any("over all users" in line for line in [*sentences(*rows), *verdict_of(rows)])
+
+
+def test_only_what_compare_can_split_is_sent_there_and_the_same_users_are_no_other_mix() -> None:
+    alone = REVERSED.partition(";")[0]
+    for odd in ({"mean_over": "lists"}, {"cluster": "house"}, {"share_changed": 0.2}):
+        counts = {f"n_{what}_{side}": 9 for what in ("lists", "users", "members") for side in ("baseline", "candidate")}
+        rows = [row | counts | odd for row in turned()]
+        assert sentences(*rows)[0] == alone
+    both = [row | {"segment": row["segment"].replace("=", "=x & device=")} for row in turned()]
+    assert sentences(*both)[0] == alone.replace("country", "country & device")
+    assert sentences(*(row | {"design": "paired"} for row in turned()))[0] == REVERSED.partition(":")[0]
+
+
+def test_the_verdict_and_the_head_of_a_page_and_of_a_notebook_say_it(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row | {"role": "primary"} for row in turned()]
+    lines = verdict_of(rows)
+    assert lines[0].startswith("b loses to a on MAP@10: ") and lines[1] == REVERSED
+    assert not any("over all users" in line for line in verdict_of([row | {"role": "secondary"} for row in rows[1:]]))
+    print_verdict(lines, result=Shown([made.mean(name) for name in "ab"], rows))
+    assert capsys.readouterr().out.splitlines()[1] == REVERSED
+    figures = Figures([made.mean(name) for name in "ab"], rows)
+    assert REVERSED in notebook.as_html(figures) and REVERSED in notebook.compared_html(rows)
+    pytest.importorskip("altair")
+    head, _, rest = html.page(figures).partition('<section aria-labelledby="candidates">')
+    assert f'<p class="sure">{REVERSED}.</p>' in head and f"<li>{REVERSED}.</li>" in rest

@@ -16,6 +16,7 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 from rankmetrics_spark.studies.weighting import (
+    ROW_COUNTS,
     WEIGHTED,
     Estimate,
     Key,
@@ -371,7 +372,7 @@ def row(
     users = users or UserValues(w, ones, ones, w, w**2)
     sums = limb_sums(users, np.zeros(len(users.value), np.int64), 1)[0].tolist()
     key = Key("a", "ndcg@3", estimator)
-    counts = [lost.get(name, 0) for name in ("faulty", "unweighted", "repeated")]
+    counts = [lost.get(name, 0) for name in ROW_COUNTS]
     return {
         name: values[0]
         for name, values in off_policy_rows({key: np.array([*counts, *sums], object)}, rules, [key]).items()
@@ -379,7 +380,7 @@ def row(
 
 
 def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
-    result = row([1.0, 3.0] * 50, faulty=2, repeated=1)
+    result = row([1.0, 3.0] * 50, faulty=2, repeated=1, all=1_000)
     assert result["value"] == 2.0
     assert result["ci_low"] < 2 < result["ci_high"]
     counts = ("n_users", "n_rows", "n_faulty_rows", "n_repeated", "note")
@@ -475,7 +476,7 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     sums = limb_sums(of, np.arange(len(values)) // users, draws_of)
     rules = replace(CLICKS, clip=clip, ranges={name: (0.0, 1.0)})
     keys = [Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
-    cells = {key: np.array([0, 0, 0, *one.tolist()], object) for key, one in zip(keys, sums, strict=True)}
+    cells = {key: np.array([0] * len(ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)}
     table = off_policy_rows(cells, rules, keys)
     return table, values.mean(), plain(name, relevant.astype(float)).mean()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -74,6 +74,7 @@ class Preferences(Section):
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     correction: str = key("holm", choice(*CORRECTIONS))
     tuning_users: int = key(10_000, count(2, 10**12))
+    looks: str = key("one", choice("one", "any"))
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the baseline is one of two rankers with ranks."""
@@ -93,6 +94,7 @@ def interleaving(
     confidence: float = 0.95,
     correction: str = "holm",
     tuning_users: int = 10_000,
+    looks: Literal["one", "any"] = "one",
     first_rank: int = 1,
 ) -> ResultTable:
     """Compare rankers by the clicks on lists that they made together; every user counts once.
@@ -114,6 +116,7 @@ def interleaving(
         confidence: Of the intervals, in (0, 1).
         correction: Of the p-values of all pairs: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by or none.
         tuning_users: Users at which the intervals over any looks are tightest; fixed before the test.
+        looks: ``any``: the corrected p-value and the sentence hold however often people look at a growing test.
         first_rank: What the columns of ranks call the first rank: 1 or 0.
 
     Returns:
@@ -128,7 +131,8 @@ def interleaving(
     """
     options = Options(columns=columns, list=list, first_rank=first_rank, confidence=confidence)
     settings = {"baseline": baseline, "confidence": confidence, "correction": correction, "tuning_users": tuning_users}
-    return preferences(log, options, Preferences.read({"team": team, "ranks": ranks, **settings}))
+    request = Preferences.read({"team": team, "ranks": ranks, "looks": looks, **settings})
+    return preferences(log, options, request)
 
 
 def preferences(log: AnyTable, options: Options, request: Preferences) -> ResultTable:
@@ -155,20 +159,24 @@ def preferences(log: AnyTable, options: Options, request: Preferences) -> Result
         plain = as_text(quoted(name), kinds[name], engine)
         missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], REAL) else ""
         texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _interleaving_{place}")
-    table = table.selectExpr("*", *texts)
-    plan = make_plan(
-        replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra)))), table.schema
-    )
-    present = replace(plan.columns, item=False, position=True, relevance=True)
-    users = _users(
-        checked_rows(table, plan.mapping, present, text=options.text_numbers, null_is_unjudged=False), options, draft
-    )
+    # Of the log as it is: a message about a missing column lists its columns, and not those that follow.
+    _typed_rows(table, options)
+    named = replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra))))
+    users = _users(_typed_rows(table.selectExpr("*", *texts), named), options, draft)
     sums = users.mapInArrow(partial(user_sums, draft=draft), SUMS.schema)
-    rules = Rules(request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks))
+    rules = Rules(
+        request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks), request.looks
+    )
     # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
     return result_table(in_one_step(sums, partial(_final, rules=rules), COLUMNS))
+
+
+def _typed_rows(table: DataFrame, options: Options) -> DataFrame:
+    plan = make_plan(options, table.schema)
+    present = replace(plan.columns, item=False, position=True, relevance=True)
+    return checked_rows(table, plan.mapping, present, text=options.text_numbers, null_is_unjudged=False)
 
 
 def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:

@@ -40,6 +40,7 @@ COLUMNS = {
     **dict.fromkeys(("preference", "ci_low", "ci_high", "p_value", "p_adjusted", "p_sign"), "double"),
     **dict.fromkeys(("sequential_ci_low", "sequential_ci_high", "p_sequential"), "double"),
     "tuning_users": "long",
+    "looks": "string",
     "confidence": "double",
     **dict.fromkeys(("slots_a", "slots_b"), "long"),
     "draft_shares": "array<double>",
@@ -67,6 +68,7 @@ class Rules:
     correction: str
     tuning_users: int
     balanced: bool = False
+    looks: str = "one"
 
 
 def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
@@ -81,7 +83,8 @@ def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
     of_log = dict(zip(LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(LOG_COUNTS)))), strict=True))
     place = {name: at for at, name in enumerate(Draft(rules.baseline).order(names))}
     pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
-    about = {"credit": "balanced" if rules.balanced else "team", "confidence": rules.confidence, **of_log}
+    about = {"credit": "balanced" if rules.balanced else "team", "looks": rules.looks, "confidence": rules.confidence}
+    about |= of_log
     if not pairs:
         words = " ".join(filter(None, (_left_out_in_words(of_log), _without_pair(names))))
         return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": words}]
@@ -102,6 +105,7 @@ def _numbers(table: Whole, rules: Rules) -> dict[str, Sequence[Any]]:
     moments = Moments(n, total_of(table, PAIR_COUNTS, "v"), total_of(table, PAIR_COUNTS, "vv"))
     test = paired_t(moments, rules.confidence)
     looks = over_looks(test, n, AnyLook(rules.tuning_users, 1 - rules.confidence), rules.confidence)
+    decides = looks if rules.looks == "any" else test
     won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
     return {
@@ -111,7 +115,7 @@ def _numbers(table: Whole, rules: Rules) -> dict[str, Sequence[Any]]:
         "ci_low": test.ci_low.tolist(),
         "ci_high": test.ci_high.tolist(),
         "p_value": test.p_value.tolist(),
-        "p_adjusted": adjusted_p_values(test.p_value, rules.correction).tolist(),
+        "p_adjusted": adjusted_p_values(decides.p_value, rules.correction).tolist(),
         "p_sign": [*map(sign_test, counts["users_a"], counts["users_b"], counts["n_users"])],
         "sequential_ci_low": looks.ci_low.tolist(),
         "sequential_ci_high": looks.ci_high.tolist(),
@@ -185,8 +189,9 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     corrected = f", corrected for {n_pairs} pairs" if n_pairs > 1 else ""
     ahead, other, sign = (b, a, 1) if row["preference"] >= 0 else (a, b, -1)
     share = _percent(0.5 + sign * row["preference"])
-    level = f"{100 * row['confidence']:.10g} % interval"
-    interval = _bounds(row, "ci", sign)
+    any_look = row["looks"] == "any"
+    level = f"{100 * row['confidence']:.10g} % interval{' at every look' if any_look else ''}"
+    interval = _bounds(row, "sequential_ci" if any_look else "ci", sign)
     spread = f"{level} {interval}" if interval else "the same for each user, so there is no interval"
     summary = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half ({spread})"
     if row["p_adjusted"] < alpha:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config import Options, Section, count, key, text
+from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.engines import (
+    SUMS,
     AnyTable,
     Batches,
     ResultTable,
@@ -66,6 +67,7 @@ from rankmetrics_spark.studies.labels.pairs import (
     pairs_of,
     sentence,
 )
+from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, list_counts, log_counts, refuse, sound_lists
 
 __all__ = [
     "KERNELS",
@@ -115,6 +117,8 @@ TO_JUDGE = {
 }
 """Columns of the tables of ``Unjudged`` -> their types."""
 _SUMS = SumTable(Key._fields)
+_READ = "rows read"
+"""In place of a metric: counts of rows, by experiment and of the log."""
 _KNOBS = ("ap_denominator", "gain", "gain_table", "relevant_from")
 """Knobs of a convention that the bounds can read; others have their standard value."""
 
@@ -129,6 +133,7 @@ class Missing(Section):
 
     baseline: str | None = key(None, text)
     max_grade: int = key(1, count(1, 100))
+    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 @dataclass(frozen=True)
@@ -137,20 +142,22 @@ class _Work:
 
     metrics: tuple[Metric, ...]
     labels: Labels
-    baseline: str | None
+    allowed: Allowed
 
 
 class Unjudged:
-    """What unjudged items could change; each table is lazy like any DataFrame, and reads the impressions once.
+    """What unjudged items could change; each table is lazy like any DataFrame.
+
+    Each reads the impressions once for the counts of faulty rows, and once for the lists.
 
     Labels are the whole grades from 0 to ``max_grade``. They range over the unjudged items that any experiment shows
     the user down to the cut-off of the metric, and a label counts in m and in the ideal list as any judgement does. So
     ``low`` and ``high`` are the lowest and the highest value that ``evaluate`` can have once these items are judged.
     """
 
-    def __init__(self, top: DataFrame, judged: DataFrame, work: _Work) -> None:
+    def __init__(self, top: DataFrame, judged: DataFrame, counts: DataFrame, work: _Work) -> None:
         """Nothing is computed yet."""
-        self._top, self._pool, self._work = top, judged, work
+        self._top, self._pool, self._counts, self._work = top, judged, counts, work
 
     @cached_property
     def users(self) -> ResultTable:
@@ -172,7 +179,7 @@ class Unjudged:
         low and high, bounds (``exact``; ``enclosure``: no label leads beyond, perhaps none leads there), a sentence.
         """
         metrics = [*map(str, self._work.metrics)]
-        return self._final(partial(pair_rows, metrics=metrics, baseline=self._work.baseline), PAIRS)
+        return self._final(partial(pair_rows, metrics=metrics, baseline=self._work.allowed.baseline), PAIRS)
 
     @cached_property
     def to_judge(self) -> ResultTable:
@@ -186,16 +193,18 @@ class Unjudged:
         rows = self._lists(ITEM).mapInArrow(body, schema_text(TO_JUDGE))
         return result_table(rows.orderBy(F.col("weight").desc(), USER, ITEM))
 
-    def _lists(self, *more: str) -> DataFrame:
-        """One row per user: their rows and their judgements; the only shuffle of raw rows."""
+    def _lists(self, *more: str, may_fail: bool = True) -> DataFrame:
+        """One row per user: their rows and judgements, the only shuffle of raw rows; a log to be refused may fail."""
         row = entry(EXPERIMENT, f"bigint({POSITION}) AS {POSITION}", f"xxhash64({ITEM}) AS {HASH}", *more)
         users = self._top.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
+        users = sound_lists(users, self._counts, self._work.allowed) if may_fail else users
         return users.join(self._pool, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
 
     def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> ResultTable:
         step = partial(_partial_sums, work=self._work, compares=compares)
-        sums = self._lists().mapInArrow(step, _SUMS.schema)
-        body = partial(_rows_of_all, rows=rows, columns=columns)
+        sums = self._lists(may_fail=False).mapInArrow(step, _SUMS.schema)
+        sums = sums.unionAll(self._counts.selectExpr("string(NULL)", EXPERIMENT, f"'{_READ}'", "string(NULL)", SUMS))
+        body = partial(_rows_of_all, rows=rows, columns=columns, allowed=self._work.allowed)
         return result_table(in_one_step(sums, body, columns))
 
 
@@ -211,6 +220,7 @@ def unjudged(
     judgement_columns: Mapping[str, str] | None = None,
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
+    max_invalid_fraction: float = 0.01,
 ) -> Unjudged:
     """Bound metrics and their differences over all labels that unjudged items may have; say which to judge first.
 
@@ -221,7 +231,7 @@ def unjudged(
 
     Args:
         impressions: One row per shown item, as in ``evaluate``; a column of relevance is not read. Faulty rows are left
-            out, and a repeated item counts at its best rank.
+            out, a few of them, and a repeated item counts at its best rank.
         judgements: One row per judgement, as in ``evaluate``. A shown item without one is unjudged.
         metrics: Out of ``p@k``, ``hit_rate@k``, ``rr``, ``r@k``, ``f1@k``, ``cg``, ``dcg``, ``rbp``, ``ap`` and
             ``ndcg``; the first one decides what to judge first.
@@ -232,13 +242,15 @@ def unjudged(
         judgement_columns: Role (user, item, relevance) -> column of the judgements.
         rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
         first_rank: What the column of ranks calls the first rank.
+        max_invalid_fraction: Largest fraction of faulty rows, and of the rows of lists that repeat a rank.
 
     Returns:
         The tables ``users``, ``means``, ``pairs`` and ``to_judge``.
 
     Raises:
         ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
-        InputError: A column is missing or has a wrong type.
+        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
+            too many rows are faulty or repeat a rank of their user.
 
     Source: bounds from unjudged items: Moffat and Zobel, Rank-Biased Precision for Measurement of Retrieval
     Effectiveness (TOIS 2008), the residual of RBP. Judging first what moves a difference most: Carterette, Allan and
@@ -257,7 +269,8 @@ def unjudged(
         >>> unjudged(log, qrels, "p@2").pairs.to_pandas()["sentence"][0]  # doctest: +SKIP
         'b is not behind a on mean Precision@2 whatever the label of the unjudged item is: ahead by up to 0.5'
     """
-    request = Missing.read({"baseline": baseline, "max_grade": max_grade})
+    settings = {"baseline": baseline, "max_grade": max_grade, "max_invalid_fraction": max_invalid_fraction}
+    request = Missing.read(settings)
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
     options = Options(
         metrics=metrics,
@@ -275,9 +288,10 @@ def unjudged(
     plan = make_plan(options, table.schema, judged.schema)
     cuts = [metric.cut for metric in options.metrics]
     deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)
-    work = _Work(options.metrics, Labels(options.convention, request.max_grade), request.baseline)
+    allowed = Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
+    work = _Work(options.metrics, Labels(options.convention, request.max_grade), allowed)
     pool = pools(judged, plan.judgement_mapping, every_grade=True, text=False)
-    return Unjudged(top_rows(table, plan, deepest), pool, work)
+    return Unjudged(top_rows(table, plan, deepest), pool, log_counts(table, plan), work)
 
 
 def _check(options: Options) -> None:
@@ -348,18 +362,25 @@ def _partial_sums(batches: Batches, work: _Work, compares: bool) -> Iterator[pa.
     for batch in batches:
         if batch.num_rows:
             arms = _read(batch).arms
+            for name, sums in list_counts(batch):
+                of = Key(None, name, _READ)
+                totals[of] = totals[of] + sums if of in totals else sums
             for metric in work.metrics:
                 limits = bounds(arms.shown, metric, work.labels)
-                of_pairs = pair_sums(arms, limits, metric, work.labels, work.baseline) if compares else ()
+                of_pairs = pair_sums(arms, limits, metric, work.labels, work.allowed.baseline) if compares else ()
                 for of, sums in chain(arm_sums(arms, limits, metric), of_pairs):
                     totals[of] = totals[of] + sums if of in totals else sums
     if totals:
         yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
 
 
-def _rows_of_all(batches: Batches, rows: _RowsOfSums, columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+def _rows_of_all(
+    batches: Batches, rows: _RowsOfSums, columns: Mapping[str, str], allowed: Allowed
+) -> Iterator[pa.RecordBatch]:
     """The rows of a table, from the sums of all partitions."""
     sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
+    read = {key: sums.pop(key) for key in [*sums] if key.metric == _READ}
+    refuse({key.experiment: counts for key, counts in read.items()}, allowed)
     cells = [*rows(sums)] if sums else []
     if cells:
         yield from rows_of({name: [row[name] for row in cells] for name in columns}, columns)
@@ -376,7 +397,7 @@ def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
         read = _read(batch)
         arms, shown = read.arms, read.arms.shown
         limits = bounds(shown, work.metrics[0], work.labels)
-        weight, pair, ranks = _heaviest(arms, limits, work.baseline)
+        weight, pair, ranks = _heaviest(arms, limits, work.allowed.baseline)
         chosen = np.flatnonzero(weight > 0)
         if not len(chosen):
             continue

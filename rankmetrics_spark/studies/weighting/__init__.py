@@ -27,7 +27,7 @@ from rankmetrics_spark.engines import (
     table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.layouts import Arrays, entry, ints
+from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import (
@@ -46,9 +46,11 @@ from rankmetrics_spark.schemas import (
     Columns,
     quoted,
 )
+from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
 from rankmetrics_spark.studies.weighting.estimates import (
     ESTIMATORS,
+    ROW_COUNTS,
     Estimate,
     Key,
     Rules,
@@ -69,6 +71,7 @@ __all__ = [
     "COEC_COLUMNS",
     "COLUMNS",
     "PROPENSITY_COLUMNS",
+    "ROW_COUNTS",
     "WEIGHTED",
     "Estimate",
     "Harvest",
@@ -106,7 +109,7 @@ COLUMNS = {
 }
 """Columns of the result -> their types."""
 _SUMS = SumTable((EXPERIMENT, METRIC, "estimator"))
-_FAULTY, _UNWEIGHTED = "_faulty", "_unweighted"
+_FAULTY, _UNWEIGHTED, _BELOW = "_faulty", "_unweighted", "_below"
 _WEIGHT = "_off_policy_weight"
 
 
@@ -135,12 +138,13 @@ class Weighting(Section):
         own = [self.propensity] if self.ranks is None else []
         return (*own, *([self.target] if self.target else []))
 
-    def sql(self, rank: str) -> str:
+    def sql(self, rank: str, first_rank: int) -> str:
         """Return SQL of a row's weight; null if a probability is invalid. Spark orders NaN above every number."""
         chance, target = quoted(self.propensity), quoted(self.target) if self.target else "1"
         if self.ranks is not None:
             # A rank that is no whole number is a fault of its own.
-            cases = [f"WHEN {rank} = {at} THEN double('{value!r}')" for at, value in self.ranks.items()]
+            shift = first_rank - 1
+            cases = [f"WHEN {rank} = {at + shift} THEN double('{value!r}')" for at, value in self.ranks.items()]
             chance = f"CASE {' '.join(cases)} END"
         sound = f"{chance} > 0 AND {chance} <= 1 AND {target} >= 0 AND {target} <= 1"
         return f"CASE WHEN {sound} THEN double({target}) / double({chance}) END"
@@ -160,6 +164,7 @@ class _Work:
     metrics: tuple[Metric, ...]
     weighting: Weighting
     repeats: bool
+    first_rank: int
 
 
 def off_policy(
@@ -176,6 +181,7 @@ def off_policy(
     least_effective: float = 30.0,
     least_share: float = 0.01,
     confidence: float = 0.95,
+    first_rank: int = 1,
 ) -> ResultTable:
     """Estimate ranking metrics without position bias, or under another policy, by inverse-propensity weighting.
 
@@ -185,7 +191,8 @@ def off_policy(
         propensity: Column of probabilities in (0, 1]: that the user examined the row; or, with ``target``, that the
             policy which wrote the log showed the item there. None: the column ``propensity``.
         propensities: Instead of such a column: the table of ``propensities``, or any with the columns rank and
-            propensity. A propensity above 1 counts as 1. Rows at ranks without one leave no estimate.
+            propensity. A propensity above 1 counts as 1. Rows at ranks without one leave no estimate. Its first rank
+            is 1, whatever the impressions call theirs.
         target: Column of probabilities in [0, 1]: that the other policy shows the item there. None: 1, which removes
             position bias.
         columns: Role (experiment, user, item, position, relevance) -> column, as in ``evaluate``.
@@ -195,16 +202,18 @@ def off_policy(
         least_effective: With fewer effective rows or effective users there is no estimate.
         least_share: With a smaller share of effective rows or users there is no estimate.
         confidence: Of the intervals over users, in (0, 1).
+        first_rank: What the column of ranks calls the first rank.
 
     Returns:
         One row per (experiment_id, metric, estimator), lazy like any DataFrame: value, ci_low, ci_high, n_users, n_rows
         (which the metric reads: ``ap`` and ``ndcg`` every row, the others those down to the cut-off),
         effective_sample_size and effective_share (of these rows), effective_users, mean_weight, n_faulty_rows,
-        n_repeated, confidence, and a note where there is no value or where weights were clipped.
+        n_repeated, confidence, and a note where there is no value, where weights were clipped, or where more than 1 %
+        of the rows are faulty or repeat an item or a rank of their list.
 
     Raises:
         ConfigError: A wrong argument.
-        InputError: A column is missing or has a wrong type.
+        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0.
 
     Examples:
         The clicked item was at rank 2, which every second user looks at: each such click counts twice.
@@ -218,7 +227,7 @@ def off_policy(
         >>> [*(estimated.to_pandas()["value"] * math.log2(3)).round(6)]  # doctest: +SKIP
         [2.0]
     """
-    options = Options(metrics=metrics, columns=columns, list=list, confidence=confidence)
+    options = Options(metrics=metrics, columns=columns, list=list, confidence=confidence, first_rank=first_rank)
     for metric in options.metrics:
         if metric.name not in WEIGHTED:
             raise ConfigError(f"metrics: '{metric}' has no weighted version; allowed: {', '.join(WEIGHTED)}")
@@ -241,7 +250,7 @@ def off_policy(
     names = (*options.columns.values(), *options.list, *weighting.columns)
     table = table_of(impressions, "impressions", names, (*ROLES, *ROLES.values()))
     rows, roles = _weighted_rows(table, options, weighting)
-    work = _Work(options.metrics, weighting, roles.item)
+    work = _Work(options.metrics, weighting, roles.item, options.first_rank)
     rules = Rules(
         target is not None,
         weighting.fault(),
@@ -269,7 +278,8 @@ def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> 
     roles = replace(plan.columns, score=True)
     rank = plan.mapping[POSITION]
     # Any other column is refused below.
-    sql = weighting.sql(quoted(rank) if rank and isinstance(kinds.get(rank), T.NumericType) else "0")
+    is_number = rank and isinstance(kinds.get(rank), T.NumericType)
+    sql = weighting.sql(quoted(rank) if rank and is_number else "0", options.first_rank)
     weighted_table = table.select("*", F.expr(sql).alias(_WEIGHT))
     mapping = {**plan.mapping, SCORE: _WEIGHT}
     return checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False), roles
@@ -287,8 +297,9 @@ def _users(rows: DataFrame, roles: Columns) -> DataFrame:
             F.expr(f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL) AS {ENTRIES}"),
             F.expr(f"count_if(NOT {no_weight}) AS {_FAULTY}"),
             F.expr(f"count_if({no_weight}) AS {_UNWEIGHTED}"),
+            F.expr(f"{counts_in_sql(roles)['n_below']} AS {_BELOW}"),
         )
-        .select(EXPERIMENT, ENTRIES, _FAULTY, _UNWEIGHTED)
+        .select(EXPERIMENT, ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW)
     )
 
 
@@ -307,8 +318,12 @@ def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
 def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
     lists = weighted_lists(columns, work.repeats)
     experiments, group = coded(columns[EXPERIMENT])
-    faults = (ints(columns[_FAULTY]), ints(columns[_UNWEIGHTED]), lists.repeated)
-    counts = np.stack([np.bincount(group, count, len(experiments)).astype(np.int64) for count in faults], axis=1)
+    faulty, unweighted, below = (ints(columns[name]) for name in (_FAULTY, _UNWEIGHTED, _BELOW))
+    n_entries = np.bincount(flat(columns[ENTRIES])[0], minlength=len(group))
+    n_lists = np.bincount(lists.user, minlength=len(group))
+    # As ``ROW_COUNTS`` names them.
+    of_users = (faulty, unweighted, lists.repeated, below, n_entries + faulty + unweighted, n_lists)
+    counts = np.stack([np.bincount(group, count, len(experiments)).astype(np.int64) for count in of_users], axis=1)
     for metric in work.metrics:
         for weight, estimators in weights_of(lists.weight, work.weighting):
             # An infinite weight becomes NaN; such a user is counted as ``beyond``.
@@ -332,6 +347,10 @@ def _final(batches: Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBat
     """Make the rows of the result from the sums of all partitions."""
     sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
     metrics, estimators = [*map(str, work.metrics)], work.weighting.estimators
+    # Each metric and estimator has the same counts.
+    of_one = [total for key, total in sums.items() if (key.metric, key.estimator) == (metrics[0], estimators[0])]
+    n_below, n_lists = (sum(int(each[ROW_COUNTS.index(name)]) for each in of_one) for name in ("below", "lists"))
+    refuse_ranks_from_0(n_below, n_lists, work.first_rank)
 
     def place(of: Key) -> tuple[bool, str, int, int]:
         return of.experiment is None, of.experiment or "", metrics.index(of.metric), estimators.index(of.estimator)

@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config import Options, Section, count, key
+from rankmetrics_spark.config import Options, Section, count, key, number
 from rankmetrics_spark.engines import (
     AnyTable,
     Batches,
@@ -36,7 +38,8 @@ from rankmetrics_spark.engines import (
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.road import checked_rows, make_plan
-from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER
+from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER, Columns
+from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
 from rankmetrics_spark.studies.weighting.examination import DEEPEST, examined_ranks
 
 COEC_COLUMNS = {
@@ -58,6 +61,7 @@ class Clicks(Section):
 
     k: int = key(10, count(1, DEEPEST))
     min_impressions: int = key(10, count(1, 2**53))
+    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def coec_judgements(
@@ -69,6 +73,7 @@ def coec_judgements(
     confidence: float = 0.95,
     columns: Mapping[str, str | None] | None = None,
     first_rank: int = 1,
+    max_invalid_fraction: float = 0.01,
 ) -> ResultTable:
     """Make judgements from clicks: clicks over expected clicks (COEC) of each item of a query.
 
@@ -83,7 +88,7 @@ def coec_judgements(
     ``ci_low >= 1``.
 
     Args:
-        impressions: One row per shown item. Rows at ranks deeper than ``k``, and faulty rows, are left out.
+        impressions: One row per shown item. Rows at ranks deeper than ``k``, and a few faulty rows, are left out.
         k: The last rank that counts, up to 50.
         min_impressions: An item with fewer impressions for a query has no row.
         propensities: The table of ``propensities``, or any with the columns rank and propensity. The expected clicks
@@ -95,6 +100,7 @@ def coec_judgements(
         columns: Role (user, item, position, relevance) -> column, as in ``evaluate``: user is the query, or what
             judgements are for; a relevance is a click, 0 or 1. Experiments are not told apart.
         first_rank: What the column of ranks calls the first rank.
+        max_invalid_fraction: Largest fraction of faulty rows.
 
     Returns:
         One row per (user_id, item_id), lazy like any DataFrame: relevance (COEC), ci_low, ci_high, n_shown, n_clicks,
@@ -103,7 +109,8 @@ def coec_judgements(
 
     Raises:
         ConfigError: A wrong argument.
-        InputError: A column is missing or has a wrong type, or a relevance is neither 0 nor 1.
+        InputError: A column is missing or has a wrong type, a relevance is neither 0 nor 1, ranks seem to start at 0,
+            or too many rows are faulty.
 
     Source: Zhang and Jones, Comparing Click Logs and Editorial Labels for Training Query Rewriting (workshop on Query
     Log Analysis, WWW 2007); the interval: Garwood, Fiducial Limits for the Poisson Distribution (Biometrika 1936).
@@ -117,7 +124,8 @@ def coec_judgements(
         >>> grades.to_pandas().set_index("item_id")["relevance"].round(3).to_dict()  # doctest: +SKIP
         {'a': 1.333, 'b': 0.667}
     """
-    request = Clicks.read({"k": k, "min_impressions": min_impressions})
+    settings = {"k": k, "min_impressions": min_impressions, "max_invalid_fraction": max_invalid_fraction}
+    request = Clicks.read(settings)
     unread = {"experiment", "score", EXPERIMENT}
     roles = {role: column for role, column in (columns or {}).items() if role not in unread}
     options = Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)
@@ -126,17 +134,10 @@ def coec_judgements(
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
     plan = make_plan(options, table.schema)
     present = replace(plan.columns, item=True, relevance=True, position=True)
-    rows = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
-    rows = rows.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
+    every = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
+    rows = every.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
     # (k,) click rates of the ranks; NaN where a rank has no impression.
-    wrong = f"NOT {RELEVANCE} IN (0, 1)"
-    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
-    sums = rows.agg(*map(F.expr, _counts(request.k)), F.expr(f"count_if({wrong})"), F.expr(grade))
-    ((shown, clicks, n_wrong, largest),) = few_rows(sums)
-    if n_wrong:
-        raise InputError(
-            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
-        )
+    shown, clicks = _of_ranks(every, present, request, options.first_rank)
     impressions = np.array(shown, np.float64)
     none = np.full(request.k, np.nan)
     rates = np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
@@ -150,10 +151,26 @@ def coec_judgements(
     )
 
 
-def _counts(k: int) -> tuple[str, str]:
-    """SQL of the arrays of impressions and clicks at each rank."""
-    at_rank = [f"count_if({POSITION} = {rank})" for rank in range(1, k + 1)]
-    clicked = [f"count_if({POSITION} = {rank} AND {RELEVANCE} = 1)" for rank in range(1, k + 1)]
+def _of_ranks(every: DataFrame, columns: Columns, request: Clicks, first_rank: int) -> tuple[Any, Any]:
+    """Return the impressions and the clicks of each rank, of a log that may be read; reads it."""
+    counted = f"{REJECTED} IS NULL AND {POSITION} <= {request.k}"
+    wrong = f"{counted} AND NOT {RELEVANCE} IN (0, 1)"
+    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
+    of_log = counts_in_sql(columns)
+    sums = (*_counts(request.k, f"{REJECTED} IS NULL AND "), f"count_if({wrong})", grade, *of_log.values())
+    ((shown, clicks, n_wrong, largest, *counts),) = few_rows(every.agg(*map(F.expr, sums)))
+    refuse_faulty(dict(zip(of_log, counts, strict=True)), Allowed(request.max_invalid_fraction, first_rank))
+    if n_wrong:
+        raise InputError(
+            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
+        )
+    return shown, clicks
+
+
+def _counts(k: int, condition: str = "") -> tuple[str, str]:
+    """SQL of the arrays of impressions and clicks at each rank, of rows with a condition that ends with AND."""
+    at_rank = [f"count_if({condition}{POSITION} = {rank})" for rank in range(1, k + 1)]
+    clicked = [f"count_if({condition}{POSITION} = {rank} AND {RELEVANCE} = 1)" for rank in range(1, k + 1)]
     return f"array({', '.join(at_rank)}) AS {_SHOWN}", f"array({', '.join(clicked)}) AS {_CLICKS}"
 
 

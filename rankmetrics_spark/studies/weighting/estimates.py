@@ -12,7 +12,7 @@ and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017); Kish, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from rankmetrics_spark.statistics import (
     t_interval,
     total_of,
 )
+from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
 
 Ints = npt.NDArray[np.int64]
 
@@ -244,8 +245,9 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
 
 
 ESTIMATORS = ("ips", "clipped", "self_normalised")
-ROW_COUNTS = ("faulty", "unweighted", "repeated")
-"""Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list."""
+ROW_COUNTS = ("faulty", "unweighted", "repeated", "below", "all", "lists")
+"""Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list, with
+a rank below the first one (faulty too); all its rows; its lists."""
 
 
 class Key(NamedTuple):
@@ -295,7 +297,7 @@ def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
     if estimate is not None and (note := _out_of_range(key, estimate, rules)):
         estimate = None
     elif estimate is not None:
-        note = _clipping(moments, rules)
+        note = "; ".join(filter(None, (_clipping(moments, rules), *_left_out(lost)))) or None
     return {
         EXPERIMENT: key.experiment,
         METRIC: key.metric,
@@ -314,6 +316,16 @@ def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
         "confidence": rules.confidence,
         "note": note,
     }
+
+
+def _left_out(lost: Mapping[str, int]) -> Iterator[str | None]:
+    """Yield the notes on rows that are left out, where they are many."""
+    yield left_out(lost["faulty"], lost["all"])
+    if lost["repeated"] > MOST_FAULTY * lost["all"]:
+        yield (
+            f"{lost['repeated']:,} of {lost['all']:,} rows repeat an item or a rank of their list and are left out: if "
+            "users have several requests each, give list"
+        )
 
 
 def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> str | None:

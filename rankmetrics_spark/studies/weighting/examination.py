@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
+from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.harvesting import METHODS, Harvest, rows_of_ranks
 
 PROPENSITY_COLUMNS = {
@@ -54,8 +55,9 @@ _RANKS, _SUMS, _PIECE = "_ranks", "_sums", "_piece"
 _READ = ("rank", "propensity")
 MOST_RANKS = 1_000
 """Rows of a table of propensities."""
-_COUNTS = ("_faulty", "_no_clicks", "_varied")
-"""Per key: rows with a fault, rows with another relevance than 0 and 1, and whether it was shown at two ranks."""
+_COUNTS = ("_faulty", "_no_clicks", "_varied", "_all", "_below", "_first")
+"""Per key: rows with a fault, rows with another relevance than 0 and 1, whether it was shown at two ranks, all rows,
+rows with a rank below the first one, and sound rows at the first rank, of which each list has one."""
 _GRADE, _DEEPEST = "_grade", "_deepest"
 _PIECE_SIZE = 2**11
 """Numbers in a row of sums: an engine puts thousands of rows into one batch."""
@@ -100,6 +102,7 @@ def propensities(
     replicates: int = 1_000,
     seed: int = 1,
     confidence: float = 0.95,
+    first_rank: int = 1,
 ) -> ResultTable:
     """Estimate how often users examine each rank, relative to rank 1, from keys that a log shows at several ranks.
 
@@ -118,17 +121,19 @@ def propensities(
         replicates: Of the bootstrap over keys.
         seed: Of its random numbers: the same seed gives the same bits anywhere.
         confidence: Of its percentile intervals, in (0, 1).
+        first_rank: What the column of ranks calls the first rank, which is 1 in the result.
 
     Returns:
         One row per rank down to ``k``, or to the last rank of the log: rank, propensity (1 at rank 1; null where the
         log does not connect the rank with rank 1), ci_low, ci_high, n_keys (shown at this rank and at one that it is
         compared with: the neighbours, rank 1, or any), n_impressions and n_clicks (of these keys at this rank), note
-        (why there is no propensity or interval), method, confidence, n_faulty_rows (left out; of the whole log).
+        (why there is no propensity or interval; in each row, whether more than 1 % of the rows are faulty), method,
+        confidence, n_faulty_rows (left out; of the whole log).
 
     Raises:
         ConfigError: A wrong argument.
-        InputError: A column is missing or has a wrong type, no row is sound, a relevance is neither 0 nor 1, or no
-            key was shown at two ranks.
+        InputError: A column is missing or has a wrong type, no row is sound, a relevance is neither 0 nor 1, ranks seem
+            to start at 0, or no key was shown at two ranks.
 
     Source: intervention harvesting, see ``weighting.harvesting``: Agarwal et al. (WSDM 2019), Fang et al. (SIGIR 2019).
 
@@ -144,31 +149,41 @@ def propensities(
     # What is shown is the key, and who saw it is not read.
     unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
     roles = {role: column for role, column in (columns or {}).items() if role not in unread}
-    options = Options(columns={**roles, "item": None}, list=harvesting.key, confidence=confidence)
+    roles = {**roles, "item": None}
+    options = Options(columns=roles, list=harvesting.key, confidence=confidence, first_rank=first_rank)
     table = table_of(impressions, "impressions", (*options.columns.values(), *options.list), (POSITION, RELEVANCE))
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)
     rows = [row.asDict() for row in few_rows(in_one_step(partials, final, _CHECKED))]
     if not rows:
         raise InputError("the impressions have no rows; allowed: a log with clicks")
-    first = rows[0]
-    if first[_COUNTS[1]]:
+    _refuse(rows[0], harvesting, options.first_rank)
+    more = left_out(rows[0]["n_faulty_rows"], rows[0]["_all"])
+    for row in rows:
+        row["note"] = "; ".join(filter(None, (row["note"], more))) or None
+    cells = [tuple(row[name] for name in PROPENSITY_COLUMNS) for row in rows]
+    return result_table(table.sparkSession.createDataFrame(cells, schema_text(PROPENSITY_COLUMNS)))
+
+
+def _refuse(first: Mapping[str, Any], harvesting: Harvesting, first_rank: int) -> None:
+    """Refuse a log by its counts, which are in each row."""
+    refuse_ranks_from_0(first["_below"], first["_first"], first_rank)
+    if first["_no_clicks"]:
         raise InputError(
-            f"the relevance of {first[_COUNTS[1]]:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
+            f"the relevance of {first['_no_clicks']:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
             "clicks, 0 or 1"
         )
     if not first["rank"]:
         raise InputError(
             f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
-            f"allowed: ranks from 1 on, up to k; relevance 0 or 1; and a value in {', '.join(harvesting.key)}"
+            f"allowed: ranks from {first_rank} on, up to k; relevance 0 or 1; and a value in "
+            f"{', '.join(harvesting.key)}"
         )
-    if not first[_COUNTS[2]]:
+    if not first["_varied"]:
         raise InputError(
             f"the log holds no intervention: no ({', '.join(harvesting.key)}) was shown at two ranks down to "
             f"{harvesting.k}; allowed: a log of several rankers, or of one that changed the order of items"
         )
-    cells = [tuple(row[name] for name in PROPENSITY_COLUMNS) for row in rows]
-    return result_table(table.sparkSession.createDataFrame(cells, schema_text(PROPENSITY_COLUMNS)))
 
 
 def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
@@ -183,7 +198,8 @@ def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
     clicked = [f"{at_rank} AND {RELEVANCE} = 1" for at_rank in shown]
     counts = [f"count_if({condition})" for condition in (*shown, *clicked)]
     n_ranks = " + ".join(f"int(_{i} > 0)" for i in range(k))
-    of_key = ", ".join(roles.list_columns)
+    of_key, in_sql = ", ".join(roles.list_columns), counts_in_sql(roles)
+    of_key_counts = [in_sql[name] for name in ("n_rows", "n_below", "n_first")]
     return (
         rows.groupBy(*roles.list_columns)
         .agg(
@@ -191,11 +207,13 @@ def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
             F.expr(f"count_if({grade}) AS {_COUNTS[1]}"),
             F.expr(f"max(CASE WHEN {grade} THEN double({RELEVANCE}) END) AS {_GRADE}"),
             F.expr(f"max(CASE WHEN {sound} AND {POSITION} <= {k} THEN bigint({POSITION}) ELSE 0L END) AS {_DEEPEST}"),
+            *(F.expr(f"{sql} AS {name}") for name, sql in zip(_COUNTS[3:], of_key_counts, strict=True)),
             *(F.expr(f"{sql} AS _{i}") for i, sql in enumerate(counts)),
         )
         .selectExpr(
             *_COUNTS[:2],
             f"bigint({n_ranks} > 1) AS {_COUNTS[2]}",
+            *_COUNTS[3:],
             _GRADE,
             _DEEPEST,
             f"xxhash64({of_key}) AS {HASH}",
@@ -241,11 +259,11 @@ def _final(batches: Batches, harvesting: Harvesting, confidence: float) -> Itera
     if not pieces:
         return
     total = np.concatenate([pieces[piece] for piece in sorted(pieces)])
-    n_faulty, n_no_clicks, n_varied = map(int, total[: len(_COUNTS)])
+    n_faulty, *n_others = map(int, total[: len(_COUNTS)])
     by_depth, sums = np.split(total[len(_COUNTS) :], [harvesting.k + 1])
     deepest = int(np.flatnonzero(by_depth).max(initial=0))
     rows = [*rows_of_ranks(_harvest(harvesting), sums, deepest, confidence)] or [(0, *[None] * 7)]
-    more = (harvesting.method, confidence, n_faulty, n_no_clicks, n_varied, max(grades, default=None))
+    more = (harvesting.method, confidence, n_faulty, *n_others, max(grades, default=None))
     cells = zip(*((*row, *more) for row in rows), strict=True)
     arrow = {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}
     arrays = [pa.array(values, arrow[kind]) for values, kind in zip(cells, _CHECKED.values(), strict=True)]

@@ -1,0 +1,191 @@
+"""What a study refuses once its rows are computed: ranks from 0, many faulty rows, several lists of a user.
+
+The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.engines import SUMS, Batches, SumTable, coded, in_one_step, rows_of
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.layouts import flat, ints
+from rankmetrics_spark.metrics import Ints
+from rankmetrics_spark.road import Plan, checked_rows
+from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, POSITION, REASON, REJECTED, Columns
+
+MOST_FAULTY = 0.01
+"""The usual ``max_invalid_fraction``, as in ``evaluate``."""
+COUNTS = ("n_rows", "n_faulty", "n_below", "n_first")
+"""Rows; those with a fault; with a rank below the first one; sound ones at the first rank, of which a list has one."""
+_SUMS = SumTable((EXPERIMENT,))
+_SOUND = "_sound"
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a log may hold.
+
+    Attributes:
+        faulty: Largest share of faulty rows, and of rows that repeat a rank of their list.
+        first_rank: What the column of ranks calls the first rank.
+        baseline: An experiment that has to be there.
+    """
+
+    faulty: float = MOST_FAULTY
+    first_rank: int = 1
+    baseline: str | None = None
+
+
+def counts_in_sql(columns: Columns) -> dict[str, str]:
+    """Name out of ``COUNTS`` -> SQL over typed rows that counts it."""
+    below = f"{REJECTED}.{REASON} = 'position_below_{columns.first_rank}'"
+    first = f"{REJECTED} IS NULL AND {POSITION} = 1"
+    by_rank = {"n_below": f"count_if({below})", "n_first": f"count_if({first})"}
+    none = dict.fromkeys(by_rank, "0L")
+    return {
+        "n_rows": "count(1)",
+        "n_faulty": f"count_if({REJECTED} IS NOT NULL)",
+        **(none if columns.by_score else by_rank),
+    }
+
+
+def log_counts(table: DataFrame, plan: Plan) -> DataFrame:
+    """One row with the ``COUNTS`` of a log whose relevance is not read."""
+    roles = replace(plan.columns, item=True, relevance=False, position=not plan.columns.by_score)
+    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
+    sums = ", ".join(counts_in_sql(roles).values())
+    return rows.agg(F.expr(f"array({sums}) AS {SUMS}")).selectExpr(f"string(NULL) AS {EXPERIMENT}", SUMS)
+
+
+def refuse_faulty(counts: Mapping[str, int], allowed: Allowed) -> None:
+    """Refuse ranks that start at 0, and more faulty rows than allowed.
+
+    Raises:
+        InputError: It says how many rows there are.
+
+    >>> refuse_faulty({"n_rows": 40, "n_faulty": 10, "n_below": 10, "n_first": 10}, Allowed())
+    Traceback (most recent call last):
+    rankmetrics_spark.errors.InputError: 10 rows have a rank below 1, and there are 10 lists: the ranks seem to start \
+at 0; set first_rank to 0
+    >>> refuse_faulty({"n_rows": 40, "n_faulty": 4, "n_below": 0, "n_first": 10}, Allowed(0.1))
+    """
+    if allowed.faulty < 1:
+        refuse_ranks_from_0(counts["n_below"], counts["n_first"], allowed.first_rank)
+    n, n_rows = counts["n_faulty"], counts["n_rows"]
+    if n > allowed.faulty * n_rows:
+        raise InputError(
+            f"{n:,} of {n_rows:,} rows are faulty ({_limit(n, n_rows, allowed)}): they lack a value or have a wrong "
+            f"one, {counts['n_below']:,} of them a rank below {allowed.first_rank}; to go on, repair the log, or allow "
+            "more"
+        )
+
+
+def refuse_ranks_from_0(n_below: int, n_lists: int, first_rank: int) -> None:
+    """Refuse a log with a row below the first rank for each list: without these rows, all ranks are off by one.
+
+    Raises:
+        InputError: It says what to set.
+    """
+    if first_rank == 1 and 0 < n_lists <= n_below:
+        raise InputError(
+            f"{n_below:,} rows have a rank below 1, and there are {n_lists:,} lists: the ranks seem to start at 0; set "
+            "first_rank to 0"
+        )
+
+
+def left_out(n: int, n_rows: int) -> str | None:
+    """A note on rows that are left out, where they are more than usual.
+
+    >>> left_out(30, 1000), left_out(1, 1000)
+    ('30 of 1,000 rows (3.00%) have a fault and are left out', None)
+    """
+    return (
+        f"{n:,} of {n_rows:,} rows ({n / n_rows:.2%}) have a fault and are left out"
+        if n > MOST_FAULTY * n_rows
+        else None
+    )
+
+
+def _limit(n: int, n_rows: int, allowed: Allowed) -> str:
+    return f"{n / n_rows:.2%}, allowed {allowed.faulty:.2%}: max_invalid_fraction is {allowed.faulty:g}"
+
+
+# ---- lists of which a user has one per experiment
+
+
+def sound_lists(lists: DataFrame, counts: DataFrame, allowed: Allowed) -> DataFrame:
+    """The lists of users, which fail to be computed if their log is to be refused.
+
+    Args:
+        lists: One row per user, with the entries of their lists: one list in each experiment.
+        counts: ``log_counts`` of the log.
+        allowed: What it may hold.
+    """
+    # Spark shuffles the rows once for both uses of the lists.
+    every = counts.unionAll(lists.mapInArrow(_counted, _SUMS.schema))
+    verdict = in_one_step(every, partial(_verdict, allowed=allowed), {_SOUND: "long"})
+    # Sail holds the left side, which is one row.
+    return F.broadcast(verdict).crossJoin(lists).select(*lists.columns)
+
+
+def list_counts(batch: pa.RecordBatch) -> Iterator[tuple[str | None, Ints]]:
+    """Yield each experiment of the lists of some users with its rows, and those that repeat a rank of their user."""
+    user, values = flat(batch.column(ENTRIES))
+    names, experiment = coded(values.field(EXPERIMENT))
+    n = distinct = np.bincount(experiment, minlength=len(names))
+    if names and values.type.get_field_index(POSITION) >= 0:
+        # As numbers, which are sorted faster than rows of them.
+        rank = ints(values.field(POSITION))
+        places = int(rank.max()) + 1
+        cells = np.unique((user * len(names) + experiment) * places + rank)
+        distinct = np.bincount(cells // places % len(names), minlength=len(names))
+    yield from zip(names, np.stack([n, n - distinct], axis=1), strict=True)
+
+
+def _counted(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Add up the counts of the lists of a partition."""
+    totals: dict[str | None, Ints] = {}
+    for batch in batches:
+        for name, sums in list_counts(batch):
+            totals[name] = totals[name] + sums if name in totals else sums
+    if totals:
+        yield _SUMS.batch([[*totals]], [*totals.values()])
+
+
+def _verdict(batches: Batches, allowed: Allowed) -> Iterator[pa.RecordBatch]:
+    """One row if the log may be read."""
+    refuse({name: sums for (name,), sums in _SUMS.totals(batches).items()}, allowed)
+    yield from rows_of({_SOUND: [1]}, {_SOUND: "long"})
+
+
+def refuse(totals: Mapping[str | None, Any], allowed: Allowed) -> None:
+    """Refuse a log by its ``COUNTS``, under None, and the ``list_counts`` of each of its experiments.
+
+    Raises:
+        ConfigError: No experiment has the name of the baseline.
+        InputError: There are too many faulty rows, or too many that repeat a rank.
+    """
+    refuse_faulty(dict(zip(COUNTS, totals[None], strict=True)), allowed)
+    names = [name for name in totals if name is not None]
+    _refuse_repeats([totals[name] for name in names], allowed)
+    if names and allowed.baseline is not None and allowed.baseline not in names:
+        raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))
+
+
+def _refuse_repeats(sums: Sequence[Any], allowed: Allowed) -> None:
+    n_rows, n = (sum(int(each[place]) for each in sums) for place in range(2))
+    if n > allowed.faulty * n_rows:
+        raise InputError(
+            f"{n:,} of {n_rows:,} rows repeat a rank of their user in one experiment ({_limit(n, n_rows, allowed)}); "
+            "allowed: one list per user: if users have several requests each, name the column of the request as the "
+            "user (columns.user)"
+        )

@@ -1,0 +1,350 @@
+"""Guess the columns of a log from their names and values, and say how sure each guess is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.tools.log_sample import EXPERIMENT_NAMES, letters, words_of
+
+NAMES = {
+    "position": "position rank slot pos place placement itemposition itemrank displayposition displayrank "
+    "resultposition positiononpage pageposition positioninlist listposition",
+    "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
+    "converted conversion purchased bought target engaged rating wasclicked isrelevant clickflag interacted reward",
+    "score": "score modelscore prediction pred predictedscore rankingscore",
+    "experiment": EXPERIMENT_NAMES,
+    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid "
+    "clientid queryid query qid topicid topic",
+    "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
+    "listingid hotelid itemsku productsku postid songid trackid adid offerid",
+    "list": "requestid searchid impressionid listid pageviewid sessionid request session",
+    "date": "evaluationdate eventdate date day dt ds",
+}
+"""Role -> the names that people give its column, the most telling first; only letters and digits count."""
+_PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")
+"""Names of columns that number the parts of one list."""
+_MOST_PARTS = 100
+_DECIMAL_COMMA = r"[-+]?\d+,\d+"
+_NEEDED = {
+    "relevance": "a relevance is a number, or true and false",
+    "position": "a position is a whole number",
+    "score": "a score is a number",
+}
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A column for a role, and how sure that is: ``given``, ``sure``, ``likely`` or ``a guess``, with why.
+
+    Lists may need several columns: ``beside`` holds those after the first.
+    """
+
+    column: str
+    reason: str
+    beside: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All its columns; only lists have several."""
+        return (self.column, *self.beside)
+
+    @property
+    def sureness(self) -> str:
+        """How sure it is, without why."""
+        return self.reason.partition(",")[0]
+
+
+def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
+    """Role -> its column; roles without a plausible column are left out.
+
+    Args:
+        rows: A sample of the log.
+        roles: Role -> column, as the user says.
+
+    Raises:
+        ConfigError: A given column is not in the log, or there is no such role.
+    """
+    columns = {role: _given(rows, role, column) for role, column in roles.items()}
+    free = _free(rows, columns)
+    named = {role: _named(rows, role, free) for role in NAMES if role not in columns}
+    columns |= {role: _by_name(role, names) for role, names in named.items() if names}
+    # What lists look like depends on their user; what experiments do depends on the position as well.
+    if len(names := named.get("position", ())):
+        columns["position"] = _weighed(names, {name: _odd_position(rows, columns, name) for name in names})
+        if columns["position"].sureness == "a guess":
+            columns["position"] = _position_by_values(rows, columns, named.get("experiment", ())) or columns["position"]
+    if names := named.get("experiment", ()):
+        columns["experiment"] = _experiment(rows, columns, names)
+    for role in ("relevance", "position"):
+        fitting = [name for name in _free(rows, columns) if _has_values_of(rows[name], role)]
+        if role not in columns and len(fitting) == 1:
+            columns[role] = Guess(fitting[0], "a guess, by its values")
+    if "list" not in roles and (guess := _list_by_values(rows, columns)):
+        columns["list"] = guess
+    return columns
+
+
+def _given(rows: pd.DataFrame, role: str, column: str) -> Guess:
+    if role not in NAMES:
+        raise ConfigError(f"--column: {unknown('role', role, [*NAMES])}")
+    if column not in rows.columns:
+        raise ConfigError(f"--column {role}={column}: {unknown('column', column, list(map(str, rows.columns)))}")
+    return Guess(column, "given")
+
+
+def _free(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> list[str]:
+    """The columns without a role."""
+    taken = {name for guess in columns.values() for name in guess.columns}
+    return [str(name) for name in rows.columns if name not in taken]
+
+
+def named_like(names: Iterable[str], role: str) -> list[str]:
+    """Those of these columns whose names say the role, the most telling first.
+
+    >>> named_like(["rank", "page", "event.user.position"], "position")
+    ['event.user.position', 'rank']
+    """
+    words = {name: words_of(name) for name in names}
+    return list(dict.fromkeys(name for word in NAMES[role].split() for name in words if word in words[name]))
+
+
+def _named(rows: pd.DataFrame, role: str, free: Sequence[str]) -> list[str]:
+    return [name for name in named_like(free, role) if _fits(rows[name], role)]
+
+
+def _by_name(role: str, names: Sequence[str]) -> Guess:
+    others = names[1:] if role not in ("date", "list") else ()
+    return Guess(names[0], f"likely, by its name; or {', '.join(others)}" if others else "sure, by its name")
+
+
+def _weighed(names: Sequence[str], odd: Mapping[str, str]) -> Guess:
+    """The first column whose values agree with its name, or the first one where none does.
+
+    Args:
+        names: Columns whose names say the role, the most telling first.
+        odd: Column -> what contradicts its name, or an empty text.
+    """
+    agreeing = [name for name in names if not odd[name]]
+    if len(agreeing) == len(names):
+        return _by_name("", names)
+    if not agreeing:
+        others = f"; or {', '.join(names[1:])}" if names[1:] else ""
+        return Guess(names[0], f"a guess, by its name; but {odd[names[0]]}{others}")
+    others = f"; or {', '.join(agreeing[1:])}" if agreeing[1:] else ""
+    contradicted = "; ".join(f"not {name}: {odd[name]}" for name in names if odd[name])
+    return Guess(agreeing[0], f"likely, by its name and values{others}; {contradicted}")
+
+
+# ---- positions
+
+
+def _odd_position(rows: pd.DataFrame, columns: Mapping[str, Guess], name: str) -> str:
+    """What keeps a column from being a position; empty if nothing does.
+
+    Lists may be cut, and hold only the rows with a click: most of them decide.
+    """
+    keys = [columns[role].column for role in ("user", "date") if role in columns]
+    requests = columns.get("list")
+    if requests and 2 * len(rows[[*keys, requests.column]].drop_duplicates()) <= len(rows):
+        keys.append(requests.column)
+    if not keys:
+        return ""
+    values = numbers(rows[name])
+    lists = values.groupby([rows.loc[values.index, key] for key in keys], sort=False)
+    if (lists.min() <= 1).mean() < 0.5:
+        return "lists of the sample do not start at 0 or 1"
+    if (lists.max() <= 2 * lists.count() + 1).mean() < 0.5:
+        return f"lists of {lists.count().median():g} rows reach {lists.max().median():g}"
+    return ""
+
+
+def _position_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], experiments: Sequence[str]) -> Guess | None:
+    """The only column without a role that behaves like a position, where the one with the name does not."""
+    named = columns["position"]
+    others = {role: guess for role, guess in columns.items() if role != "position"}
+    fitting = [
+        name
+        for name in _free(rows, columns)
+        if _has_values_of(rows[name], "position")
+        and not _odd_position(rows, others, name)
+        and not repeats(rows, {**others, "position": Guess(name, "")}, experiments)
+    ]
+    odd = named.reason.partition("; but ")[2]
+    return Guess(fitting[0], f"a guess, by its values; not {named.column}: {odd}") if len(fitting) == 1 else None
+
+
+# ---- experiments
+
+
+def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> Guess:
+    """The column of the experiments: it does not vary within a list."""
+    others = {role: guess for role, guess in columns.items() if role != "experiment"}
+    if "user" not in others or not {"position", "item"} & {*others}:
+        return columns["experiment"]
+    requests = _list_by_values(rows, others, names) or others.get("list")
+    of_list = requests.columns if requests else ()
+    varying = [name for name in names if not _is_constant(rows, others, of_list, name)]
+    if repeats(rows, others, of_list):
+        # A user may be in several experiments, with a list in each: they tell which of two equal ranks is whose.
+        leaving = [name for name in varying if not _explains(rows, others, of_list, (name, *names))]
+        varying = leaving if len(leaving) < len(names) else []
+    return _weighed(names, {name: "it varies within lists" if name in varying else "" for name in names})
+
+
+def _explains(
+    rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str], candidates: tuple[str, ...]
+) -> bool:
+    """Whether no rank repeats in lists of the first of these columns, perhaps with one more that tells lists apart."""
+    if not repeats(rows, columns, [*of_list, candidates[0]]):
+        return True
+    with_it = {**columns, "experiment": Guess(candidates[0], "")}
+    return _list_by_values(rows, with_it, candidates) is not None
+
+
+def _is_constant(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str], name: str) -> bool:
+    """Whether a column has one value in nearly every list, told apart by these columns."""
+    keys = [*(columns[role].column for role in ("user", "date") if role in columns), *of_list]
+    values = rows[[*keys, name]].drop_duplicates()
+    n_lists = (~values.duplicated(keys)).sum()
+    return bool((~values.duplicated(keys, keep=False)).sum() >= 0.95 * n_lists)
+
+
+# ---- lists
+
+
+def _list_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], kept: Sequence[str] = ()) -> Guess | None:
+    """The columns that tell the lists of a user apart; None if a name has told it, or if there is one list per user.
+
+    Args:
+        rows: The sample.
+        columns: Role -> column.
+        kept: Columns that may have another role.
+    """
+    if not _needs_list(rows, columns):
+        return None
+    free = [name for name in _candidates(rows, columns) if name not in kept and not _is_part(rows, columns, name)]
+    named = columns.get("list")
+    fitting: list[tuple[str, ...]] = [(name,) for name in free if _tells_apart(rows, columns, (name,))]
+    if named and not fitting:
+        fitting = [(named.column, name) for name in free if _tells_apart(rows, columns, (named.column, name))]
+    if not fitting:
+        return None
+    others = [name for (*_, name) in fitting[1:]]
+    more = f"; or {', '.join(others)}" if others else ""
+    return Guess(fitting[0][0], f"a guess, by its values{more}", fitting[0][1:])
+
+
+def _needs_list(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> bool:
+    """Whether users have several lists that no name tells apart."""
+    if "user" not in columns or not {"position", "score"} & {*columns} or not repeats(rows, columns, ()):
+        return False
+    return "list" not in columns or repeats(rows, columns, columns["list"].columns)
+
+
+def _candidates(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> list[str]:
+    """The columns without a role, those with a name of lists or users first."""
+    return sorted(_free(rows, columns), key=lambda name: not _is_named_list(name))
+
+
+def _is_named_list(name: str) -> bool:
+    return bool(named_like([name], "list") or named_like([name], "user"))
+
+
+def _tells_apart(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> bool:
+    """Whether no rank repeats within a list, and lists have more than a single row."""
+    users = [columns[role].column for role in ("experiment", "user") if role in columns]
+    return not repeats(rows, columns, names) and 2 * len(rows[[*users, *names]].drop_duplicates()) <= len(rows)
+
+
+def parts_of_lists(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> list[str]:
+    """Columns that look like the pages of a list, where ranks repeat without them and no other column tells why."""
+    if not _needs_list(rows, columns):
+        return []
+    named = columns["list"].columns if "list" in columns else ()
+    parts = [name for name in _candidates(rows, columns) if _is_part(rows, columns, name)]
+    return [name for name in parts if any(_tells_apart(rows, columns, names) for names in ((name,), (*named, name)))]
+
+
+def _is_part(rows: pd.DataFrame, columns: Mapping[str, Guess], name: str) -> bool:
+    """Whether a column looks like the pages of a list: few values, which repeat over the users."""
+    if _is_named_list(name):
+        return False
+    user = columns["user"].column
+    users_by_value = rows[[user, name]].drop_duplicates()[name].value_counts()
+    few = 0 < len(users_by_value) <= _MOST_PARTS and 2 * users_by_value.max() > rows[user].nunique()
+    if not few or _PARTS.search(letters(name)):
+        return bool(few)
+    values = numbers(rows[name])
+    return (
+        not values.isna().any() and values.min() in (0, 1) and len(values.unique()) == values.max() - values.min() + 1
+    )
+
+
+def repeats(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str]) -> bool:
+    """Whether more than a few rows repeat the rank, or the item, of a list: a user on a date, told apart by columns."""
+    roles = ("experiment", "user", "date", "position" if "position" in columns else "item")
+    keys = [columns[role].column for role in roles if role in columns]
+    return bool(rows.duplicated([*keys, *of_list]).mean() > 0.01)
+
+
+# ---- values
+
+
+def present(column: pd.Series) -> pd.Series:
+    """The values that are there."""
+    return column[column.notna() & (column.astype(str) != "")]
+
+
+def numbers(column: pd.Series) -> pd.Series:
+    """The values that are there, as numbers; NaN where one is none."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column.dropna().astype(float)
+    words = present(column).astype(str).str.lower().replace({"true": "1", "false": "0"})
+    return pd.to_numeric(words, errors="coerce")
+
+
+def unusable(rows: pd.DataFrame, role: str, name: str) -> str:
+    """Why most values of a column cannot serve, such as yes and no as relevance; empty if they can."""
+    values = present(rows[name])
+    if role not in _NEEDED or not len(values):
+        return ""
+    faulty = values[numbers(values).isna()].astype(str).str.strip()
+    if 2 * len(faulty) <= len(values):
+        return ""
+    commas = faulty[faulty.str.fullmatch(_DECIMAL_COMMA)]
+    if len(commas):
+        return f"column '{name}' holds {commas.iloc[0]}: decimal commas; allowed: decimal points"
+    shown = ", ".join(faulty.unique()[:3])
+    return f"column '{name}' holds {shown}; {_NEEDED[role]}: map it first"
+
+
+def unusable_names(rows: pd.DataFrame, role: str) -> Iterator[str]:
+    """Of each column whose name says the role, why its values cannot serve."""
+    yield from filter(None, (unusable(rows, role, name) for name in named_like(map(str, rows.columns), role)))
+
+
+def _fits(column: pd.Series, role: str) -> bool:
+    """Whether the values can serve: numbers where numbers are needed, dates where a date is."""
+    if role == "date":
+        return bool(column.astype(str).str.fullmatch(r"\d{4}-\d{2}-\d{2}").all())
+    if role not in _NEEDED:
+        return True
+    values = numbers(column)
+    if values.isna().mean() > 0.01:  # a few faulty rows are no reason to doubt a name
+        return False
+    whole = bool((values.dropna() % 1 == 0).all())
+    return {"score": True, "relevance": bool((values.dropna() >= 0).all()), "position": whole}[role]
+
+
+def _has_values_of(column: pd.Series, role: str) -> bool:
+    values = numbers(column)
+    if not len(values) or values.isna().any():
+        return False
+    if role == "relevance":
+        return {*values.unique()} == {0, 1}
+    return values.min() in (0, 1) and len(values.unique()) == values.max() - values.min() + 1 > 2
