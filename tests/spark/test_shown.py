@@ -158,8 +158,7 @@ def test_a_log_without_rows_has_no_change(spark: SparkSession) -> None:
     assert changed(log(spark, {}), "nobody").collect() == exposure(log(spark, {}), baseline="nobody").collect() == []
 
 
-@pytest.mark.both_engines
-@pytest.mark.parametrize("study", [changed, exposure])
+@pytest.mark.parametrize("study", [pytest.param(changed, marks=pytest.mark.both_engines), exposure])
 def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession, study: Any) -> None:
     lists = {
         (arm, f"u{user:03}"): f"{first}bcd" for user in range(30) for arm, first in (("control", "a"), ("new", "z"))
@@ -192,7 +191,6 @@ def test_more_faulty_rows_than_allowed_are_refused(spark: SparkSession, study: A
     assert sorted(study(log(spark, lists, faulty), baseline="control", max_invalid_fraction=0.02).collect()) == clean
 
 
-@pytest.mark.both_engines
 def test_several_requests_of_a_user_are_no_list(spark: SparkSession) -> None:
     # 20 users with two requests each, of which ranks 1 to 3 of 50 are read.
     users = [(arm, f"u{user}") for arm in ("control", "new") for user in range(20)]
