@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 
@@ -24,7 +24,7 @@ from rankmetrics_spark.config import (
 )
 from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
-from rankmetrics_spark.gates import Findings, Inspected, check_quality, total_counts
+from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, total_counts
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, USER, WARN, Check
@@ -222,7 +222,7 @@ def read(
 def check(
     tables: Tables,
     limits: Quality,
-    previous: Mapping[str, Any] | None = None,
+    previous: Previous | None = None,
     place: str = "the impressions",
     tags: bool = False,
 ) -> Findings:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -42,6 +42,10 @@ from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 MOST_NAMED = 3
 """A message names at most this many experiments or ids."""
+
+
+Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
+"""Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def longest_cut(plan: Plan) -> int:
     return max((metric.cut or 0 for metric in plan.scoring.metrics), default=0)
 
 
-def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[str, Any] | None) -> Findings:
+def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous | None) -> Findings:
     """Return counts, rates, warnings and notes of a log, compared with no limit yet."""
     scoring = log.plan.scoring
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
@@ -174,7 +178,7 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[s
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     return Findings(
-        counts, per_arm, overall, previous or {}, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
+        counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
     )
 
 
@@ -259,7 +263,7 @@ def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:
 # ---- what a run refuses
 
 
-def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
+def check_quality(log: Inspected, settings: Quality, previous: Previous | None = None) -> Findings:
     """Count the rows and lists of a log; raise an error if its result would be wrong."""
     metrics = log.plan.scoring.metrics
     # Values can be too large to be summed under metrics without a maximum, and under NDCG because of its gains.

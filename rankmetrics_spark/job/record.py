@@ -54,13 +54,15 @@ class Record:
     def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
         """Start the record of a run."""
         started = datetime.now(timezone.utc)
+        # In the order of runs, even of several in one second: microseconds first, since they have five digits.
+        unique = f"{started.microsecond:05x}{uuid.uuid4().hex[:3]}"
         installed = {"python": platform.python_version()}
         for name in LIBRARIES:
             with suppress(PackageNotFoundError):
                 installed[name] = version(name)
         return cls(
             {
-                RUN: f"{started:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
+                RUN: f"{started:%Y%m%dT%H%M%S}-{unique}",
                 "outcome": "running",
                 "started": started.isoformat(timespec="seconds"),
                 DATE: config.evaluation_date,

@@ -15,7 +15,7 @@ from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.schemas import FAIL, OK, PARTITION, RUN, Check, quoted
+from rankmetrics_spark.schemas import FAIL, NULL_PARTITION, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks import reading
 from rankmetrics_spark.sinks.files import of_disk
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
@@ -183,8 +183,34 @@ def _parsed(texts: list[str]) -> list[dict[str, Any]]:
     return [records[name] for name in sorted(records, reverse=True)]
 
 
-def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
-    """Quality of the log in the newest record of a completed run, with its ``run_id``."""
+def previous_quality(store: Store, experiments: Iterable[str | None], needed: bool) -> Mapping[str, Any]:
+    """Quality of the log as completed runs have recorded it: of each experiment, the newest that has it.
+
+    Args:
+        store: Where the runs write; several jobs may share it.
+        experiments: Those of the log.
+        needed: Whether a limit reads the rates of every experiment.
+
+    Returns:
+        The entry of the newest run with one of these experiments, and its ``run_id``; in ``rates``, each experiment as
+        the newest run with it has it. Empty without such a run.
+    """
+    missing = {NULL_PARTITION if name is None else name for name in experiments}
+    quality: dict[str, Any] = {}
+    rates: dict[str | None, Any] = {}
+    for record in _completed(store, needed):
+        known = record["quality"].get("rates", {})
+        if of_these := missing & known.keys():
+            quality = quality or {**record["quality"], RUN: record[RUN], "rates": rates}
+            rates |= {None if name == NULL_PARTITION else name: known[name] for name in of_these}
+            missing -= of_these
+        if not missing or (quality and not needed):
+            break
+    return quality
+
+
+def _completed(store: Store, needed: bool) -> Iterator[dict[str, Any]]:
+    """The records of completed runs, the newest first; none if Spark has to read them and they are not needed."""
     disk = of_disk(store.path) if isinstance(store, Folder) else None
     records: Iterator[dict[str, Any]] = iter(())
     if disk is not None and disk.is_folder("runs"):
@@ -193,9 +219,7 @@ def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
         records = chain.from_iterable(_parsed([disk.read(f"runs/{name}") or ""]) for name in names)
     elif needed:
         records = iter(run_records(store))
-    finished = (record for record in records if record.get("outcome") == "done" and "quality" in record)
-    record = next(finished, None)
-    return {} if record is None else {**record["quality"], RUN: record[RUN]}
+    return (record for record in records if record.get("outcome") == "done" and "quality" in record)
 
 
 def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:

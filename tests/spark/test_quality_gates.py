@@ -207,3 +207,5 @@ def test_judgements_that_match_nobody_show_shapes_and_name_nobody(spark: SparkSe
     message = str(caught.value)
     assert "shown: 'aaaa.aaaa@a.aaa'; judged: '99999'" in message
     assert not any(name in message for name in ("anna", "berg", "00419", "Boat", "sku"))
+    # Another job of the same output, whose lists are as long as the cut-off.
+    run(spark, settings([*a_list([1, 0, 0], "v", "of_apps")], "apps"))
