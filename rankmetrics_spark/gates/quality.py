@@ -179,6 +179,7 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
         overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     return Findings(
         counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
+    before = previous(per_arm) if previous else {}
     )
 
 
