@@ -227,7 +227,8 @@ def check(
     tags: bool = False,
 ) -> Findings:
     """Check the quality gates; return counts, rates and warnings. See ``gates.Inspected`` for place and tags."""
-    log = Inspected(tables.plan, tables.outcome, tables.rows, tables.judgements, lambda: tables.repeated, place, tags)
+    of_input = tables.plan, tables.outcome, tables.rows, tables.judgements
+    log = Inspected(*of_input, lambda: tables.repeated, lambda: tables.judgement_counts, place, tags)
     return check_quality(log, limits, previous)
 
 
@@ -416,7 +417,7 @@ class Result(Presentation):
         """Count the rows and lists, and stop where the command would stop. Unlike all else here, this starts a job.
 
         Args:
-            max_invalid_fraction: Largest fraction of faulty rows, in each experiment and over all.
+            max_invalid_fraction: Largest fraction of faulty rows, in each experiment and over all, and of judgements.
             on_invalid: ``fail`` allows no faulty row.
             gates: Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``; see ``RATES``.
 
@@ -426,7 +427,7 @@ class Result(Presentation):
         Raises:
             ConfigError: A wrong argument, or the baseline is not among the experiments.
             InputError: There are no rows, or the judgements match none of them.
-            QualityError: Too many faulty rows, or what else stops the command.
+            QualityError: Too many faulty rows or judgements, or what else stops the command.
         """
         allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
         findings = check(self._tables, allowed)

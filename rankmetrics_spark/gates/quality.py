@@ -13,7 +13,7 @@ from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
 from rankmetrics_spark.gates.limits import SHARED, Findings, rate_checks, rates
-from rankmetrics_spark.road import FAULTY, GRADE, Plan, typed_judgements
+from rankmetrics_spark.road import FAULTY, GRADE, JudgementCounts, Plan, typed_judgements
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FAIL,
@@ -58,6 +58,7 @@ class Inspected:
         rows: The typed rows.
         judged: The judgements as read.
         repeated: Returns the rows that repeat an item or a rank.
+        judgement_counts: Returns what was counted of the judgements; None without judgements.
         place: The name of the input in messages.
         tags: Whether tags name the experiments, as in TREC runs.
     """
@@ -67,6 +68,7 @@ class Inspected:
     rows: DataFrame
     judged: DataFrame | None
     repeated: Callable[[], DataFrame]
+    judgement_counts: Callable[[], JudgementCounts | None]
     place: str = "the impressions"
     tags: bool = False
 
@@ -177,9 +179,9 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
         users = pairs.groupBy(USER).agg(F.count(F.lit(1)).alias("n"))
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
+    before = previous(per_arm) if previous else {}
     return Findings(
         counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
-    before = previous(per_arm) if previous else {}
     )
 
 
@@ -196,6 +198,9 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     if mixed := total_counts(counts, "mixed_segments"):
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
+    if (judged := log.judgement_counts()) and judged.reasons:
+        n, rows, why = judged.counts["invalid"], judged.counts["rows"], _spoken(judged.reasons)
+        yield f"{n:,} of {rows:,} judgements ({n / rows:.2%}) are faulty and left out; reasons: {why}"
     columns = log.plan.columns
     if not columns.list or not columns.segments:
         return
@@ -207,8 +212,9 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     for name, segment in zip(conditions, columns.segments, strict=True):
         if n and n[name]:
             yield (
-                f"{n[name]:,} users have lists with different values of '{segment}': experiment_metrics averages them "
-                "within each value; in user_metrics, and so in comparisons, their value is null"
+                f"{n[name]:,} users, counted in each experiment, have lists with different values of '{segment}': this "
+                "run averages and compares their lists within each value; in user_metrics, and so for a later compare, "
+                "their value is null"
             )
 
 
@@ -285,6 +291,7 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
                     f"{_several_lists(log)}"
                 )
         _refuse_faulty(log, counts, settings)
+        _refuse_faulty_judgements(log.judgement_counts(), settings)
         for name, count in counts.items():
             for column in count["beyond_sums"]:
                 metric = next(m for m in log.plan.scoring.metrics if m.column == column)
@@ -330,13 +337,22 @@ def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
         return
     emptied = {name: c for name, c in arms(counts).items() if not c["lists"]}
     reason_counts = reasons(faulty)
-    key = "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
     raise QualityError(
-        f"{sentence}, allowed {allowed:.2%}: {settings.path_of(key)} is {getattr(settings, key)})"
+        f"{sentence}, {_allowed(settings)})"
         + (f"; {_experiment_names(emptied)} would have no result" if emptied else "")
-        + f"; reasons: {', '.join(f'{reason} {n}' for reason, n in reason_counts.items())}"
+        + f"; reasons: {_spoken(reason_counts)}"
         + _hint(log, reason_counts, n_faulty)
     )
+
+
+def _allowed(settings: Quality) -> str:
+    """What is allowed, and which setting says so."""
+    key = "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
+    return f"allowed {settings.allowed_fraction:.2%}: {settings.path_of(key)} is {getattr(settings, key)}"
+
+
+def _spoken(reason_counts: Reasons) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in reason_counts.items())
 
 
 def _experiment_names(counts: Counts) -> str:
@@ -378,12 +394,22 @@ def _highest_grade(log: Inspected) -> float:
     """Return the highest grade of the impressions and the judgements."""
     tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
     if log.judged is not None:
-        tables.append(_typed(log, log.judged).where(f"NOT {FAULTY}").select(GRADE))
+        tables.append(_typed(log, log.judged).where(f"{FAULTY} IS NULL").select(GRADE))
     rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
     return max(float(row[0]) for row in rows if row and row[0] is not None)
 
 
 # ---- judgements
+
+
+def _refuse_faulty_judgements(judged: JudgementCounts | None, settings: Quality) -> None:
+    """Refuse too many faulty judgements: their items would count as not judged."""
+    if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
+        n, rows = judged.counts["invalid"], judged.counts["rows"]
+        raise QualityError(
+            f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
+            f"{_spoken(judged.reasons)}"
+        )
 
 
 def _typed(log: Inspected, judged: DataFrame) -> DataFrame:

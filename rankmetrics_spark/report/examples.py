@@ -231,7 +231,7 @@ class Log:
         rows = checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
         grades = None
         if judgements is not None:
-            typed = typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(~F.col(FAULTY))
+            typed = typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(F.col(FAULTY).isNull())
             grades = typed.groupBy(USER, ITEM).agg(F.max(GRADE).alias(GRADE))
         return cls(rows.where(F.col(REJECTED).isNull()), grades, plan.columns, config.convention)
 

@@ -25,11 +25,12 @@ from rankmetrics_spark.road.aggregation import (
     sums_of_lists,
     sums_of_users,
 )
-from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, pools, typed_judgements
+from rankmetrics_spark.road.checking import FAULTY, GRADE, JudgementCounts, checked_rows, pools, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
+    CONVENTION_HASH,
     CONVENTION_INDEX,
     ENTRIES,
     EVERYONE,
@@ -57,6 +58,7 @@ from rankmetrics_spark.schemas import (
 __all__ = [
     "FAULTY",
     "GRADE",
+    "JudgementCounts",
     "SUMS_OF_USERS",
     "SUMS_OVER_LISTS",
     "Plan",
@@ -257,6 +259,11 @@ class Tables:
         rows = _published(self.users, self.plan)
         return rows if self.plan.lists_are_users else self._kept(rows, "users")
 
+    @property
+    def hashed_user_metrics(self) -> DataFrame:
+        """The same with the hash of the convention, so that rows of two conventions are not compared."""
+        return self.user_metrics.withColumn(CONVENTION_HASH, F.lit(self.plan.options.convention.digest()))
+
     @cached_property
     def within_segments(self) -> Sequence[DataFrame]:
         """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
@@ -307,15 +314,14 @@ class Tables:
         repeats = ranking.repeated_rows(candidates, columns, work.by_position, work.conventions[0].duplicates)
         return checking.as_quarantined(repeats, self.plan.columns)
 
-    def judgement_counts(self) -> dict[str, int] | None:
-        """Count all judgements, the faulty ones and the repeated ones; None without judgements. This starts a job."""
+    @cached_property
+    def judgement_counts(self) -> JudgementCounts | None:
+        """What was counted of the judgements; None without judgements. The first look starts a job."""
         if self.judgements is None:
             return None
         plan = self.plan
         text, intents = plan.options.text_numbers, plan.scoring.judged_intents
-        table = checking.judgement_counts(self.judgements, plan.judgement_mapping, text, intents)
-        row = table.first()
-        return row.asDict() if row else None
+        return JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
 
     def _users(self, within: str | None = None) -> DataFrame:
         plan, pools = self.plan, self.pools

@@ -120,9 +120,15 @@ def test_a_user_whose_lists_are_in_several_segments_is_in_each_with_the_lists_of
         ("a", "country=FR", "rr"): 1,
         ("a", "country=null", "rr"): (1 + 3 / 8) / 2,
     }
-    # u2 and u3 are in two segments; u4 is in one, which has no name.
-    with pytest.warns(QualityWarning, match="^2 users have lists with different values of 'country'"):
+    # u2 and u3 are in two segments; u4 is in one, which has no name. So it is in both experiments.
+    both = log.union(log.withColumn("experiment_id", F.lit("b")).select(*log.columns))
+    result = evaluate(both, ["rr"], list=["request"], segments=["country"])
+    with pytest.warns(QualityWarning) as caught:
         result.check()
+    assert str(caught[0].message) == (
+        "4 users, counted in each experiment, have lists with different values of 'country': this run averages and "
+        "compares their lists within each value; in user_metrics, and so for a later compare, their value is null"
+    )
 
 
 def test_a_user_with_several_lists_in_one_experiment_is_not_shared(spark: SparkSession) -> None:
