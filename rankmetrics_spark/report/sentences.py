@@ -184,6 +184,7 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
         else "Only items that were shown are known: a relevant item that no list showed does not count."
     )
     relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
+    only_shown = chosen.get("ideal_pool") == "shown" or chosen.get("ap_denominator") == "hits"
     lines = []
     for knob in _KNOBS_IN_ORDER:
         value = chosen.get(knob, "")
@@ -191,6 +192,8 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
         words = _WORDS[knob].get(value)
         if knob == "ideal_pool" and not has_judgements:
             words = _WITHOUT_JUDGEMENTS.get(value, words)
+        if (knob, value, has_judgements) == ("zero_relevant", "skip", True) and only_shown:
+            words = "A user to whom no relevant item is shown is left out of every mean, also where one is judged."
         if is_relevant and words and (has_judgements or knob != "relevant_pool"):
             lines.append(words)
     return [origin, relevant, *lines]

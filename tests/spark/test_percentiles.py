@@ -143,7 +143,7 @@ def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call:
     (tmp_path / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
     code, shown, err = call("evaluate", "-c", tmp_path / "config.yaml")
     assert code == 0, err
-    users = read(spark, str(out / "user_metrics")).toPandas()
+    users = read(spark, out / "user_metrics").toPandas()
     stored = read(spark, str(out / "experiment_metrics")).collect()
     assert len(stored) == 6
     for row in stored:

@@ -225,6 +225,12 @@ def test_a_wrong_argument_is_refused(spark: SparkSession, wrong: dict[str, Any],
         changed(log(spark), "control", **wrong)
 
 
+def test_lists_that_differ_need_a_baseline(spark: SparkSession) -> None:
+    nothing: Any = None
+    with pytest.raises(ConfigError, match="baseline is null; allowed: the experiment that the others are compared"):
+        changed(log(spark), nothing)
+
+
 def test_a_missing_column_is_named(spark: SparkSession) -> None:
     with pytest.raises(InputError, match="item"):
         changed(log(spark).drop("item_id"), "control")
@@ -363,12 +369,27 @@ def test_numbers_as_items_meet_the_numbers_of_the_catalogue(spark: SparkSession)
     assert (rows["a", "coverage@2"]["value"], rows["a", "novelty@2"]["value"]) == (2 / 4, 2.0)
 
 
+def test_the_items_of_a_catalogue_have_the_long_or_the_short_name(spark: SparkSession) -> None:
+    shown = [{"experiment": "a", "user": "u", "item": item, "position": at} for at, item in enumerate("xy", start=1)]
+    tables = ([{"item": item, "item_id": "x"} for item in "xyz"], [{"item": item} for item in "xyz"])
+    rows, short = (exposures(shown, catalogue=table, interactions=table, replicates=0) for table in tables)
+    # Of the three items x, y and z, two are shown; item_id, which comes first, names x alone.
+    assert (short["a", "coverage@2"]["value"], short["a", "coverage@2"]["n_catalogue"]) == (2 / 3, 3)
+    assert short["a", "novelty@2"]["value"] == pytest.approx(math.log2(3))
+    assert (rows["a", "coverage@2"]["value"], rows["a", "coverage@2"]["n_outside"]) == (1.0, 1)
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
         ({"replicates": 1}, ConfigError, "replicates is 1; allowed: 0, or a whole number from 20 to 1,000"),
         ({"catalogue": 0}, ConfigError, "catalogue is 0; allowed: a whole number from 1"),
-        ({"catalogue": [{"name": "x"}]}, InputError, "catalogue has no column 'item_id'; it has name"),
+        ({"catalogue": [{"name": "x"}]}, InputError, "catalogue has no column 'item_id' or 'item'; it has name"),
+        (
+            {"columns": {"item": "item_id"}, "interactions": [{"item": "x"}]},
+            InputError,
+            "interactions has no column 'item_id'; it has item",
+        ),
         ({"columns": {"item": None}}, ConfigError, "columns.item is null; allowed: the column of the items"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from rankmetrics_spark import cli
+from rankmetrics_spark import cli, run
 from rankmetrics_spark.cli.earlier import summaries
 from rankmetrics_spark.config import Sink, Source, check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
@@ -431,3 +431,14 @@ def test_the_entry_point_is_the_command() -> None:
         [sys.executable, "-m", "rankmetrics_spark", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("rankmetrics, version ")
+
+
+def test_a_run_of_settings_that_are_no_config_is_refused() -> None:
+    nothing: Any = None
+    settings: Any = {"source": {"path": "logs"}}
+    with pytest.raises(ConfigError) as caught:
+        run(nothing, settings)
+    assert str(caught.value) == (
+        "config is a dict; allowed: a Config, as load(path) and from_mapping(settings) of rankmetrics_spark.config "
+        "make it"
+    )
