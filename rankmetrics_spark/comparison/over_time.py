@@ -44,6 +44,8 @@ from rankmetrics_spark.comparison.sums import (
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
+from rankmetrics_spark.comparison.totals import DAY as OF_DAY
+from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
@@ -137,12 +139,12 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
         changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
-        running = Totals()
+        running, of_days = Totals(), Totals()
         for key, sums in totals.sums.items():
             kind, _, date = key.segment.partition("=")
             if kind not in (ENTERING, LEAVING):
                 if key.kind not in ("trend", "trend_pair"):
-                    running.sums[key] = sums
+                    (of_days if key.kind == OF_DAY else running).sums[key] = sums
                 continue
             of_key = changes[key._replace(segment="")]
             of_key[date] = of_key.get(date, 0) + (sums if kind == ENTERING else -sums)
@@ -154,8 +156,9 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
                 if np.any(state):
                     running.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
         rows = Compared.of(running, {}, request, rules)
-        columns = _points(rows, start)
-        slopes = _slopes(totals, rows)
+        doubts = _doubts(of_days, rows.keys)
+        columns = _points(rows, start, doubts)
+        slopes = _slopes(totals, rows, doubts)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
     fields = (merged[name] for name in (BASELINE_NAME, EXPERIMENT, METRIC, "kind", "day_number"))
     places = [
@@ -166,7 +169,26 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
     return {name: [values[i] for i in order] for name, values in merged.items()}
 
 
-def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
+Doubts = Mapping[tuple[Any, Any, str], str]
+"""(baseline, candidate, segment) -> why the numbers of several days cannot be trusted."""
+
+
+def _doubts(of_days: Totals, keys: Sequence[Key]) -> Doubts:
+    """Why rows about several days cannot be trusted; those up to a date know no later one."""
+    whole = doubts_of_days(of_days, {(key.baseline, key.candidate) for key in keys})
+    segments = {key.segment for key in keys if (key.baseline, key.candidate) in whole}
+    doubts = {}
+    for segment in segments:
+        kind, _, label = segment.partition("=")
+        known = whole if segment == EVERYONE or kind == SINCE_FIRST else {}
+        if kind == CUMULATIVE:
+            sums = {key: counts for key, counts in of_days.sums.items() if key.segment <= label}
+            known = doubts_of_days(replace(of_days, sums=sums), whole)
+        doubts.update({(*pair, segment): f"not trustworthy: {words}" for pair, words in known.items()})
+    return doubts
+
+
+def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
     """The differences of days, periods and days since the first date."""
     kinds, labels = zip(*(key.segment.partition("=")[::2] for key in rows.keys), strict=True)
     first = min(label for kind, label in zip(kinds, labels, strict=True) if kind == DAY)
@@ -202,7 +224,10 @@ def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
         **_adjusted(*((of.ci_low, of.ci_high) for of in shown)),
         "confidence": np.full(len(kinds), rows.rules.confidence),
         "valid_at": looks.tolist(),
-        "note": rows.doubts,
+        "note": [
+            known or doubts.get((key.baseline, key.candidate, key.segment))
+            for known, key in zip(rows.doubts, rows.keys, strict=True)
+        ],
     }
     # The same users have the same past in both experiments: it says nothing about the split.
     kept = [i for i, kind in enumerate(kinds) if kind in KINDS and (kind != BEFORE or not rows.paired[i])]
@@ -227,7 +252,7 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
     return None
 
 
-def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
+def _slopes(totals: Totals, rows: Compared, doubts: Doubts) -> dict[str, list[Any]]:
     """How much each difference changes per day since a user's first date."""
     keys = [key._replace(kind="trend_pair") for key in rows.keys if key.segment == EVERYONE]
     sums = [sum_table(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
@@ -267,7 +292,10 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
         "p_adjusted": p_adjusted,
         **_adjusted(bounds, (bounds[0] / share, bounds[1] / share)),
         "confidence": np.full(n, rows.rules.confidence),
-        "note": [None if known else _NO_SLOPE for known in ~np.isnan(p)],
+        "note": [
+            doubts.get((key.baseline, key.candidate, EVERYONE)) if is_known else _NO_SLOPE
+            for key, is_known in zip(keys, ~np.isnan(p), strict=True)
+        ],
     }
     return {name: list(each) for name, each in columns.items()}
 

@@ -99,6 +99,8 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     whole = max(kinds["cumulative"], key=lambda row: str(row["label"]))
     baseline, candidate, name = pair
     on = f"on {label_of(parse(name))}"
+    if doubt := _doubt(slope) or _doubt(whole):
+        return False, f"The effect of {candidate} against {baseline} {on} over time is {doubt}."
     is_shown = _is_shown(whole, "p_value")
     effect = f"the effect of {candidate} against {baseline}"
     if not is_shown:
@@ -122,6 +124,12 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     )
     text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {change.text} per day {certainty}.{start}"
     return True, text
+
+
+def _doubt(row: Row) -> str:
+    """Why the numbers of a row cannot be trusted; empty where they can."""
+    note = str(row.get("note") or "")
+    return note if note.startswith("not trustworthy") else ""
 
 
 def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
@@ -196,5 +204,5 @@ def _texts(row: Row) -> dict[str, str]:
         "users": f"{row['n_users']:,}",
         "difference": f"{difference} [{low}, {high}]",
         "change": change.plain if change else "-",
-        "p": "-" if p is None else p_text(p, 1 - row["confidence"]),
+        "p": "not trustworthy" if _doubt(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
     }

@@ -238,3 +238,20 @@ def test_users_of_two_experiments_are_left_out_of_every_row_where_that_is_asked_
     dropped = developed(rows, request=Request(baseline="a", drop_shared=True), design="independent")
     without = developed(rows[~rows.user.isin(["b3", "b4"])], design="independent")
     assert str(dropped) == str(without) and str(dropped) != str(developed(rows, design="independent"))
+
+
+def test_days_without_relevant_items_are_doubted_wherever_they_count_with_others() -> None:
+    rows = log()
+    rows.loc[(rows.experiment == "b") & (rows.date == DATES[5]), ["relevant", METRIC]] = [False, 0.0]
+    result = developed(rows)
+    doubt = f"not trustworthy: no user of b has a relevant item on {DATES[5]}, while users of a do; these values count "
+    doubt += "as 0: compare a period without this day"
+    for place, date in enumerate(DATES):
+        assert result["b", "cumulative", date]["note"] == (doubt if place >= 5 else None), date
+        if place != 5:
+            assert result["b", "day", date]["note"] is None
+    assert result["b", "day", DATES[5]]["note"] == "no users with relevant items in b"
+    for kind, label in (("days_since_first", "0"), ("slope", "per day since the first date")):
+        assert result["b", kind, label]["note"] == doubt
+        assert result["c", kind, label]["note"] is None
+    assert {row["note"] for (name, *_), row in developed(log()).items() if name == "b"} <= {None}
