@@ -343,11 +343,11 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             raise ConfigError(
                 f"--format csv is one table, and {' and '.join(flags)} are given; allowed: one of them, or json"
             )
+        _ = request.comparison  # refused before an engine is started
         choice = choose(engine, master)
         if request.per_user:
             check_new_file("--per-user", request.per_user, choice)
         if request.over_time:
-            _ = request.comparison  # refused before an engine is started
             developed = on_session(choice, lambda spark: development_of(spark, request))
             if style != "table":
                 _note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)

@@ -396,6 +396,26 @@ def test_an_option_with_one_value_is_given_once(
     assert capfd.readouterr().err.splitlines()[-1] == f"Error: {message}"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--set", "period.from=2026-11-19"), "comparison.period is given with --set; allowed: --from and --to"),
+        (
+            ("--over-time", "--set", "margin={ap@5: 1%}", "--set", "power=0.9", "--set", "confidence=0.9"),
+            "--over-time is given with comparison.margin and comparison.power; allowed: compare without --over-time, "
+            "which has them",
+        ),
+    ],
+)
+def test_compare_refuses_keys_that_would_change_nothing(
+    options: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["compare", "--input", "out", "--baseline", "a", *options], "rankmetrics")
+    assert caught.value.code == 2
+    assert capfd.readouterr().err == f"rankmetrics: {message}\n"
+
+
 # ---- an interrupt while modules are imported
 
 PRESSED = """
