@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.engines import SUMS, Batches, SumTable, coded, in_one_step, rows_of
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, unknown
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import Plan, checked_rows
@@ -89,16 +89,22 @@ at 0; set first_rank to 0
         )
 
 
-def refuse_ranks_from_0(n_below: int, n_lists: int, first_rank: int) -> None:
+def refuse_ranks_from_0(
+    n_below: int,
+    n_lists: int,
+    first_rank: int,
+    setting: str = "first_rank",
+    error: type[RankmetricsError] = InputError,
+) -> None:
     """Refuse a log with a row below the first rank for each list: without these rows, all ranks are off by one.
 
     Raises:
-        InputError: It says what to set.
+        RankmetricsError: The one that is given; it says what to set.
     """
     if first_rank == 1 and 0 < n_lists <= n_below:
-        raise InputError(
+        raise error(
             f"{n_below:,} rows have a rank below 1, and there are {n_lists:,} lists: the ranks seem to start at 0; set "
-            "first_rank to 0"
+            f"{setting} to 0"
         )
 
 
