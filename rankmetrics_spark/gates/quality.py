@@ -12,27 +12,17 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
+from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, arms, reasons, row_counts, total_counts
 from rankmetrics_spark.gates.limits import SHARED, Findings, rate_checks, rates
 from rankmetrics_spark.road import FAULTY, GRADE, JudgementCounts, Plan, typed_judgements
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FAIL,
     ITEM,
-    JUDGED,
-    MIXED,
-    N_GRADED,
-    N_KNOWN,
-    N_RELEVANT,
-    N_REPEATED,
-    N_ROWS,
-    N_SHOWN,
-    N_TIED,
-    N_UNKNOWN,
     OK,
     REASON,
     REJECTED,
     RELEVANCE,
-    TOP,
     USER,
     WARN,
     Check,
@@ -71,89 +61,6 @@ class Inspected:
     judgement_counts: Callable[[], JudgementCounts | None]
     place: str = "the impressions"
     tags: bool = False
-
-
-# ---- counts
-
-
-Counts = dict[str, dict[str, Any]]
-"""Experiment -> name of a count -> the count; see ``row_counts``."""
-Reasons = dict[str, int]
-"""Reason -> rows, most frequent first; at most ten."""
-REPEATED = "repeated item or rank"
-
-_SUMS = {
-    "repeated": N_REPEATED,
-    "tied": N_TIED,
-    "judged_items": N_KNOWN,
-    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
-    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
-}
-
-
-def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> Counts:
-    """Count rows, lists and their oddities per experiment.
-
-    Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
-    ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
-    small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
-    grade.
-
-    Lists: ``lists``; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
-    stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
-    not 1; ``no_relevant``, lists without a relevant item; ``short``, lists with fewer than ``cut`` items; ``gaps``,
-    lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in a segment.
-
-    ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
-    """
-    columns = outcome.columns
-    conditions = {
-        "lists": "true",
-        "beyond_judgements": f"{N_UNKNOWN} > 0",
-        "judged_lists": JUDGED,
-        "graded_lists": f"{N_GRADED} > 0",
-        "no_relevant": f"{N_RELEVANT} = 0",
-        "short": f"{N_SHOWN} < {cut}",
-        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
-        "mixed_segments": MIXED if MIXED in columns else "false",
-        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
-    }
-    sums = outcome.groupBy(EXPERIMENT).agg(
-        F.sum(N_ROWS).alias("rows"),
-        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
-        *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in _SUMS.items()),
-        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
-    )
-    counts: Counts = {}
-    # An engine gives groups in any order.
-    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is not None, row[EXPERIMENT] or "")):
-        quarantined = row["faulty"] + row["repeated"]
-        counts[row[EXPERIMENT]] = {
-            "rows": row["rows"],
-            "evaluated": row["rows"] - quarantined,
-            "quarantined": quarantined,
-            **{name: row[name] for name in (*_SUMS, *conditions) if name[0] != "_"},
-            "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
-        }
-    return counts
-
-
-def reasons(outcome: DataFrame) -> Reasons:
-    """Return why rows were left out, and how many."""
-    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
-    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
-    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
-    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
-
-
-def total_counts(counts: Counts, name: str) -> int:
-    """Return the sum of a count over all experiments."""
-    return sum(count[name] for count in counts.values())
-
-
-def arms(counts: Counts) -> Counts:
-    """Return the counts of experiments; leave out the group of rows without a valid experiment."""
-    return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
 
 
 # ---- rates, warnings and notes
@@ -226,6 +133,12 @@ def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
             "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher "
             f"grades do, set {path}.relevant_from to the lowest of them"
         )
+    if lists := total_counts(counts, "lists_outside"):
+        yield (
+            f"{lists:,} of {total_counts(counts, 'lists'):,} lists ({total_counts(counts, 'rows_outside'):,} rows) are "
+            f"of users without judgements, who are outside the population ({path}.population is {rule.population}): "
+            "they are in no table"
+        )
     if rule.unjudged == "removed":
         shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in arms(counts).items()]
         (low, least), (high, most) = min(shares, default=(1.0, "")), max(shares, default=(1.0, ""))
@@ -276,7 +189,8 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
     # Values can be too large to be summed under metrics without a maximum, and under NDCG because of its gains.
     unbounded = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
     unbounded += [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
-    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded])
+    only_judged = log.plan.scoring.conventions[0].population in ("judged", "both")
+    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded], only_judged)
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     try:

@@ -310,9 +310,8 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, Written]
     with context.steps("tables", "writing the tables"):
         works = (user_metrics, quarantine, lambda: _stage_aggregates(context, users))
         written = _in_threads(context, users.table.rows, *works)
-    of_judged = plan.scoring.judged and context.config.convention.population in ("judged", "both")
     staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
-    context.checks += check_row_counts(*staged, counts, "judged_lists" if of_judged else "lists")
+    context.checks += check_row_counts(*staged, counts)
     left_out = written["quarantine"]
     groups = few_rows(left_out.rows.groupBy(REASON).count()) if left_out.partitions.filled else []
     context.record.add_tables(written, {row[REASON]: row["count"] for row in groups})

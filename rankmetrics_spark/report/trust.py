@@ -75,7 +75,6 @@ _TITLES = {
     "log": "Quality of the log",
 }
 """Name of a check -> its title; every other name is that of a rate."""
-_BOOKS = "Every row and every list of the log is in a table, in each experiment."
 _UNKNOWN = "There is none, so the rows that came in are not known."
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
@@ -106,7 +105,7 @@ def checks(figures: Figures) -> list[PageCheck]:
         if OK in group:
             sentences = [*group[OK]]
             more = 0 if title == "Books" else len(sentences) - _MOST_SENTENCES
-            text = _BOOKS if title == "Books" else _words(title, sentences)
+            text = _books(figures) if title == "Books" else _words(title, sentences)
             lines.append(PageCheck("ok", title, text + (f" {more:,} more in the table checks." if more > 0 else "")))
         elif NOT_CHECKED in group:
             lines.append(PageCheck("none", title, _words(title, [*group[NOT_CHECKED]])))
@@ -114,6 +113,15 @@ def checks(figures: Figures) -> list[PageCheck]:
         lines.append(PageCheck("none", "Run record", _NOT_PUBLISHED if figures.of_log else _UNKNOWN))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
     return sorted(lines, key=lambda check: order.index(check.level))
+
+
+def _books(figures: Figures) -> str:
+    """What a page says where the books of all experiments are right."""
+    lists, rows = (
+        sum(count.get(key, 0) for count in _counts(figures).values()) for key in ("lists_outside", "rows_outside")
+    )
+    but = f"; except {lists:,} lists ({rows:,} rows) of users without judgements, who are outside the population"
+    return f"Every row and every list of the log is in a table, in each experiment{but if lists else ''}."
 
 
 def _check_rows(figures: Figures) -> Sequence[Row]:
@@ -207,8 +215,10 @@ def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
     rule = _rule(figures)
     if rule == "skip":
         # They have no value, so they are not among the users.
-        counts = {name: count for name, count in _counts(figures).items() if count.get("lists")}
-        shares = {name: count.get("no_relevant", 0) / count["lists"] for name, count in counts.items()}
+        lists = {
+            name: count.get("lists", 0) - count.get("lists_outside", 0) for name, count in _counts(figures).items()
+        }
+        shares = {name: _counts(figures)[name].get("no_relevant", 0) / n for name, n in lists.items() if n}
         of, effect = "lists", "; their users are left out of the mean"
     else:
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
@@ -413,7 +423,9 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
         share = whole if n is None or n_left_out is None else n_left_out / max(1, n)
         yield _at_most("faulty_rate", share, MANY_FAULTY, text, name)
         if n is not None and n_left_out is not None and n_evaluated is not None:
-            of_books = f"{n:,} rows in = {n_evaluated:,} evaluated + {n_left_out:,} left out"
+            n_outside = count.get("rows_outside", 0)
+            outside = f" ({n_outside:,} of users outside the population)" if n_outside else ""
+            of_books = f"{n:,} rows in = {n_evaluated:,} evaluated{outside} + {n_left_out:,} left out"
             difference = n_evaluated + n_left_out - n
             status = FAIL if difference else OK
             yield Check("books_rows", status, of_books, name, float(n + difference), float(n), float(-abs(difference)))

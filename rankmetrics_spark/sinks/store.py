@@ -126,7 +126,7 @@ def _other_convention(store: Store, existing: tuple[str | None, str], date: str,
 
 
 def check_row_counts(
-    users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
+    users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]]
 ) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
     compared: list[Check] = []
@@ -136,8 +136,9 @@ def check_row_counts(
         # "" and null share a partition.
         shares_partition = not name and {"", None} <= counts.keys()
         others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
+        lists = "lists of users with judgements" if count["lists_outside"] else "lists"
         checks = (
-            ("books_lists", "lists", count[lists], users.totals.get(key, 0)),
+            ("books_lists", lists, count["lists"] - count["lists_outside"], users.totals.get(key, 0)),
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
             ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )

@@ -136,17 +136,17 @@ def test_books_that_do_not_add_up_are_one_sentence() -> None:
     def of(table: str, rows: int, total: int = 0) -> Written:
         return Written(table, None, partitions, (), {"a": rows}, {"a": total})  # type: ignore[arg-type]
 
-    counts = {"a": {"lists": 5, "quarantined": 2}}
+    counts = {"a": {"lists": 6, "lists_outside": 1, "quarantined": 2}}
     good = (of("user_metrics", 3, 5), of("experiment_metrics", 2), of("quarantine", 2))
-    check_row_counts(*good, counts, "lists")
+    check_row_counts(*good, counts)
     for place, wrong, message in (
-        (0, of("user_metrics", 3, 4), "5 lists in the input and 4 in the tables"),
+        (0, of("user_metrics", 3, 4), "5 lists of users with judgements in the input and 4 in the tables"),
         (1, of("experiment_metrics", 0), "3 users with averages in the input and 0 in the tables"),
         (2, of("quarantine", 3), "2 rows left out in the input and 3 in the tables"),
     ):
         tables = [wrong if i == place else table for i, table in enumerate(good)]
         with pytest.raises(OutputError, match=f"experiment 'a' has {message}; nothing was published"):
-            check_row_counts(*tables, counts, "lists")  # type: ignore[arg-type]
+            check_row_counts(*tables, counts)  # type: ignore[arg-type]
 
 
 def test_a_killed_run_is_entered_in_its_record(tmp_path: Path) -> None:
