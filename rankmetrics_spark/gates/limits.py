@@ -24,6 +24,7 @@ from rankmetrics_spark.schemas import (
     WARN,
     Check,
     Status,
+    among_changed,
     is_unknown,
     of_test,
     shown_of,
@@ -296,7 +297,7 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
         limit_text = allowed.format(limit).replace("%", " %")
         if drop < 0:
             limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
-        against = f"{moved} {size} against {row[BASELINE]}"
+        against = f"{moved} {size} against {row[BASELINE]}{among_changed(row)}"
         sentence = f"{_label(gate)} of {row[EXPERIMENT]} {against}; the gate allows {limit_text}"
         yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
 

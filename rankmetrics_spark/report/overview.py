@@ -132,7 +132,7 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
         parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
     rest = [row for row in others if row.get(ROLE) != GUARDRAIL]
     if rest:
-        parts.append(_counts(rest))
+        parts.append(_counts(rest, " too" if card.state == "better" else ""))
     if not parts:
         return ()
     text = "; ".join(parts) + "."
@@ -140,11 +140,11 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     return ("What else moved in ", Id(card.candidate), *against, f": {text}")
 
 
-def _counts(rows: Sequence[Row]) -> str:
-    """How many metrics are better, open and worse, with the names of those that are worse.
+def _counts(rows: Sequence[Row], too: str) -> str:
+    """How many metrics are better, open and worse; those that are better are so ``too`` where the primary one is.
 
     >>> row = {"metric": "p@5", "note": None, "p_adjusted": 0.01, "better": "candidate"}
-    >>> _counts([row]), _counts([row, row | {"better": None}])
+    >>> _counts([row], " too"), _counts([row, row | {"better": None}], "")
     ('Precision@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
     """
     states = [state_of(row) for row in rows]
@@ -152,7 +152,7 @@ def _counts(rows: Sequence[Row]) -> str:
     if len(rows) == 1:
         name = label_of(parse(rows[0][METRIC]))
         says = {
-            "better": "is better too",
+            "better": f"is better{too}",
             "worse": "is worse",
             "open": "shows no difference",
             "doubtful": "is not tested",
@@ -160,7 +160,7 @@ def _counts(rows: Sequence[Row]) -> str:
         return f"{name} {says[states[0]]}"
     if len({*states}) == 1:
         all_of = {
-            "better": "are better too",
+            "better": f"are better{too}",
             "worse": "are worse",
             "open": "show no difference",
             "doubtful": "are not tested",

@@ -324,7 +324,7 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
     assert verdict[1].startswith("c against a on MAP@5: no difference shown, ")
     (record,) = (tmp_path / "out" / "runs").glob("*.json")
     *recorded, last = json.loads(record.read_text())["verdict"]
-    assert recorded == verdict and last.startswith("Intervals are corrected for the number of comparisons")
+    assert recorded == verdict and last.startswith("Intervals are corrected like the p-values")
     folders = sorted(path.parent.name for path in (tmp_path / "out" / "comparisons").glob("*/evaluation_date=*"))
     assert folders == ["experiment_id=b", "experiment_id=c"]
     rows = {row["experiment_id"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}

@@ -91,6 +91,10 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
         "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows "
         "no clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
     )
+    for better, says in (("candidate", "better too."), ("baseline", "better.")):
+        pair = [rows[0] | {"better": better}, rows[3], rows[3] | {"metric": "rr"}]
+        (card,) = cards(Figures(figures.means, pair, order=names))
+        assert "".join(what_else(card, pair)) == f"What else moved in b: all 2 other metrics are {says}"
     alone = Figures([mean("a"), mean("b")], rows[:1])
     assert what_else(cards(alone)[0], rows[:1]) == ()
 
