@@ -172,11 +172,10 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         decomposition = comparison.decomposition(split, section, column)
-    more: list[str] = []
-    if days:
-        more = outlook_of(comparisons, every_date, days, section, table.metrics)
-        more += comparison.uneven_columns(table.metrics, options.segments, pointers, days.dates)
-    more += notes_of_runs(records_in(root) or [], pointers, days.dates if days else (date,), section)
+    dates = days.dates if days else (date,)
+    more = outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
+    more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
+    more += notes_of_runs(records_in(root) or [], pointers, dates, section)
     of_users = losses, gains, _rows(decomposition)
     return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, more)
 

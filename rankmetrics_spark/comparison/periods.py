@@ -97,19 +97,21 @@ def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str,
 def uneven_columns(
     metrics: Iterable[Metric], segments: Iterable[str], pointers: Mapping[str, Pointer], dates: Iterable[str]
 ) -> list[str]:
-    """Metrics and segments that some days of a period were published without: a sentence for each.
+    """Metrics and segments that days were published without: a sentence for each.
 
     Args:
         metrics: The metrics that are compared.
         segments: Columns that split the users.
         pointers: Date -> what is published.
-        dates: The days of the period.
+        dates: The days of the period, or one day.
     """
+    dates = [*dates]
     labels = {**{name: name for name in segments}, **{metric.column: str(metric) for metric in metrics}}
     of_period = {date: pointers[date] for date in dates if date in pointers}
     lacking = {label: dates_without(column, "user_metrics", of_period) for column, label in labels.items()}
     return [
-        f"{label} was not stored on {dates_in_words(without)}; it is that of the other days"
+        f"{label} was not stored on {dates_in_words(without)}"
+        + ("; it is that of the other days" if len(without) < len(dates) else "")
         for label, without in lacking.items()
         if without
     ]

@@ -210,6 +210,11 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
         f"country was not stored on {DAYS[1]}, {DAYS[2]}; it is that of the other days",
         lacking,
     ]
+    for dates, lacks in ((("--from", DAYS[1]), f"{DAYS[1]}, {DAYS[2]}"), (("--date", DAYS[2]), DAYS[2])):
+        alone = ("compare", "--input", log.out, *dates, "--baseline", "a", "--segment", "country", "--format", "json")
+        answer = json.loads(call(*alone)[1])
+        sentences = [line for line in answer["verdict"] if "country was" in line]
+        assert sentences == [f"country was not stored on {lacks}"]
     planned = call(*request, "--set", "looks.planned=3")
     assert {row["looks"] for row in json.loads(planned[1])["comparisons"]} == {"3 of 3, obrien_fleming"}
     if not has_page_libraries():
