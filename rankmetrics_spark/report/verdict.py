@@ -247,8 +247,8 @@ def outlook_sentence(outlook: Outlook) -> str:
     ...                        limit="", days=20, users=24_310, furthest=28, last_effect=0.0112,
     ...                        has_new_users=True, looks=None)
     >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
-    'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about
-    24,000 users, looked at once)'
+    'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days or
+    fewer (about 24,000 users, looked at once)'
     """
     share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
     effect = size if share is None else f"{100 * share:.3g} %"
@@ -260,12 +260,14 @@ def outlook_sentence(outlook: Outlook) -> str:
     find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
     find += " or more" if share is None else " % or more"
     if outlook.days and outlook.has_new_users:
-        text = f"if users keep arriving as they do, {takes} ({users}, {looks})"
+        # The new users are a lower bound.
+        fewer = " or fewer" if outlook.days > 1 else ""
+        text = f"if users keep arriving as they do, {takes}{fewer} ({users}, {looks})"
     elif outlook.days:
         text = f"no new users arrive; if the same ones keep coming, {takes} ({looks})"
     elif outlook.has_new_users:
-        text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}; {effect}{limit}"
-        text += f"{',' if limit else ''} takes {users}"
+        text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}, perhaps smaller ones too; "
+        text += f"{effect}{limit}{',' if limit else ''} takes {users}"
     else:
         text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}, but not of {effect}{limit}"
     return f"{outlook.candidate} against {outlook.baseline} on {label_of(parse(outlook.metric))}: {text}"
@@ -286,13 +288,18 @@ def _days(n: int) -> str:
 
 
 def valid_at(row: Row) -> str:
-    """The looks that interval and p-value of a row hold for; empty for a single look.
+    """The looks that interval and p-value of a row hold for; empty for a single one, and beyond the plan.
 
     >>> valid_at({"looks": "any"}), valid_at({"looks": "6 of 14, pocock"}), valid_at({"looks": None}), valid_at({})
     ('valid at every look', 'valid at look 6 of 14', '', '')
+    >>> valid_at({"looks": "15 of 14, pocock"}), valid_at({"looks": "? of 14, pocock"})
+    ('', '')
     """
     looks = row.get(LOOKS)
-    return "" if looks is None else "valid at every look" if looks == "any" else f"valid at look {looks.split(',')[0]}"
+    if looks is None or looks == "any":
+        return "valid at every look" if looks else ""
+    look, _, planned = (of := looks.split(",")[0]).partition(" of ")
+    return f"valid at look {of}" if look.isdigit() and int(look) <= int(planned) else ""
 
 
 def sentence(row: Row, metric: Metric) -> str:
