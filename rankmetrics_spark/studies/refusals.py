@@ -58,12 +58,18 @@ def counts_in_sql(columns: Columns) -> dict[str, str]:
     }
 
 
-def log_counts(table: DataFrame, plan: Plan) -> DataFrame:
-    """One row with the ``COUNTS`` of a log whose relevance is not read."""
+def log_rows(table: DataFrame, plan: Plan) -> tuple[DataFrame, dict[str, str]]:
+    """The rows of a log whose relevance is not read, and ``counts_in_sql`` of them."""
     roles = replace(plan.columns, item=True, relevance=False, position=not plan.columns.by_score)
     rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    sums = ", ".join(counts_in_sql(roles).values())
-    return rows.agg(F.expr(f"array({sums}) AS {SUMS}")).selectExpr(f"string(NULL) AS {EXPERIMENT}", SUMS)
+    return rows, counts_in_sql(roles)
+
+
+def log_counts(table: DataFrame, plan: Plan) -> DataFrame:
+    """One row with the ``COUNTS`` of a log whose relevance is not read."""
+    rows, counts = log_rows(table, plan)
+    sums = F.expr(f"array({', '.join(counts.values())}) AS {SUMS}")
+    return rows.agg(sums).selectExpr(f"string(NULL) AS {EXPERIMENT}", SUMS)
 
 
 def refuse_faulty(counts: Mapping[str, int], allowed: Allowed) -> None:
