@@ -434,7 +434,8 @@ def _doubt(rows: Compared, i: int) -> str | None:
         few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
         return f"fewer than two {rows.rules.units} in {_listed(rows.keys[i], few)}"
     if rows.sample_ratio_p < SMALL_RATIO_P:
-        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+        p = f"(p = {rows.sample_ratio_p:.2g})"
+        return f"not trustworthy: the {rows.rules.units} do not follow the planned shares {p}"
     if uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
         return f"not trustworthy: {uneven}"
     return None

@@ -21,6 +21,7 @@ from rankmetrics_spark.pointers import History, Pointer
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.histograms import edges_of, paired_of
+from rankmetrics_spark.report.overview import GATES
 from rankmetrics_spark.report.read import (
     MOST_DATES,
     MOST_EXPERIMENTS,
@@ -34,6 +35,7 @@ from rankmetrics_spark.report.read import (
     record_of,
     spark_tables,
 )
+from rankmetrics_spark.report.trust import check_rows
 from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -169,6 +171,8 @@ def _figures(
     table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     means = _means(table, section)
     compared = _published(tables, days)
+    # Gates were looked at by the run that compared these days.
+    of_gates = _gates(tables) if compared and config.get("gates") else []
     if section.is_requested and not compared:
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
     rows = [{**row, "note": without_gap(row["note"]) or None} for row in compared]
@@ -185,6 +189,8 @@ def _figures(
             *comparison.changed_settings({str(each.get(DATE)): each.get("config") or {} for each in records}),
         ],
     )
+    if of_gates:
+        draft = replace(draft, checks=[*of_gates, *(check.as_row() for check in check_rows(draft))])
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, days.last, draft.metrics)
     rows_of_users = tables.users(days.last, edges, draft.metrics, experiments)
@@ -292,6 +298,13 @@ def _published(tables: PeriodTables, days: Days) -> list[dict[str, Any]]:
     rows = tables.rows("comparisons", tables.date, MOST_ROWS)
     compared = {(row.get(PERIOD_FROM), row.get(PERIOD_TO), row.get("n_days")) for row in rows}
     return rows if compared == {(days.first, days.last, len(days.dates))} else []
+
+
+def _gates(tables: PeriodTables) -> list[Record]:
+    """What the run that compared the period found of its gates; the least mean is that of its day."""
+    rows = [row for row in tables.checks(tables.date) if row["name"] in GATES]
+    day = f", on {tables.date} alone"
+    return [row | {"sentence": row["sentence"].rstrip(".") + (day if row["name"] == "min" else "")} for row in rows]
 
 
 def _means(table: comparison.UserTable, section: Comparison) -> list[Any]:
