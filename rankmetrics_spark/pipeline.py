@@ -20,6 +20,7 @@ from rankmetrics_spark.config import (
     Options,
     Quality,
     check_experiments,
+    check_units,
     choice,
 )
 from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
@@ -155,6 +156,7 @@ def evaluate(
         only_changed=only_changed,
         correction=correction,
     )
+    check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
     return Result(Tables.of(impressions, judgements, options), compared)
 
@@ -190,7 +192,7 @@ compare = _shows_itself(comparison.compare)
 
 
 def read(
-    spark: SparkSession, path: str, format: str = "parquet", *, dates: tuple[str, str] | None = None
+    spark: SparkSession, path: str | Path, format: str = "parquet", *, dates: tuple[str, str] | None = None
 ) -> ResultTable:
     """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
 
@@ -212,7 +214,7 @@ def read(
         InputError: There is no such table in the catalog, or runs keep publishing to the folder; no date of the period
             is published, the table holds no users, or the dates follow different conventions.
     """
-    rows = sinks.read(spark, path, format)
+    rows = sinks.read(spark, str(path), format)
     if dates is None:
         return result_table(sinks.dated(rows))
     days = comparison.published_days(rows, *comparison.first_and_last(dates))
@@ -379,16 +381,15 @@ class Result(Presentation):
     @property
     def user_metrics(self) -> DataFrame:
         """One row per (experiment_id, user_id)."""
-        return self._tables.user_metrics
+        return self._tables.hashed_user_metrics
 
     @property
     def experiment_metrics(self) -> DataFrame:
         """One row per (experiment_id, segment, metric)."""
-        tables = self._tables
+        means = self._tables.experiment_metrics
         if self._comparison.cluster is None:
-            return tables.experiment_metrics
-        users = compared_users(tables, None)
-        return comparison.with_cluster_intervals(tables.experiment_metrics, users, self._comparison)
+            return means
+        return comparison.with_cluster_intervals(means, compared_users(self._tables, None), self._comparison)
 
     @cached_property
     def comparisons(self) -> DataFrame:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from rankmetrics_spark.comparison.alike import alike_columns, noted, refuse_several
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.daily import (
@@ -32,6 +33,7 @@ from rankmetrics_spark.comparison.daily import (
     add_days,
 )
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
+from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
     KEY,
     PARTIALS,
@@ -82,12 +84,13 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
     if DATE not in table.rows.columns:
         raise InputError(f"user_metrics has no column {DATE}: {unknown('column', DATE, table.rows.columns)}")
+    refuse_other_types(table.rows)
     plain = replace(request, bootstrap=0, flips=0, reshuffles=0)
     dated = replace(table, segments={_DATE_LABEL: DATE}, combinations=(), within={})
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
-    layout = Layout(columns, (_DATE_LABEL,), (), table.before is not None, ROWS_AT_ONCE)
+    layout = Layout(columns, (_DATE_LABEL,), (), table.before is not None, ROWS_AT_ONCE, alike=table.alike)
     body = partial(_sums_of_days, layout=layout, weights=weights, request=plain, start=start)
     # The lists of each row, and those that have a value of each metric: null where that is unknown.
     stored = table.rows.columns
@@ -95,7 +98,7 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     for metric in table.metrics:
         with_value = lists_with_value(metric.column)
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
-    parts = Step(body, PARTIALS).of(by_user(dated, *numbers))
+    parts = Step(body, PARTIALS).of(by_user(dated, *numbers, *alike_columns(table.alike)))
     whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
     # A plan counts looks at the whole period, and says nothing about its parts.
     looks = "any" if rules.sequential == "any" else "one"
@@ -108,9 +111,11 @@ def _sums_of_days(
     batches: Batches, layout: Layout, weights: Mapping[str, str], request: Request, start: str | None
 ) -> Iterator[pa.RecordBatch]:
     totals = Totals()
-    for rows in whole_users(batches, layout):
+    for rows in whole_users(noted(batches, totals, layout.alike), layout):
         _, (labels, code) = rows.segments
-        dates = np.array([label.partition("=")[2] for label in labels], "datetime64[D]")
+        texts = [label.partition("=")[2] for label in labels]
+        refuse_other_values(texts)
+        dates = np.array(texts, "datetime64[D]")
         own = {metric: rows.values[metric] for metric in weights}
         with_value = {metric: rows.values[column] for metric, column in weights.items()}
         days = UserDays.of(replace(rows, values=own), dates[code], rows.values[_LISTS], with_value)
@@ -120,6 +125,7 @@ def _sums_of_days(
 
 def _final(batches: Batches, request: Request, rules: Rules, start: str | None) -> Iterator[pa.RecordBatch]:
     totals, _ = read(batches)
+    refuse_several(totals)
     if totals.sums:
         yield from rows_of(over_time_rows(totals, request, rules, start), OVER_TIME)
 

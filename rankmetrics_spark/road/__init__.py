@@ -58,9 +58,9 @@ from rankmetrics_spark.schemas import (
 __all__ = [
     "FAULTY",
     "GRADE",
-    "JudgementCounts",
     "SUMS_OF_USERS",
     "SUMS_OVER_LISTS",
+    "JudgementCounts",
     "Plan",
     "Tables",
     "averages",
@@ -262,7 +262,9 @@ class Tables:
     @property
     def hashed_user_metrics(self) -> DataFrame:
         """The same with the hash of the convention, so that rows of two conventions are not compared."""
-        return self.user_metrics.withColumn(CONVENTION_HASH, F.lit(self.plan.options.convention.digest()))
+        rows, digest = self.user_metrics, F.lit(self.plan.options.convention.digest()).alias(CONVENTION_HASH)
+        others = (quoted(name) for name in rows.columns if name not in (EXPERIMENT, USER))
+        return rows.select(EXPERIMENT, USER, digest, *others)
 
     @cached_property
     def within_segments(self) -> Sequence[DataFrame]:
