@@ -53,8 +53,9 @@ def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = (), onl
     Lists: ``lists``; ``lists_outside``, with ``only_judged``, those of users without judgements, who are outside the
     population; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
     stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
-    not 1; ``no_relevant``, lists of the population without a relevant item; ``short``, lists with fewer than ``cut`` items; ``gaps``,
-    lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in a segment.
+    not 1; ``no_relevant``, lists of the population without a relevant item; ``short``, lists with fewer than ``cut``
+    items; ``gaps``, lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in
+    a segment.
 
     ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
     """

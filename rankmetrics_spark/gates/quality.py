@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -102,16 +102,25 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
             f"{total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
             f"{log.plan.options.path_of('first_rank')} to 0"
         )
+    lists = total_counts(counts, "lists")
+    if log.plan.columns.first_rank == 0 and 0 < lists <= total_counts(counts, "gaps"):
+        yield (
+            f"all {lists:,} lists have gaps: the ranks seem to start at 1, and each counts as one more; if they do, "
+            f"set {log.plan.options.path_of('first_rank')} to 1"
+        )
     if mixed := total_counts(counts, "mixed_segments"):
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
     if (judged := log.judgement_counts()) and judged.reasons:
         n, rows, why = judged.counts["invalid"], judged.counts["rows"], _spoken(judged.reasons)
         yield f"{n:,} of {rows:,} judgements ({n / rows:.2%}) are faulty and left out; reasons: {why}"
+    if log.plan.columns.list and log.plan.columns.segments:
+        yield from _several_segments(log)
+
+
+def _several_segments(log: Inspected) -> Iterator[str]:
+    """Warn of users whose lists differ in a segment. Shuffles ids and segments."""
     columns = log.plan.columns
-    if not columns.list or not columns.segments:
-        return
-    # Shuffles ids and segments.
     conditions = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
     users = log.outcome.where(F.col(REJECTED).isNull()).groupBy(EXPERIMENT, USER)
     conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))

@@ -185,6 +185,24 @@ def test_ranks_from_0_are_suspected_and_can_be_declared(spark: SparkSession, tmp
         evaluate(impressions(spark, [*rows[:3], *rows[150:153]]), ["rr"]).check()
 
 
+@pytest.mark.outcome("ranks that start at 1 with `first_rank: 0`", "a warning: each rank counts as one more")
+def test_ranks_that_start_at_1_are_told_from_gaps(spark: SparkSession) -> None:
+    rows = [*a_list([1, 0]), *a_list([0, 1], "v")]
+    result = evaluate(impressions(spark, rows), ["rr"], first_rank=0)
+    # 1 and 2 are the second and the third rank.
+    assert {user: row["rr"] for (_, user), row in by_user(result.user_metrics).items()} == {"u": 1 / 2, "v": 1 / 3}
+    with pytest.warns(QualityWarning) as caught:
+        result.check()
+    assert [str(warning.message) for warning in caught if warning.category is QualityWarning] == [
+        "all 2 lists have gaps: the ranks seem to start at 1, and each counts as one more; if they do, set first_rank "
+        "to 1"
+    ]
+    # A list from rank 0 on; and lists with gaps whose ranks are known to start at 1.
+    beside = [*rows, Shown("a", "w", "i", 0, 1)]
+    assert evaluate(impressions(spark, beside), ["rr"], first_rank=0).check().warnings == ()
+    assert evaluate(impressions(spark, [rows[1], rows[3]]), ["rr"]).check().warnings == ()
+
+
 # ---- what quarantine keeps
 
 
