@@ -175,6 +175,11 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
     ['A grade of 2 or more is relevant.', 'A user without a relevant item counts 0.']
     >>> sentences("standard;unjudged=removed", ["ap"], False, True)[-1]
     'Shown items without a judgement are removed, and the items below move up.'
+    >>> for knob in ("ideal_pool=shown", "ap_denominator=hits", "ideal_pool=judged"):
+    ...     print(sentences(f"standard;zero_relevant=skip;{knob}", ["r"], False, True)[2])
+    A user to whom no relevant item is shown is left out of every mean, also where one is judged.
+    A user to whom no relevant item is shown is left out of every mean, also where one is judged.
+    A user without a relevant item is left out of the mean.
     """
     chosen = dict(part.partition("=")[::2] for part in text.split(";")[1:])
     grade = float(chosen.get("relevant_from", 0))

@@ -13,7 +13,6 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.conventions import differences, every_convention
 from rankmetrics_spark.layouts import LAYOUTS, Arrays, Layout, Numbers, Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, compute, parse, resolve
-from rankmetrics_spark.report.sentences import sentences
 from tests.helpers.builders import batch_of, shown, value_of
 
 NAN = math.nan
@@ -107,15 +106,6 @@ def test_all_metrics_leave_out_the_same_users(rule: dict[str, Any], counted: lis
     # An empty list has no share of judged items.
     assert [[*np.flatnonzero(column)] for column in present[:, :-1].T] == [counted] * (len(names) - 1)
     assert [*np.flatnonzero(present[:, -1])] == [i for i in counted if i != 4]
-
-
-def test_who_is_left_out_of_every_metric_is_said() -> None:
-    a_user = "A user to whom no relevant item is shown is left out of every mean, also where one is judged."
-    for rule in ({"ideal_pool": "shown"}, {"ap_denominator": "hits"}):
-        said = sentences(resolve({"zero_relevant": "skip"} | rule).text(), ["r"], False, True)
-        assert a_user in said and not any("without a relevant item" in line for line in said)
-    for rule in ({}, {"ideal_pool": "shown", "zero_relevant": "zero"}):
-        assert a_user not in sentences(resolve({"zero_relevant": "skip"} | rule).text(), ["r"], False, True)
 
 
 def test_the_presets_side_by_side_keep_which_grades_are_relevant() -> None:
