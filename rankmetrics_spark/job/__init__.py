@@ -237,7 +237,7 @@ def _evaluate(context: _Context) -> Outcome:
             every_partition = context.partitions("rows")
             store.claim(every_partition)
             refuse_other_convention(store, every_partition, *context.convention)
-            results.refuse_comparison(config, counts)
+            results.refuse_comparison(config, counts, store.pointers)
         users = _users(context)
         written = _stage_tables(context, users)
         with steps("checks", "checking the gates" if config.gates else ""):

@@ -568,6 +568,31 @@ def test_too_many_replicates_end_with_2_before_anything_is_resampled(call: Call,
     assert sorted(tmp_path.rglob("*.parquet")) == before
 
 
+@pytest.mark.outcome(
+    "a baseline that is published on other days, whose rows are late or all faulty on this one", "exit 3, so try again"
+)
+def test_a_baseline_whose_rows_are_late_is_worth_another_try(call: Call, tmp_path: Path) -> None:
+    config = document(tmp_path, comparison={"baseline": "a"}, quality={"max_invalid_fraction": 1})
+
+    def refusal(*options: str) -> tuple[int, str]:
+        code, out, err = call("evaluate", "--config", config, "--date", "2026-11-22", *options)
+        assert out == ""
+        return code, last_line(err).removeprefix("rankmetrics: ")
+
+    without = ("--set", "source.where=experiment_id != 'a'")
+    # Nobody has seen it yet: a wrong name.
+    assert refusal(*without) == (2, "comparison.baseline: unknown experiment 'a'; known: b, c")
+    assert call("evaluate", "--config", config, "--date", "2026-11-21")[0] == 0
+    late = (3, "the log has no valid row of a, the baseline; run this again when it has")
+    assert refusal(*without) == late
+    assert refusal(*without, "--set", "comparison.candidates=[bb]")[1].startswith("comparison.candidates: unknown exp")
+    faulty = [row._replace(position=None) for row in a_list([0, 1, 0])]
+    parquet(tmp_path / "log", [*faulty, *a_list([0, 1], "u", "b")])
+    assert refusal() == late
+    parquet(tmp_path / "log", faulty)
+    assert refusal() == (4, "all 3 rows are faulty, so no experiment has a result to compare")
+
+
 def test_a_misspelt_baseline_in_a_config_ends_with_2(call: Call, tmp_path: Path) -> None:
     code, out, err = call("evaluate", "--config", document(tmp_path, comparison={"baseline": "bb"}))
     assert (code, out) == (2, "")

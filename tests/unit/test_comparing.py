@@ -197,6 +197,6 @@ def test_shares_below_1_need_an_experiment_that_they_do_not_name(shares: dict[st
     pytest.importorskip("pyspark")
     results = import_module("rankmetrics_spark.job.results")
     request = config(comparison={"baseline": "a", "shares": shares})
-    results.refuse_comparison(request, {name: {"lists": 9} for name in "abc"})
+    results.refuse_comparison(request, {name: {"lists": 9} for name in "abc"}, dict)
     with pytest.raises(ConfigError, match=r"^comparison\.shares add up to 0\.8, and name every experiment;"):
-        results.refuse_comparison(request, {name: {"lists": 9} for name in "ab"})
+        results.refuse_comparison(request, {name: {"lists": 9} for name in "ab"}, dict)
