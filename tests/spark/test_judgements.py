@@ -80,7 +80,7 @@ def test_repeated_judgements_of_an_item_count_once_with_the_highest_grade(
 
 @pytest.mark.outcome(
     "judgements without a user or item, or with a grade that is null, NaN or infinite",
-    "left out, and counted as invalid in the run record",
+    "left out and counted, up to `max_invalid_fraction`",
 )
 def test_faulty_judgements_are_left_out(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
     row = looked_up["a", "faulty"]
