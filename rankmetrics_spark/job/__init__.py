@@ -236,6 +236,7 @@ def _evaluate(context: _Context) -> Outcome:
             refuse_names(store, counts)
             every_partition = context.partitions("rows")
             store.claim(every_partition)
+            context.record.entries["notes"] += results.kept_beside(store, every_partition)
             refuse_other_convention(store, every_partition, *context.convention)
             results.refuse_comparison(config, counts, store.pointers)
         users = _users(context)

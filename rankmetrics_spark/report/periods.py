@@ -32,9 +32,9 @@ from rankmetrics_spark.report.read import (
     figures_of,
     local_tables,
     plain,
-    record_of,
     spark_tables,
 )
+from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
 from rankmetrics_spark.report.trust import check_rows
 from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
 from rankmetrics_spark.schemas import (
@@ -101,8 +101,7 @@ def figures_of_period(
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
     days = comparison.published_days(users, first, last or max(*tables.dates(), first), "--from")
     all_records, pointers = [*tables.records()], tables.pointers()
-    runs = {date: pointers[date].entries[0].run_id if date in pointers else None for date in days.dates}
-    records = [record for date, run in runs.items() if (record := record_of(all_records, date, run))]
+    records = [record for date in days.dates if (record := record_of_date(all_records, date, pointers.get(date)))]
     # Each query reads the days again: serverless compute refuses to keep rows.
     of_period = PeriodTables(tables.store, comparison.period_rows(users, days), date or days.last)
     is_newest = days.dates[-1] == max(tables.dates())
@@ -170,7 +169,7 @@ def _figures(
     of_days = comparison.days_of_experiments(users, days)
     table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     means = _means(table, section)
-    compared = _published(tables, days)
+    compared, outdated = _published(tables, days)
     # Gates were looked at by the run that compared these days.
     of_gates = _gates(tables) if compared and config.get("gates") else []
     if section.is_requested and not compared:
@@ -187,6 +186,7 @@ def _figures(
         uneven=[
             *comparison.uneven_columns(table.metrics, segments, pointers, days.dates),
             *comparison.changed_settings({str(each.get(DATE)): each.get("config") or {} for each in records}),
+            *([outdated] if outdated and not section.is_requested else []),
         ],
     )
     if of_gates:
@@ -293,11 +293,19 @@ def _over_time(
     return [row.asDict() for row in rows]
 
 
-def _published(tables: PeriodTables, days: Days) -> list[dict[str, Any]]:
-    """The comparisons of this period as a run has published them; empty if it compared other days."""
-    rows = tables.rows("comparisons", tables.date, MOST_ROWS)
+def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], str]:
+    """The comparisons of this period as a run has published them, and why there are none that hold, in words."""
+    rows, pointers = tables.rows("comparisons", tables.date, MOST_ROWS), tables.pointers()
     compared = {(row.get(PERIOD_FROM), row.get(PERIOD_TO), row.get("n_days")) for row in rows}
-    return rows if compared == {(days.first, days.last, len(days.dates))} else []
+    if compared != {(days.first, days.last, len(days.dates))}:
+        return [], ""
+    if parted(rows, pointers)[1] or not compared_as_now(pointers, tables.date, days.dates):
+        baseline, period = shlex.quote(str(rows[0][BASELINE])), f"--from {days.first} --to {days.last}"
+        return [], (
+            "Its comparisons are left out: later runs have replaced users that they are about. "
+            f"rankmetrics compare --baseline {baseline} {period} compares what is published"
+        )
+    return rows, ""
 
 
 def _gates(tables: PeriodTables) -> list[Record]:

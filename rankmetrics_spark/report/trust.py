@@ -65,6 +65,7 @@ _TITLES = {
     "books_quarantine": "Books",
     "books_means": "Books",
     "days": "Days of the period",
+    "comparisons": "Comparisons",
     "n_users": "Number of users",
     "users_without_relevant": "Users without a relevant item",
     "sample_ratio": "Split of the users",

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.errors import ConfigError, MetricGateError
-from rankmetrics_spark.report import has_page_libraries
+from rankmetrics_spark.report import figures_of_output, has_page_libraries
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
@@ -238,6 +238,23 @@ def test_a_day_in_the_middle_that_is_run_again_has_the_look_of_the_data_that_it_
     for day, look in ((DAYS[0], 1), (DAYS[1], 2), (DAYS[2], 3), (DAYS[1], 3)):
         log.run(day, whole)
         assert {row["look"] for row in log.rows(day).values()} == {look}
+    # The page of the last day is about the days as they are now, and not as they were compared.
+    log.run(DAYS[0], whole, source={"where": f"day = '{DAYS[0]}' AND user_id > 'u2'"})
+    shown = figures_of_output(spark, log.config(DAYS[2], whole).sink, DAYS[2])
+    of_c = read(spark, str(log.out / "user_metrics")).where("experiment_id = 'c'")
+    of_users = [row[1] for row in of_c.groupBy("user_id").agg({"ap_at_5": "avg"}).collect()]
+    (row,) = (row for row in shown.compared if (row["experiment_id"], row["metric"]) == ("c", "ap@5"))
+    # Who is in a and c is compared: all of these users.
+    assert row["mean_candidate"] == pytest.approx(sum(of_users) / len(of_users))
+    assert log.rows(DAYS[2])["c", "all", "ap@5"]["mean_candidate"] != pytest.approx(row["mean_candidate"])
+    # A run without a comparison asks for none, so there is none to show.
+    alone = log.run(DAYS[2], {"baseline": None}, source={"where": f"day = '{DAYS[2]}' AND experiment_id = 'a'"})
+    assert alone.record["notes"] == [f"b, c of {DAYS[2]} stay as earlier runs have published them: not in this log"]
+    shown = figures_of_output(spark, log.config(DAYS[2], whole).sink, DAYS[2])
+    assert not shown.compared and shown.uneven[-1] == (
+        "Its comparisons are left out: later runs have replaced users that they are about. rankmetrics compare "
+        f"--baseline a --from {DAYS[0]} --to {DAYS[2]} compares what is published"
+    )
 
 
 @pytest.mark.slow
