@@ -198,7 +198,8 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
     # Values can be too large to be summed under metrics without a maximum, and under NDCG because of its gains.
     unbounded = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
     unbounded += [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
-    only_judged = log.plan.scoring.conventions[0].population in ("judged", "both")
+    # A preset has its population also where there are no judgements.
+    only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
     counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded], only_judged)
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
