@@ -16,6 +16,7 @@ from rankmetrics_spark.report import figures_of_output, has_page_libraries
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
+from tests.helpers.logs import a_list, parquet
 
 
 def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
@@ -349,6 +350,31 @@ def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
     # The next days, once more: the verdict names the one that is missing.
     code, out, err = call("evaluate", "--config", log.folder / "config.yaml", "--date", DAYS[3])
     assert code == 0 and f"(3 of 4 days); 1 of 4 days is not published: {DAYS[2]}" in out, err
+
+
+def test_a_backfill_runs_the_days_before_one_whose_log_is_not_there_yet(call: Call, tmp_path: Path) -> None:
+    parquet(tmp_path / DAYS[0], a_list([0, 1]))
+    config = {
+        "source": {"path": str(tmp_path / "{date}")},
+        "metrics": ["ap@5"],
+        "sink": {"path": str(tmp_path / "out")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    for days, stopped in (
+        (DAYS[:2], [f"stopped at {DAYS[1]}; published: {DAYS[0]}"]),
+        # The first day is looked for before an engine is started.
+        (DAYS[1:3], []),
+    ):
+        code, _, err = call("evaluate", "--config", tmp_path / "config.yaml", "--from", days[0], "--to", days[-1])
+        assert code == 3 and err.splitlines()[-1].startswith(
+            f"rankmetrics: cannot read parquet from '{tmp_path / DAYS[1]}': there is no such file or folder"
+        )
+        assert [line for line in err.splitlines() if line.startswith("stopped")] == stopped
+    assert [path.name for path in (tmp_path / "out" / "published").iterdir()] == [f"{DAYS[0]}.json"]
+    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "runs").iterdir())]
+    assert [(record["evaluation_date"], record["outcome"]) for record in records] == [
+        (DAYS[0], "done"), (DAYS[1], "failed"), (DAYS[1], "failed"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
