@@ -19,6 +19,7 @@ from rankmetrics_spark.config.fields import (
     day,
     flag,
     key,
+    key_names,
     listed,
     number,
     refuse,
@@ -115,6 +116,8 @@ def _switched(cls: type[Resampling]) -> Read:
     def read_section(path: str, value: object) -> object:
         if isinstance(value, bool):
             return cls() if value else None
+        if not isinstance(value, (Mapping, cls)):
+            raise refuse(path, value, f"true, false, or a mapping with keys out of {', '.join(key_names(cls))}")
         return read(path, value)
 
     return read_section

@@ -23,6 +23,7 @@ from rankmetrics_spark.config import Config, Input, as_dict
 from rankmetrics_spark.engines import engine_of, few_rows, version_of
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
 from rankmetrics_spark.gates import Findings, total_counts
+from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
@@ -222,8 +223,12 @@ def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
 
 
 def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:
-    """Write the record of a run that failed before it had a session, if its output is a local folder."""
-    Record.open(config, engine, {}, {}).fail(error, on_disk(config))
+    """Send the events of a run that failed before it had a session, and write its record to an output on a disk."""
+    record = Record.open(config, engine, {}, {})
+    events = Events.of(None, config, record.entries)
+    events.start()
+    record.fail(error, on_disk(config))
+    events.fail(())
 
 
 def on_disk(config: Config) -> Callable[[dict[str, Any]], None]:

@@ -89,7 +89,11 @@ def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
         ({"power": 1}, "comparison.power is 1; allowed: a number above 0 and below 1"),
         ({"wilcoxon": "yes"}, "comparison.wilcoxon is 'yes'; allowed: true or false"),
         ({"min_users": -1}, "comparison.min_users is -1; allowed: a whole number from 0"),
-        ({"bootstrap": 1000}, "comparison.bootstrap is 1000; allowed: a mapping with keys out of replicates, seed"),
+        (
+            {"bootstrap": 1000},
+            "comparison.bootstrap is 1000; allowed: true, false, or a mapping with keys out of replicates, seed",
+        ),
+        ({"aa_check": "yes"}, "comparison.aa_check is 'yes'; allowed: true, false, or a mapping with keys out of"),
         ({"bootstrap": {"replicates": 10}}, "comparison.bootstrap.replicates is 10; allowed: a whole number from 99"),
         ({"bootstrap": {"method": "bc"}}, "comparison.bootstrap.method: unknown value 'bc'; did you mean 'bca'?"),
         ({"bootstrap": {"seed": 1.5}}, "comparison.bootstrap.seed is 1.5; allowed: a whole number"),
