@@ -175,6 +175,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     dates = days.dates if days else (date,)
     more = outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
     more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
+    more += sinks.unreadable_pointers(root)
     more += notes_of_runs(records_in(root) or [], pointers, dates, section)
     of_users = losses, gains, _rows(decomposition)
     return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
-from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, parse
 from rankmetrics_spark.schemas import FAIL, NULL_PARTITION, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks import reading
 from rankmetrics_spark.sinks.files import of_disk
@@ -170,6 +171,19 @@ def records_in(path: str) -> list[dict[str, Any]] | None:
     if disk is None or not disk.is_folder("runs"):
         return None
     return _parsed(texts_of(None, path, "runs"))
+
+
+def unreadable_pointers(path: str) -> list[str]:
+    """A sentence for each date of a folder on this machine whose pointer holds none, such as one that was cut off."""
+    disk = of_disk(path)
+    names = disk.names(FOLDER) if disk is not None and disk.is_folder(FOLDER) else []
+    dates = [name.removesuffix(".json") for name in names if re.fullmatch(r"\d{4}-\d{2}-\d{2}\.json", name)]
+    texts = {date: disk.read(f"{FOLDER}/{date}.json") for date in dates} if disk is not None else {}
+    return [
+        f"{FOLDER}/{date}.json cannot be read, so {date} counts as not published; run that day again"
+        for date, text in texts.items()
+        if text is not None and parse(text) is None
+    ]
 
 
 def _parsed(texts: list[str]) -> list[dict[str, Any]]:

@@ -433,6 +433,12 @@ def test_the_command_says_what_the_runs_of_the_days_were_asked_for(
     changed = f"source.where differs between days: null on {DAYS[0]}, position < 3 on {DAYS[1]}; the period has both"
     assert verdict("--from", DAYS[0], *options) == [changed]
     assert verdict("--from", DAYS[0], *options[:-2])[1].endswith('options: --set \'shares={"a": 0.5, "b": 0.5}\'')
+    # The newest date does not vanish without a word.
+    pointer = out / "published" / f"{DAYS[1]}.json"
+    pointer.write_text(pointer.read_text()[:99])
+    _, text, _ = call("compare", "--input", out, "--baseline", "a", "--format", "json")
+    cut = f"published/{DAYS[1]}.json cannot be read, so {DAYS[1]} counts as not published; run that day again"
+    assert cut in json.loads(text)["verdict"] and json.loads(text)["evaluation_date"] == DAYS[0]
 
 
 def test_days_without_a_relevant_item_have_no_verdict(spark: SparkSession) -> None:
