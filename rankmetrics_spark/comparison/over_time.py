@@ -197,7 +197,7 @@ def _doubts(of_days: Totals, keys: Sequence[Key]) -> Doubts:
 def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
     """The differences of days, periods and days since the first date."""
     kinds, labels = zip(*(key.segment.partition("=")[::2] for key in rows.keys), strict=True)
-    first = min(label for kind, label in zip(kinds, labels, strict=True) if kind == DAY)
+    first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == DAY), default="")
     # Only the sums up to a day grow from look to look; a day is looked at once.
     growing = np.array([kind == CUMULATIVE for kind in kinds])
     relative = intervals_at(rows.rules.confidence, rows.single, rows.single_share)[1]

@@ -230,6 +230,8 @@ def test_a_value_that_cannot_be_summed_leaves_no_test_behind() -> None:
 def test_days_with_few_users_are_left_out() -> None:
     result = developed(log(users=20), min_users=9)
     assert 0 < sum(kind == "day" for _, kind, _ in result) < 28
+    # Only the slope is left where each row has fewer: it is of the users of all days.
+    assert {kind for _, kind, _ in developed(log(users=20), min_users=21)} == {"slope"}
 
 
 def test_users_of_two_experiments_are_left_out_of_every_row_where_that_is_asked_for() -> None:
