@@ -230,14 +230,17 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
         **_adjusted(*((of.ci_low, of.ci_high) for of in shown)),
         "confidence": np.full(len(kinds), rows.rules.confidence),
         "valid_at": looks.tolist(),
-        "note": [
-            known or doubts.get((key.baseline, key.candidate, key.segment))
-            for known, key in zip(rows.doubts, rows.keys, strict=True)
-        ],
+        "note": _notes(rows.keys, rows.doubts, doubts),
     }
     # The same users have the same past in both experiments: it says nothing about the split.
     kept = [i for i, kind in enumerate(kinds) if kind in KINDS and (kind != BEFORE or not rows.paired[i])]
     return {name: [values[i] for i in kept] for name, values in columns.items()}
+
+
+def _notes(keys: Sequence[Key], known: Sequence[str | None], doubts: Doubts) -> list[str | None]:
+    """Why a row has no test, else why its numbers cannot be trusted."""
+    pairs = zip(keys, known, strict=True)
+    return [note or doubts.get((key.baseline, key.candidate, key.segment)) for key, note in pairs]
 
 
 def _adjusted(absolute: tuple[Floats, Floats], relative: tuple[Floats, Floats]) -> dict[str, Floats]:
@@ -298,10 +301,7 @@ def _slopes(totals: Totals, rows: Compared, doubts: Doubts) -> dict[str, list[An
         "p_adjusted": p_adjusted,
         **_adjusted(bounds, (bounds[0] / share, bounds[1] / share)),
         "confidence": np.full(n, rows.rules.confidence),
-        "note": [
-            doubts.get((key.baseline, key.candidate, EVERYONE)) if is_known else _NO_SLOPE
-            for key, is_known in zip(keys, ~np.isnan(p), strict=True)
-        ],
+        "note": _notes(keys, [None if known else _NO_SLOPE for known in ~np.isnan(p)], doubts),
     }
     return {name: list(each) for name, each in columns.items()}
 
