@@ -418,8 +418,8 @@ class Result(Presentation):
         """Count the rows and lists, and stop where the command would stop. Unlike all else here, this starts a job.
 
         Args:
-            max_invalid_fraction: Largest fraction of faulty rows, in each experiment and over all, and of judgements.
-            on_invalid: ``fail`` allows no faulty row.
+            max_invalid_fraction: Largest fraction of faulty judgements or rows, also in each experiment.
+            on_invalid: ``fail`` allows no faulty row or judgement.
             gates: Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``; see ``RATES``.
 
         Returns:
