@@ -161,7 +161,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     looks = History.before(last, pointers, first)
     of_days = comparison.days_of_experiments(every_date, days) if days else None
     table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
-    comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
+    comparison.Request.of(section).refuse_too_many_replicates(len(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
     losses = _rows(comparison.largest_changes(table, section, request.losses, "loss") if request.losses else None)

@@ -31,7 +31,6 @@ from rankmetrics_spark.comparison.periods import (
 )
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
-from rankmetrics_spark.comparison.requests import refuse_too_many_replicates, request_of
 from rankmetrics_spark.comparison.rows import (
     CLUSTER_MEANS,
     DECOMPOSITION,
@@ -106,8 +105,6 @@ __all__ = [
     "period_rows",
     "plan",
     "published_days",
-    "refuse_too_many_replicates",
-    "request_of",
     "rows_of_clusters",
     "signed_sizes",
     "statistic",
@@ -347,7 +344,7 @@ def development(table: UserTable, comparison: Comparison, dates: tuple[str, str]
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
-    return over_time(table, request_of(comparison), Rules.of(comparison, table), start)
+    return over_time(table, Request.of(comparison), Rules.of(comparison, table), start)
 
 
 def _refuse_nothing(comparison: Comparison) -> None:
@@ -375,13 +372,13 @@ def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics, rules = tuple(STATISTICS.values()), Rules.of(comparison, table)
-    body = partial(final, request=request_of(comparison), rules=rules, statistics=statistics)
+    body = partial(final, request=Request.of(comparison), rules=rules, statistics=statistics)
     return in_one_step(partials, body, types_of(statistics))
 
 
 def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
-    request, table = request_of(comparison), _of_units(table, comparison)
+    request, table = Request.of(comparison), _of_units(table, comparison)
     partials = sums_by_key(table, request)
     if comparison.wilcoxon and comparison.is_requested:
         partials = partials.unionByName(signed_ranks(table, request))
@@ -434,7 +431,7 @@ def decomposition(table: UserTable, comparison: Comparison, segment: str) -> Dat
         One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
         ``within``. Over the labels, mix and within add up to the difference of the means.
     """
-    partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
+    partials = sums_by_key(table, Request.of(Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
     body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
     split = in_one_step(partials, body, DECOMPOSITION)
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
