@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, guesses, sample
+from tests.helpers.configs import first, written
 
 ARMS = ("bm25", "dense")
 
@@ -28,19 +28,6 @@ def a_log(**changes: Any) -> pd.DataFrame:
         "grade": [int(rank == 2) for _, _, rank in shown],
     }
     return pd.DataFrame({**columns, **changes})
-
-
-def first(path: Path, **more: Any) -> FirstConfig:
-    result = sample(str(path))
-    return FirstConfig(result, guesses(result.rows, {}), **more)
-
-
-def written(config: FirstConfig) -> dict[str, Any]:
-    """What the text means; every text has to be a config."""
-    content = parse(config.text())
-    assert isinstance(content, dict)
-    from_mapping(content)
-    return content
 
 
 def csv(path: Path, rows: pd.DataFrame) -> Path:
