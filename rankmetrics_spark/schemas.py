@@ -327,6 +327,20 @@ def among_changed(row: Mapping[str, Any]) -> str:
     return "" if changed is None else f" among the {share(changed)} of users whose lists changed"
 
 
+NOT_TRUSTED = "not trustworthy"
+"""Begins the note of a row whose numbers cannot be trusted; the reason follows."""
+
+
+def doubt_of(row: Mapping[str, Any]) -> str:
+    """Why the numbers of a row cannot be trusted, as its note says; empty where they can.
+
+    >>> doubt_of({"note": "not trustworthy: 1 of 4 days is missing"}), doubt_of({"note": "2 users"}), doubt_of({})
+    ('not trustworthy: 1 of 4 days is missing', '', '')
+    """
+    note = str(row.get("note") or "")
+    return note if note.startswith(NOT_TRUSTED) else ""
+
+
 def of_test(row: Mapping[str, Any], name: str) -> Any:
     """A number of a row of ``comparisons``, of the test that decides the row.
 

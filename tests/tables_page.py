@@ -55,7 +55,7 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         SEGMENT: ("string", "`all`, or `column=value`"),
         METRIC: ("string", "the metric, such as `ndcg@10`"),
         CONVENTION: ("string", "its convention: a preset, with what differs from it"),
-        N_USERS: ("bigint", "users with a value: not those whom the convention leaves out of the mean"),
+        N_USERS: ("bigint", "users with a value, without those that the convention leaves out of the mean"),
         N_USERS_WITH_RELEVANT: ("bigint", "of these `n_users`, those with a relevant item"),
         N_USERS_WITHOUT_LIST: ("bigint", "users of the judgements who were shown nothing"),
         "mean": ("double", "mean over the users"),

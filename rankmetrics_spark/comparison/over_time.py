@@ -50,7 +50,17 @@ from rankmetrics_spark.comparison.totals import DAY as OF_DAY
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
+from rankmetrics_spark.schemas import (
+    ADJUSTED,
+    BOUNDS,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_LISTS,
+    NOT_TRUSTED,
+    lists_with_value,
+)
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
@@ -190,7 +200,7 @@ def _doubts(of_days: Totals, keys: Sequence[Key]) -> Doubts:
         if kind == CUMULATIVE:
             sums = {key: counts for key, counts in of_days.sums.items() if key.segment <= label}
             known = doubts_of_days(replace(of_days, sums=sums), whole)
-        doubts.update({(*pair, segment): f"not trustworthy: {words}" for pair, words in known.items()})
+        doubts.update({(*pair, segment): f"{NOT_TRUSTED}: {words}" for pair, words in known.items()})
     return doubts
 
 

@@ -17,6 +17,7 @@ from rankmetrics_spark.schemas import (
     RELATIVE,
     ROLE,
     among_changed,
+    doubt_of,
     number,
     of_test,
 )
@@ -60,7 +61,7 @@ def sentence_of_margin(row: Row) -> str:
     limit = f"{name} of {candidate} is no more than {margin} {below} that of {baseline}{among}"
     if shown == "equivalent" or metric.higher_is_better is None:
         limit = f"{name} of {candidate} and {baseline} are within {margin} of each other{among}"
-    if str(row.get("note") or "").startswith("not trustworthy"):
+    if doubt_of(row):
         return f"{limit}: not tested, since these numbers are not to be trusted"
     if number(row["p_no_worse"]) is None and shown is None:
         return f"{limit}: {'not shown' if number(row.get('p_equivalent')) is not None else 'not tested'}"

@@ -18,10 +18,12 @@ from rankmetrics_spark.schemas import (
     LOOKS,
     METRIC,
     N_USERS,
+    NOT_TRUSTED,
     PERIOD_FROM,
     PERIOD_TO,
     RELATIVE,
     SEGMENT,
+    doubt_of,
     number,
     shown_of,
 )
@@ -99,7 +101,7 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     whole = max(kinds["cumulative"], key=lambda row: str(row["label"]))
     baseline, candidate, name = pair
     on = f"on {label_of(parse(name))}"
-    if doubt := _doubt(slope) or _doubt(whole):
+    if doubt := doubt_of(slope) or doubt_of(whole):
         return False, f"The effect of {candidate} against {baseline} {on} over time is {doubt}."
     is_shown = _is_shown(whole, "p_value")
     effect = f"the effect of {candidate} against {baseline}"
@@ -124,12 +126,6 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     )
     text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {change.text} per day {certainty}.{start}"
     return True, text
-
-
-def _doubt(row: Row) -> str:
-    """Why the numbers of a row cannot be trusted; empty where they can."""
-    note = str(row.get("note") or "")
-    return note if note.startswith("not trustworthy") else ""
 
 
 def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
@@ -204,5 +200,5 @@ def _texts(row: Row) -> dict[str, str]:
         "users": f"{row['n_users']:,}",
         "difference": f"{difference} [{low}, {high}]",
         "change": change.plain if change else "-",
-        "p": "not trustworthy" if _doubt(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
+        "p": NOT_TRUSTED if doubt_of(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
     }

@@ -12,7 +12,7 @@ from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
 from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows
 from rankmetrics_spark.report.verdict import units_of, valid_at
-from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, LOOKS, METRIC, NOT_CHECKED, ROLE, WARN, number
+from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, LOOKS, METRIC, NOT_CHECKED, ROLE, WARN, doubt_of, number
 
 GATES = ("min", "max_drop", "max_relative_drop")
 """Names of the checks that are gates."""
@@ -102,7 +102,7 @@ def _gates(rows: Iterable[Row], figures: Figures) -> list[Status]:
         bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
         return [Status("fail" if failed else "warn", bad)]
     kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
-    if any(str(row["note"] or "").startswith("not trustworthy") for row in figures.compared):
+    if any(map(doubt_of, figures.compared)):
         return [Status("warn", f"{kept}, but by numbers that are not to be trusted")]
     return [Status("ok", kept)]
 

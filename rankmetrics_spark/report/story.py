@@ -31,6 +31,7 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     SHARE_CHANGED,
     among_changed,
+    doubt_of,
     number,
     of_test,
 )
@@ -157,7 +158,7 @@ class Answer:
 
 def state_of(row: Row) -> State:
     """What a comparison says of its candidate."""
-    if number(row["p_adjusted"]) is None or str(row["note"] or "").startswith("not trustworthy"):
+    if number(row["p_adjusted"]) is None or doubt_of(row):
         return "doubtful"
     return {"candidate": "better", "baseline": "worse"}.get(row["better"] or "", "open")  # type: ignore[return-value]
 

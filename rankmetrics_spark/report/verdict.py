@@ -31,6 +31,7 @@ from rankmetrics_spark.schemas import (
     ROLE,
     SEGMENT,
     among_changed,
+    doubt_of,
     is_unknown,
     number,
     of_test,
@@ -324,7 +325,7 @@ def sentence(row: Row, metric: Metric) -> str:
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
     name = f"{label_of(metric)}{among_changed(row)}"
     note = row["note"] or ""
-    if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
+    if is_unknown(row["p_adjusted"]) or doubt_of(row):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
     change = change_in_words(row)
     also = f"; {note}" if note else ""
