@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config import Options
+from rankmetrics_spark.config import Options, refuse
 from rankmetrics_spark.engines import AnyTable, few_rows
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
+from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import (
     CONVENTION,
@@ -34,7 +34,7 @@ def compare_conventions(
     impressions: AnyTable,
     judgements: AnyTable | None = None,
     options: Options | Mapping[str, object] | None = None,
-    conventions: Sequence[Convention] | None = None,
+    conventions: Sequence[str | Mapping[str, object] | Convention] | None = None,
 ) -> list[dict[str, Any]]:
     """The means of every metric under each convention; reads the impressions once.
 
@@ -43,9 +43,9 @@ def compare_conventions(
         judgements: As in ``evaluate``.
         options: The keywords of ``evaluate`` as a mapping, such as ``{"metrics": "ap@10", "rank_by": "score"}``, or
             ``Options``. A convention among them that is no preset is one more row.
-        conventions: The rows of the table. By default: every preset, with the ``relevant_from`` of the options, since
-            that belongs to the data, and, by score, the convention of the options under the best and the worst order
-            of tied items.
+        conventions: The rows of the table: each a preset, a mapping or a ``Convention``, as in ``evaluate``. By
+            default: every preset, and, by score, the convention of the options under the best and the worst order of
+            tied items. Presets have the ``relevant_from`` of the options, since that belongs to the data.
 
     Returns:
         A row per (experiment, convention): n_users, n_users_with_relevant, n_users_without_list, n_faulty_rows, the
@@ -59,9 +59,7 @@ def compare_conventions(
     judged = judgements is not None
     base = options if isinstance(options, Options) else Options.read({**(options or {}), "judged": judged})
     request = replace(base, judged=judged, segments=())
-    rules = every_convention(request) if conventions is None else tuple(conventions)
-    if not rules:
-        raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
+    rules = every_convention(request) if conventions is None else _chosen(conventions, request)
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
@@ -92,6 +90,22 @@ def compare_conventions(
             }
             lines.append(line)
     return lines
+
+
+def _chosen(conventions: Sequence[str | Mapping[str, object] | Convention], options: Options) -> tuple[Convention, ...]:
+    """The conventions that a caller names; one alone needs no list."""
+    given = [conventions] if isinstance(conventions, (str, Mapping, Convention)) else conventions
+    if not isinstance(given, Iterable):
+        raise refuse("conventions", conventions, "a list of presets or conventions, or None for every preset")
+    rules = tuple(
+        replace(resolve(each), relevant_from=options.convention.relevant_from)
+        if isinstance(each, str)
+        else resolve(each)
+        for each in given
+    )
+    if not rules:
+        raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
+    return rules
 
 
 def _means(

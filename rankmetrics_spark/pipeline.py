@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 
@@ -20,11 +20,12 @@ from rankmetrics_spark.config import (
     Options,
     Quality,
     check_experiments,
+    check_units,
     choice,
 )
 from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
-from rankmetrics_spark.gates import Findings, Inspected, check_quality, total_counts
+from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, total_counts
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, USER, WARN, Check
@@ -155,6 +156,7 @@ def evaluate(
         only_changed=only_changed,
         correction=correction,
     )
+    check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
     return Result(Tables.of(impressions, judgements, options), compared)
 
@@ -190,7 +192,7 @@ compare = _shows_itself(comparison.compare)
 
 
 def read(
-    spark: SparkSession, path: str, format: str = "parquet", *, dates: tuple[str, str] | None = None
+    spark: SparkSession, path: str | Path, format: str = "parquet", *, dates: tuple[str, str] | None = None
 ) -> ResultTable:
     """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
 
@@ -212,7 +214,7 @@ def read(
         InputError: There is no such table in the catalog, or runs keep publishing to the folder; no date of the period
             is published, the table holds no users, or the dates follow different conventions.
     """
-    rows = sinks.read(spark, path, format)
+    rows = sinks.read(spark, str(path), format)
     if dates is None:
         return result_table(sinks.dated(rows))
     days = comparison.published_days(rows, *comparison.first_and_last(dates))
@@ -222,12 +224,13 @@ def read(
 def check(
     tables: Tables,
     limits: Quality,
-    previous: Mapping[str, Any] | None = None,
+    previous: Previous | None = None,
     place: str = "the impressions",
     tags: bool = False,
 ) -> Findings:
     """Check the quality gates; return counts, rates and warnings. See ``gates.Inspected`` for place and tags."""
-    log = Inspected(tables.plan, tables.outcome, tables.rows, tables.judgements, lambda: tables.repeated, place, tags)
+    of_input = tables.plan, tables.outcome, tables.rows, tables.judgements
+    log = Inspected(*of_input, lambda: tables.repeated, lambda: tables.judgement_counts, place, tags)
     return check_quality(log, limits, previous)
 
 
@@ -378,16 +381,15 @@ class Result(Presentation):
     @property
     def user_metrics(self) -> DataFrame:
         """One row per (experiment_id, user_id)."""
-        return self._tables.user_metrics
+        return self._tables.hashed_user_metrics
 
     @property
     def experiment_metrics(self) -> DataFrame:
         """One row per (experiment_id, segment, metric)."""
-        tables = self._tables
+        means = self._tables.experiment_metrics
         if self._comparison.cluster is None:
-            return tables.experiment_metrics
-        users = compared_users(tables, None)
-        return comparison.with_cluster_intervals(tables.experiment_metrics, users, self._comparison)
+            return means
+        return comparison.with_cluster_intervals(means, compared_users(self._tables, None), self._comparison)
 
     @cached_property
     def comparisons(self) -> DataFrame:
@@ -416,8 +418,8 @@ class Result(Presentation):
         """Count the rows and lists, and stop where the command would stop. Unlike all else here, this starts a job.
 
         Args:
-            max_invalid_fraction: Largest fraction of faulty rows, in each experiment and over all.
-            on_invalid: ``fail`` allows no faulty row.
+            max_invalid_fraction: Largest fraction of faulty judgements or rows, also in each experiment.
+            on_invalid: ``fail`` allows no faulty row or judgement.
             gates: Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``; see ``RATES``.
 
         Returns:
@@ -426,7 +428,7 @@ class Result(Presentation):
         Raises:
             ConfigError: A wrong argument, or the baseline is not among the experiments.
             InputError: There are no rows, or the judgements match none of them.
-            QualityError: Too many faulty rows, or what else stops the command.
+            QualityError: Too many faulty rows or judgements, or what else stops the command.
         """
         allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
         findings = check(self._tables, allowed)

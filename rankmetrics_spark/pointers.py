@@ -17,7 +17,7 @@ from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 
 FOLDER = "published"
 RUN_ID = r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}"
-"""Pattern of the id of a run, as the names of its files hold it."""
+"""Pattern of the id of a run, as the names of its files hold it; ids are in the order of the runs."""
 WITHOUT_ID = ""
 """Stands for files that no run has named: those of Spark's own writer. On a date without a pointer they count."""
 

@@ -305,6 +305,42 @@ def number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+def share(value: float) -> str:
+    """A share as people write it: with the digits that they can use.
+
+    >>> [share(value) for value in (0.3811, 0.0047, 0.0002, 0.0, 1.0, 0.99999)]
+    ['38 %', '0.5 %', '0.02 %', '0 %', '100 %', '100 %']
+    """
+    percent = 100 * value
+    if percent >= 10 or not value:
+        return f"{percent:.0f} %"
+    return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
+
+
+def among_changed(row: Mapping[str, Any]) -> str:
+    """Which users a row tests, where these are only the ones whose lists differ; else empty.
+
+    >>> among_changed({"share_changed": 0.123, "design": "paired"}), among_changed({"share_changed": None})
+    (' among the 12 % of users whose lists changed', '')
+    """
+    changed = number(row.get(SHARE_CHANGED))
+    return "" if changed is None else f" among the {share(changed)} of users whose lists changed"
+
+
+NOT_TRUSTED = "not trustworthy"
+"""Begins the note of a row whose numbers cannot be trusted; the reason follows."""
+
+
+def doubt_of(row: Mapping[str, Any]) -> str:
+    """Why the numbers of a row cannot be trusted, as its note says; empty where they can.
+
+    >>> doubt_of({"note": "not trustworthy: 1 of 4 days is missing"}), doubt_of({"note": "2 users"}), doubt_of({})
+    ('not trustworthy: 1 of 4 days is missing', '', '')
+    """
+    note = str(row.get("note") or "")
+    return note if note.startswith(NOT_TRUSTED) else ""
+
+
 def of_test(row: Mapping[str, Any], name: str) -> Any:
     """A number of a row of ``comparisons``, of the test that decides the row.
 

@@ -24,12 +24,13 @@ from rankmetrics_spark.cli.options import (
     SEGMENTS,
     SET,
     Commands,
+    check_places,
     dates_of,
     document_of,
     on_session,
     on_this_machine,
-    print_failure,
     refusals_on_record,
+    run_days,
     table_of_csv,
 )
 from rankmetrics_spark.cli.options import configs_of_days as _of_days
@@ -38,9 +39,9 @@ from rankmetrics_spark.cli.options import note as _note
 from rankmetrics_spark.cli.options import print_outcome as _print
 from rankmetrics_spark.cli.options import say as _say
 from rankmetrics_spark.cli.stored import plan, prune, runs
-from rankmetrics_spark.config import EXAMPLES, Config, Sink, check_local_paths, dates_in_words, example_text
+from rankmetrics_spark.config import EXAMPLES, Config, Sink, check_local_paths, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
-from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
+from rankmetrics_spark.errors import ConfigError, without_secrets
 from rankmetrics_spark.report import (
     CONVENTION_PRINTERS,
     INSTALL_PAGE,
@@ -269,8 +270,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
-        if on_this_machine(loaded, choice):
-            check_local_paths(loaded.inputs, loaded.sink)
+        check_places(loaded, choice)
         lines = on_session(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
     LIST_PRINTERS[style](rows)
@@ -343,11 +343,11 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             raise ConfigError(
                 f"--format csv is one table, and {' and '.join(flags)} are given; allowed: one of them, or json"
             )
+        _ = request.comparison  # refused before an engine is started
         choice = choose(engine, master)
         if request.per_user:
             check_new_file("--per-user", request.per_user, choice)
         if request.over_time:
-            _ = request.comparison  # refused before an engine is started
             developed = on_session(choice, lambda spark: development_of(spark, request))
             if style != "table":
                 _note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
@@ -401,35 +401,23 @@ def _evaluate(
 ) -> Path | None:
     """Run a config and print its result, then write the report; return its file, if there is one.
 
-    The configs of ``earlier`` days are run before, in the same session, without a word; a day that fails stops it.
+    The configs of ``earlier`` days are run before, in the same session, without a word; a day that fails stops it. Only
+    the first day has to be there when it begins: its local paths are checked before an engine is started.
     """
     of_csv = table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
         with live(_note) as progress:
-            with refusals_on_record(config, choice):
+            first = (*earlier, config)[0]
+            with refusals_on_record(first, choice):
                 if config.report.file:
                     check_page_file("report", config.report.file)
                     check_page_libraries()
-                if on_this_machine(config, choice):
-                    check_local_paths(config.inputs, config.sink)
+                check_places(first, choice)
                 spark = engine.enter_context(session_of(choice, progress))
-            from rankmetrics_spark.job import rows_here, run
+            from rankmetrics_spark.job import rows_here
             from rankmetrics_spark.report import figures_of_run
 
-            published: list[str] = []
-            try:
-                for of_day in earlier:
-                    progress(f"evaluating {of_day.evaluation_date}")
-                    run(spark, of_day)
-                    published.append(of_day.evaluation_date)
-                outcome = run(spark, config, progress)
-            except BaseException as error:
-                if isinstance(error, RankmetricsError):
-                    print_failure(error, config)
-                if earlier:
-                    failed = (*earlier, config)[len(published)].evaluation_date
-                    _say.print(f"stopped at {failed}; published: {dates_in_words(published) or 'no day'}")
-                raise
+            outcome = run_days(spark, (*earlier, config), choice, progress)
             progress("reading the result")
             here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons", "checks")}
             rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)

@@ -1,4 +1,4 @@
-"""What ``rankmetrics compare``, ``plan`` and ``runs`` read of earlier runs, and show."""
+"""What ``rankmetrics compare`` and ``runs`` read of earlier runs, and show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
-from rankmetrics_spark.comparison import Plan, plan
 from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
 from rankmetrics_spark.engines import Choice, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown
@@ -84,7 +83,23 @@ class CompareRequest:
                   **of_users, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (flags := [name for name, value in others.items() if value]):
             raise ConfigError(f"--over-time is given with {' and '.join(flags)}; allowed: all users of several dates")
+        _refuse_unused(section, self.over_time)
         return section
+
+
+_NOT_OVER_TIME = ("primary", "guardrails", "margin", "families", "primary_share", "wilcoxon", "randomization",
+                  "bootstrap", "aa_check", "shares", "power")  # fmt: skip
+"""Keys that change nothing of what ``--over-time`` prints."""
+
+
+def _refuse_unused(section: Comparison, over_time: bool) -> None:
+    """Refuse keys of ``--set`` that would change nothing."""
+    if section.period is not None:
+        raise ConfigError(f"{section.path_of('period')} is given with --set; allowed: --from and --to")
+    usual = Comparison()
+    if over_time and (names := [name for name in _NOT_OVER_TIME if getattr(section, name) != getattr(usual, name)]):
+        given = " and ".join(map(section.path_of, names))
+        raise ConfigError(f"--over-time is given with {given}; allowed: compare without --over-time, which has them")
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
         InputError: There is no such table or date, or its experiments follow different conventions.
     """
     section = request.comparison
-    every_date = stored_users(spark, request.folder)
+    every_date, root = stored_users(spark, request.folder)
     partitions = _partitions(every_date)
     days = None if request.first is None else _days(partitions, request.first, request.last)
     date = request.date or (days.last if days else max(partitions))
@@ -142,11 +157,11 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     table = comparison.UserTable.of(users, request.metrics, {name: name for name in options.segments}, before)
     # The newest date that is there, not a later end of the period: nobody has looked at more than that.
     first, last = (days.first, days.dates[-1]) if days else ("", date)
-    pointers = sinks.pointers_of(spark, request.folder)
+    pointers = sinks.pointers_of(spark, root)
     looks = History.before(last, pointers, first)
     of_days = comparison.days_of_experiments(every_date, days) if days else None
     table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
-    comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
+    comparison.Request.of(section).refuse_too_many_replicates(len(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
     losses = _rows(comparison.largest_changes(table, section, request.losses, "loss") if request.losses else None)
@@ -157,11 +172,11 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         decomposition = comparison.decomposition(split, section, column)
-    more: list[str] = []
-    if days:
-        more = outlook_of(comparisons, every_date, days, section, table.metrics)
-        more += comparison.uneven_columns(table.metrics, options.segments, pointers, days.dates)
-    more += notes_of_runs(records_in(request.folder) or [], pointers, days.dates if days else (date,), section)
+    dates = days.dates if days else (date,)
+    more = outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
+    more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
+    more += sinks.unreadable_pointers(root)
+    more += notes_of_runs(records_in(root) or [], pointers, dates, section)
     of_users = losses, gains, _rows(decomposition)
     return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, more)
 
@@ -240,7 +255,7 @@ def development_of(spark: SparkSession, request: CompareRequest) -> Development:
         InputError: There is no such table or date, or its dates follow different conventions.
     """
     section = request.comparison
-    every_date = stored_users(spark, request.folder)
+    every_date, _ = stored_users(spark, request.folder)
     partitions = _partitions(every_date)
     days = _days(partitions, request.first or min(partitions), request.last)
     _refuse_unknown(sorted({name for date in days.dates for name, _ in partitions[date]}), section)
@@ -259,17 +274,17 @@ def _rows(table: DataFrame | None) -> list[dict[str, Any]]:
     return [] if table is None else [row.asDict() for row in few_rows(table.limit(MOST_ROWS))]
 
 
-def stored_users(spark: SparkSession, folder: str) -> DataFrame:
-    """Return ``user_metrics`` of an output folder; the folder of the table itself will do."""
+def stored_users(spark: SparkSession, folder: str) -> tuple[DataFrame, str]:
+    """Return ``user_metrics`` of an output folder, and this folder; that of the table itself will do."""
     path, errors = folder.rstrip("/"), []
-    for place in (f"{path}/user_metrics", path):
+    for root, place in ((path, f"{path}/user_metrics"), (path.rpartition("/")[0] or ".", path)):
         try:
             table = sinks.read(spark, place)
         except Exception as error:  # Spark has a class of its own for each kind of session
             errors.append(error)
             continue
         if EXPERIMENT in table.columns and CONVENTION_HASH in table.columns:
-            return table
+            return table, root
     raise InputError(
         f"--input '{folder}' holds no user_metrics; allowed: the output folder of an earlier run"
         + (f" ({first_sentence(errors[0])})" if errors else "")
@@ -350,93 +365,3 @@ def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
         }
         lines.append(line)
     return lines
-
-
-_SETTINGS = ("confidence", "power", "tuning_users")
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """The options of the command."""
-
-    folder: str
-    metric: str
-    days: int | None = None
-    effect: str | None = None
-    users: int | None = None
-    shares: str = "0.5,0.5"
-    first: str | None = None
-    last: str | None = None
-    before: str | None = None
-    experiment: str | None = None
-    overrides: Sequence[str] = ()
-
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """The keywords of ``comparison.plan``.
-
-        Raises:
-            ConfigError: An option is not what it should be.
-        """
-        settings: Mapping[str, object] = {}
-        for assignment in self.overrides:
-            settings = override(settings, assignment)
-        for name in settings:
-            if name not in _SETTINGS:
-                raise ConfigError(f"--set: {unknown('key', name, _SETTINGS)}")
-        try:
-            shares = [float(share) for share in self.shares.split(",")]
-        except ValueError:
-            raise ConfigError(f"--shares is '{self.shares}'; allowed: two numbers such as 0.5,0.5") from None
-        first, dots, last = (self.before or "").partition("..")
-        return {
-            "days": self.days,
-            "effect": self.effect,
-            "users": self.users,
-            "shares": shares,
-            "dates": (self.first, self.last),
-            "before": None if self.before is None else (first, last if dots else first),
-            "experiment": self.experiment,
-            **settings,
-        }
-
-
-def plan_of(spark: SparkSession, request: PlanRequest) -> Plan:
-    """Read ``user_metrics`` of an output and plan a test.
-
-    Raises:
-        ConfigError: A wrong argument, or more days than the stored ones allow to expect.
-        InputError: There is no such table, no such date, or a single user.
-    """
-    keywords = request.keywords
-    return plan(stored_users(spark, request.folder), request.metric, **keywords)
-
-
-def lines_of(result: Plan) -> list[dict[str, Any]]:
-    """The rows as people read them: changes with their share of the mean."""
-    return [
-        {
-            "day": row["day"],
-            "date": row["date"] or row["basis"],
-            "users": f"{row['users']:,}",
-            "smallest change": _change(row, ""),
-            "valid at every look": _change(row, "_any_look"),
-        }
-        for row in result.rows
-    ]
-
-
-def _change(row: Mapping[str, Any], looks: str) -> str:
-    effect, share = row[f"smallest_effect{looks}"], row[f"smallest_relative_effect{looks}"]
-    if effect is None:
-        return "-"
-    return _digits(effect) + ("" if share is None else f" ({_digits(100 * share)} %)")
-
-
-def _digits(value: float) -> str:
-    """Three digits, without the point that a whole number would end with.
-
-    >>> _digits(0.0345), _digits(9.5), _digits(138.2)
-    ('0.0345', '9.50', '138')
-    """
-    return f"{value:#.3g}".removesuffix(".")

@@ -111,6 +111,7 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
     first = FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
     while missing := first.missing():
         first = _answered(first, missing[0], roles)
+    first = _with_experiment(first, roles)
     if request.baseline is not None and request.baseline not in first.experiments and log.whole:
         one = "none, since no column or file names an experiment; --column experiment=NAME, if one does"
         allowed = f"one of {', '.join(first.experiments)}" if first.experiments else one
@@ -152,6 +153,18 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         return replace(first, judged={**first.judged, word: answer})
     roles[role] = answer
     return replace(first, columns=guesses(first.log.rows, roles))
+
+
+def _with_experiment(first: FirstConfig, roles: dict[str, str]) -> FirstConfig:
+    """The config with the experiment that a user on a terminal confirms, where only values say which column it is."""
+    refused: list[str] = []
+    while asks() and (name := first.guessed_experiment):
+        if click.confirm(f"Is {name} the experiment ({', '.join(first.experiments)})?", True, err=True):
+            roles["experiment"] = name
+        else:
+            refused.append(name)
+        first = replace(first, columns=guesses(first.log.rows, roles, refused))
+    return first
 
 
 def _not_guessed(first: FirstConfig, role: str, sampled: LogSample) -> str:
@@ -229,8 +242,9 @@ def write_first_config(first: FirstConfig, file: Path) -> None:
 
 
 def open_questions(first: FirstConfig) -> list[str]:
-    """What only the user knows, and was not asked: a line each."""
-    return [] if asks() else [f"not asked without a terminal: {question}" for question in first.unsettled()]
+    """What is odd in the log, and what only the user knows and was not asked: a line each."""
+    unasked = [] if asks() else first.unsettled()
+    return [*first.notes(), *(f"not asked without a terminal: {question}" for question in unasked)]
 
 
 def next_command(config: str, changes: Sequence[str] = (), date: str | None = None) -> str:

@@ -17,6 +17,8 @@ from rankmetrics_spark.config import (
     RATES,
     Config,
     Days,
+    check_local_paths,
+    dates_in_words,
     description,
     evaluation_day,
     load,
@@ -344,6 +346,40 @@ def refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
 
             record_refusal(config, choice.engine, error)
         raise
+
+
+def check_places(config: Config, choice: Choice) -> None:
+    """Refuse local paths that cannot work, where this process can check them."""
+    if on_this_machine(config, choice):
+        check_local_paths(config.inputs, config.sink)
+
+
+def run_days(spark: SparkSession, days: Sequence[Config], choice: Choice, progress: Callable[[str], None]) -> Outcome:
+    """Run the configs of days one after the other and return what the last one wrote; a day that fails stops them.
+
+    The paths of the first day are checked by now; those of a later one may come while the days before it are run.
+    """
+    from rankmetrics_spark.job import run
+
+    published: list[str] = []
+    for of_day in days:
+        try:
+            if published:
+                with refusals_on_record(of_day, choice):
+                    check_places(of_day, choice)
+            if of_day is days[-1]:
+                outcome = run(spark, of_day, progress)
+            else:
+                progress(f"evaluating {of_day.evaluation_date}")
+                run(spark, of_day)
+        except BaseException as error:
+            if isinstance(error, RankmetricsError):
+                print_failure(error, of_day)
+            if len(days) > 1:
+                say.print(f"stopped at {of_day.evaluation_date}; published: {dates_in_words(published) or 'no day'}")
+            raise
+        published.append(of_day.evaluation_date)
+    return outcome
 
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.cli.options import note, say
 from rankmetrics_spark.config import Comparison, Config, as_dict, refuse
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import ConfigError, InputError, QualityError
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
 from rankmetrics_spark.schemas import DATE, is_unknown
@@ -54,7 +54,7 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         ConfigError: The config names no column of rankers, a baseline that is none, or a key of ``comparison`` that
             interleaving does not follow.
         InputError: The log cannot be read, is empty, or has no such column.
-        QualityError: More rows are left out than ``quality`` allows.
+        QualityError: More rows are left out than ``quality`` allows, or ranks seem to start at 0.
     """
     source, compared = config.source, config.comparison
     if source.team is None and not source.ranks:
@@ -69,20 +69,10 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
     request = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
-        table = preferences(log, config.options, request)
+        table = preferences(log, config.options, request, config.quality)
         rows = [row.asDict() for row in few_rows(table)]
-    counts = rows[0]
-    n, allowed = counts["n_rows"], config.quality.allowed_fraction
-    if not n:
+    if not rows[0]["n_rows"]:
         raise InputError(f"the input is empty: no rows in {config.source.place}")
-    left_out = counts["n_faulty_rows"] + counts["n_repeated"]
-    if left_out > allowed * n:
-        key = "on_invalid: fail allows" if config.quality.on_invalid == "fail" else "max_invalid_fraction is"
-        raise QualityError(
-            f"{left_out:,} of {n:,} rows are left out ({left_out / n:.2%}; quality.{key} {allowed:.2%}): "
-            f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to go "
-            "on, repair the log, name the columns that tell lists apart (source.list), or allow more"
-        )
     return rows
 
 

@@ -76,7 +76,7 @@ def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
     with exit_codes(say):
-        from rankmetrics_spark.cli.earlier import PlanRequest, lines_of, plan_of
+        from rankmetrics_spark.cli.planned import PlanRequest, lines_of, plan_of
 
         request = PlanRequest(**options)
         result = on_session(choose(engine, master), lambda spark: plan_of(spark, request))

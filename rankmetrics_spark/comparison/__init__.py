@@ -47,11 +47,21 @@ from rankmetrics_spark.comparison.table import UserTable, Within, largest_change
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
-from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
+from rankmetrics_spark.config import (
+    AaCheck,
+    Bootstrap,
+    Comparison,
+    Options,
+    PlannedLooks,
+    Resampling,
+    check_units,
+    day,
+    refuse,
+)
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 
 __all__ = [
     "ARM_SUMS",
@@ -95,7 +105,6 @@ __all__ = [
     "period_rows",
     "plan",
     "published_days",
-    "refuse_too_many_replicates",
     "rows_of_clusters",
     "signed_sizes",
     "statistic",
@@ -190,7 +199,7 @@ def compare(
     Raises:
         ConfigError: A wrong argument, or a metric without a column.
         InputError: ``user_metrics`` or ``before`` lacks a column, or the dates are not there, or follow different
-            conventions.
+            conventions. Without ``dates``, that of rows of several dates or conventions comes from the engine.
 
     Examples:
         >>> log = [
@@ -232,12 +241,16 @@ def compare(
             "only_changed": only_changed,
         }
     )
+    check_units(comparison, ["cuped"] if before is not None else [])
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
-    users = spark_table(user_metrics, "user_metrics", before)
-    days = None if dates is None else published_days(users, *first_and_last(dates))
-    rows, of_days = (users, None) if days is None else (period_rows(users, days), days_of_experiments(users, days))
+    rows = users = spark_table(user_metrics, "user_metrics", before)
+    days = of_days = None
+    if dates is not None:
+        days = published_days(users, *first_and_last(dates))
+        rows, of_days = period_rows(users, days, find_repeats=True), days_of_experiments(users, days)
     table = UserTable.of(rows, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
-    table = replace(table, combinations=split.combined_segments, days=days, of_days=of_days)
+    alike = tuple(name for name in (CONVENTION_HASH, DATE) if name in rows.columns)
+    table = replace(table, combinations=split.combined_segments, days=days, of_days=of_days, alike=alike)
     return result_table(comparisons(table, comparison))
 
 
@@ -288,7 +301,8 @@ def effect_over_time(
 
     Raises:
         ConfigError: A wrong argument, or a metric without a column.
-        InputError: ``user_metrics`` or ``before`` lacks a column, or no date of ``dates`` is there.
+        InputError: ``user_metrics`` or ``before`` lacks a column, no date of ``dates`` is there, or ``evaluation_date``
+            holds something else than dates. That of rows of different conventions comes from the engine.
     """
     comparison = Comparison.read(
         {
@@ -305,7 +319,9 @@ def effect_over_time(
     )
     users = spark_table(user_metrics, "user_metrics", before)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
-    result = development(table, comparison, dates)
+    # Given dates are read below, each with its convention.
+    alike = (CONVENTION_HASH,) if dates is None and CONVENTION_HASH in users.columns else ()
+    result = development(replace(table, alike=alike), comparison, dates)
     if dates is not None:
         published_days(users, *first_and_last(dates))
     return result_table(result)
@@ -328,7 +344,7 @@ def development(table: UserTable, comparison: Comparison, dates: tuple[str, str]
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
-    return over_time(table, request_of(comparison), Rules.of(comparison, table), start)
+    return over_time(table, Request.of(comparison), Rules.of(comparison, table), start)
 
 
 def _refuse_nothing(comparison: Comparison) -> None:
@@ -356,13 +372,13 @@ def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics, rules = tuple(STATISTICS.values()), Rules.of(comparison, table)
-    body = partial(final, request=request_of(comparison), rules=rules, statistics=statistics)
+    body = partial(final, request=Request.of(comparison), rules=rules, statistics=statistics)
     return in_one_step(partials, body, types_of(statistics))
 
 
 def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
-    request, table = request_of(comparison), _of_units(table, comparison)
+    request, table = Request.of(comparison), _of_units(table, comparison)
     partials = sums_by_key(table, request)
     if comparison.wilcoxon and comparison.is_requested:
         partials = partials.unionByName(signed_ranks(table, request))
@@ -415,36 +431,7 @@ def decomposition(table: UserTable, comparison: Comparison, segment: str) -> Dat
         One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
         ``within``. Over the labels, mix and within add up to the difference of the means.
     """
-    partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
+    partials = sums_by_key(table, Request.of(Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
     body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
     split = in_one_step(partials, body, DECOMPOSITION)
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
-
-
-def refuse_too_many_replicates(comparison: Comparison, experiments: Sequence[str], n_metrics: int) -> None:
-    """Refuse more replicates than a process can hold, as soon as the experiments are known.
-
-    Raises:
-        ConfigError: Says how many can be had.
-    """
-    request_of(comparison).refuse_too_many_replicates(len(experiments), n_metrics)
-
-
-def request_of(comparison: Comparison) -> Request:
-    """Which pairs are formed, and how often users are resampled."""
-    bootstrap, flips, reshuffles = comparison.bootstrap, comparison.randomization, comparison.aa_check
-    return Request(
-        baseline=comparison.baseline,
-        candidates=comparison.candidates,
-        all_pairs=comparison.pairs == "all",
-        drop_shared=comparison.shared_users == "drop",
-        over_lists=comparison.mean_over == "lists",
-        clustered=comparison.cluster is not None,
-        only_changed=comparison.only_changed,
-        bootstrap=bootstrap.replicates if bootstrap else 0,
-        bootstrap_seed=bootstrap.seed if bootstrap else 1,
-        flips=flips.replicates if flips else 0,
-        flip_seed=flips.seed if flips else 1,
-        reshuffles=reshuffles.replicates if reshuffles else 0,
-        reshuffle_seed=reshuffles.seed if reshuffles else 1,
-    )

@@ -21,7 +21,7 @@ from rankmetrics_spark.comparison.periods import period_rows
 from rankmetrics_spark.comparison.sums import KEY, PARTIALS, ROWS_AT_ONCE, Layout, added, as_batches, whole_users
 from rankmetrics_spark.comparison.table import UserTable, by_user, lists_of
 from rankmetrics_spark.comparison.totals import BEFORE_SUMS, Ints, Key, Name, Totals, moments
-from rankmetrics_spark.comparison.units import UserRows
+from rankmetrics_spark.comparison.units import UserRows, refuse_repeats
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, few_rows
 from rankmetrics_spark.errors import InputError
@@ -120,6 +120,7 @@ def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...])
     values = rows.values[_VALUE][order]
     if np.abs(values).max(initial=0.0) > LARGEST_SUMMAND:
         raise InputError(f"a value of {np.abs(values).max():.3g} is too large; allowed: up to {LARGEST_SUMMAND:.3g}")
+    refuse_repeats(~(np.diff(user) | np.diff(day[order])).astype(bool), of_days=True)
     states = States.of(user, values, rows.values[_LISTS][order])
     n, v = states.counts, states.means
     counts = [np.ones(len(n)), n == 1, n == 2, n - 1]

@@ -40,7 +40,7 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.config import PlannedLooks
-from rankmetrics_spark.schemas import EVERYONE, SECONDARY
+from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, SECONDARY
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
     LIMB_UNIT,
@@ -434,9 +434,10 @@ def _doubt(rows: Compared, i: int) -> str | None:
         few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
         return f"fewer than two {rows.rules.units} in {_listed(rows.keys[i], few)}"
     if rows.sample_ratio_p < SMALL_RATIO_P:
-        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+        p = f"(p = {rows.sample_ratio_p:.2g})"
+        return f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
     if uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
-        return f"not trustworthy: {uneven}"
+        return f"{NOT_TRUSTED}: {uneven}"
     return None
 
 

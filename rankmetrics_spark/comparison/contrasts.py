@@ -53,9 +53,9 @@ _MARGINS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p
 @statistic(*_MARGINS, needs="margin")
 def margins(rows: Compared) -> tuple[Floats, ...]:
     """The margin of the metric, in its unit or as a share of the baseline's mean; how much worse the candidate may be
-    at this confidence, in the same unit (below 0: it is better); one-sided p-value of the test that it is no worse than
-    the margin; p-value of the two one-sided tests (TOST) that the difference is within the margin on both sides. Not
-    corrected.
+    at this confidence, in the same unit (below 0: it is better; null where nobody knows); one-sided p-value of the test
+    that it is no worse than the margin; p-value of the two one-sided tests (TOST) that the difference is within the
+    margin on both sides. Not corrected.
     """
     sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
     in_shares = np.array([is_share for _, is_share in sizes], bool)
@@ -70,6 +70,8 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     higher, lower = (np.array([each is direction for each in directions], bool) for direction in (True, False))
     p = np.where(higher, p_above, np.where(lower, p_below, np.nan))
     worst = np.where(higher, most_below, np.where(lower, most_above, np.nan))
+    # A few users without a spread show nothing, so their bound of 0 is none.
+    worst = np.where((worst < size) & ~(p < (1 - rows.rules.confidence) / 2), np.nan, worst)
     absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
     worst_of_each = (np.where(np.isnan(each), np.nan, worst) for each in (absolute, share))
     return absolute, share, *worst_of_each, p, np.maximum(p_above, p_below)

@@ -28,6 +28,7 @@ from rankmetrics_spark.schemas import (
     N_RELEVANT,
     SEGMENT,
     USER,
+    doubt_of,
     number,
 )
 from rankmetrics_spark.statistics import (
@@ -112,7 +113,7 @@ def outlooks(
             and metric.higher_is_better is not None
             and row["better"] is None
             and number(row["p_adjusted"]) is not None
-            and not str(row["note"] or "").startswith("not trustworthy")
+            and not doubt_of(row)
             and number(row.get("adjusted_minimum_detectable_effect"))
         )
         if is_open and (effect := _target(row, gates, metric)):

@@ -79,7 +79,23 @@ def _overlap(rows: Compared, i: int) -> str | None:
     who = f"1 {one} is" if shared == 1 else f"{shared:,} {unit} are"
     covariance = float(rows.pair.covariance[i])
     width = "too wide" if covariance > 0 else "too narrow" if covariance < 0 else ""
-    return f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
+    text = f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
+    return "; ".join(filter(None, [text, _alone(rows, i, shared)]))
+
+
+def _alone(rows: Compared, i: int, shared: int) -> str | None:
+    """Who is in one experiment only, where most users of a side are in both: they may be why the means differ.
+
+    Where experiments share a few users only, everybody else is in one of them.
+    """
+    sizes = {place: rows.count(i, place, "n") for place in (BASELINE, CANDIDATE)}
+    parts = [
+        f"{n - shared:,} of the {n:,} {_of(rows)} {rows.keys[i][place]}" for place, n in sizes.items() if n > shared
+    ]
+    if not parts or 2 * shared < min(sizes.values()):
+        return None
+    who = f"{' and '.join(parts)} {'is' if sum(sizes.values()) == 2 * shared + 1 else 'are'} in one experiment only"
+    return f"{who}, which may be why the means differ (design: paired leaves them out)"
 
 
 def _without_cuped(rows: Compared, i: int) -> str | None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from rankmetrics_spark.comparison.alike import alike_columns, noted, refuse_several
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.daily import (
@@ -32,6 +33,7 @@ from rankmetrics_spark.comparison.daily import (
     add_days,
 )
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
+from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
     KEY,
     PARTIALS,
@@ -44,9 +46,21 @@ from rankmetrics_spark.comparison.sums import (
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
+from rankmetrics_spark.comparison.totals import DAY as OF_DAY
+from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
+from rankmetrics_spark.schemas import (
+    ADJUSTED,
+    BOUNDS,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_LISTS,
+    NOT_TRUSTED,
+    lists_with_value,
+)
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
@@ -80,12 +94,13 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
     if DATE not in table.rows.columns:
         raise InputError(f"user_metrics has no column {DATE}: {unknown('column', DATE, table.rows.columns)}")
+    refuse_other_types(table.rows)
     plain = replace(request, bootstrap=0, flips=0, reshuffles=0)
     dated = replace(table, segments={_DATE_LABEL: DATE}, combinations=(), within={})
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
-    layout = Layout(columns, (_DATE_LABEL,), (), table.before is not None, ROWS_AT_ONCE)
+    layout = Layout(columns, (_DATE_LABEL,), (), table.before is not None, ROWS_AT_ONCE, alike=table.alike)
     body = partial(_sums_of_days, layout=layout, weights=weights, request=plain, start=start)
     # The lists of each row, and those that have a value of each metric: null where that is unknown.
     stored = table.rows.columns
@@ -93,7 +108,7 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     for metric in table.metrics:
         with_value = lists_with_value(metric.column)
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
-    parts = Step(body, PARTIALS).of(by_user(dated, *numbers))
+    parts = Step(body, PARTIALS).of(by_user(dated, *numbers, *alike_columns(table.alike)))
     whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
     # A plan counts looks at the whole period, and says nothing about its parts.
     looks = "any" if rules.sequential == "any" else "one"
@@ -106,9 +121,11 @@ def _sums_of_days(
     batches: Batches, layout: Layout, weights: Mapping[str, str], request: Request, start: str | None
 ) -> Iterator[pa.RecordBatch]:
     totals = Totals()
-    for rows in whole_users(batches, layout):
+    for rows in whole_users(noted(batches, totals, layout.alike), layout):
         _, (labels, code) = rows.segments
-        dates = np.array([label.partition("=")[2] for label in labels], "datetime64[D]")
+        texts = [label.partition("=")[2] for label in labels]
+        refuse_other_values(texts)
+        dates = np.array(texts, "datetime64[D]")
         own = {metric: rows.values[metric] for metric in weights}
         with_value = {metric: rows.values[column] for metric, column in weights.items()}
         days = UserDays.of(replace(rows, values=own), dates[code], rows.values[_LISTS], with_value)
@@ -118,6 +135,7 @@ def _sums_of_days(
 
 def _final(batches: Batches, request: Request, rules: Rules, start: str | None) -> Iterator[pa.RecordBatch]:
     totals, _ = read(batches)
+    refuse_several(totals)
     if totals.sums:
         yield from rows_of(over_time_rows(totals, request, rules, start), OVER_TIME)
 
@@ -137,12 +155,12 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
         changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
-        running = Totals()
+        running, of_days = Totals(), Totals()
         for key, sums in totals.sums.items():
             kind, _, date = key.segment.partition("=")
             if kind not in (ENTERING, LEAVING):
                 if key.kind not in ("trend", "trend_pair"):
-                    running.sums[key] = sums
+                    (of_days if key.kind == OF_DAY else running).sums[key] = sums
                 continue
             of_key = changes[key._replace(segment="")]
             of_key[date] = of_key.get(date, 0) + (sums if kind == ENTERING else -sums)
@@ -154,8 +172,9 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
                 if np.any(state):
                     running.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
         rows = Compared.of(running, {}, request, rules)
-        columns = _points(rows, start)
-        slopes = _slopes(totals, rows)
+        doubts = _doubts(of_days, rows.keys)
+        columns = _points(rows, start, doubts)
+        slopes = _slopes(totals, rows, doubts)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
     fields = (merged[name] for name in (BASELINE_NAME, EXPERIMENT, METRIC, "kind", "day_number"))
     places = [
@@ -166,10 +185,29 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
     return {name: [values[i] for i in order] for name, values in merged.items()}
 
 
-def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
+Doubts = Mapping[tuple[Any, Any, str], str]
+"""(baseline, candidate, segment) -> why the numbers of several days cannot be trusted."""
+
+
+def _doubts(of_days: Totals, keys: Sequence[Key]) -> Doubts:
+    """Why rows about several days cannot be trusted; those up to a date know no later one."""
+    whole = doubts_of_days(of_days, {(key.baseline, key.candidate) for key in keys})
+    segments = {key.segment for key in keys if (key.baseline, key.candidate) in whole}
+    doubts = {}
+    for segment in segments:
+        kind, _, label = segment.partition("=")
+        known = whole if segment == EVERYONE or kind == SINCE_FIRST else {}
+        if kind == CUMULATIVE:
+            sums = {key: counts for key, counts in of_days.sums.items() if key.segment <= label}
+            known = doubts_of_days(replace(of_days, sums=sums), whole)
+        doubts.update({(*pair, segment): f"{NOT_TRUSTED}: {words}" for pair, words in known.items()})
+    return doubts
+
+
+def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
     """The differences of days, periods and days since the first date."""
     kinds, labels = zip(*(key.segment.partition("=")[::2] for key in rows.keys), strict=True)
-    first = min(label for kind, label in zip(kinds, labels, strict=True) if kind == DAY)
+    first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == DAY), default="")
     # Only the sums up to a day grow from look to look; a day is looked at once.
     growing = np.array([kind == CUMULATIVE for kind in kinds])
     relative = intervals_at(rows.rules.confidence, rows.single, rows.single_share)[1]
@@ -202,11 +240,17 @@ def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
         **_adjusted(*((of.ci_low, of.ci_high) for of in shown)),
         "confidence": np.full(len(kinds), rows.rules.confidence),
         "valid_at": looks.tolist(),
-        "note": rows.doubts,
+        "note": _notes(rows.keys, rows.doubts, doubts),
     }
     # The same users have the same past in both experiments: it says nothing about the split.
     kept = [i for i, kind in enumerate(kinds) if kind in KINDS and (kind != BEFORE or not rows.paired[i])]
     return {name: [values[i] for i in kept] for name, values in columns.items()}
+
+
+def _notes(keys: Sequence[Key], known: Sequence[str | None], doubts: Doubts) -> list[str | None]:
+    """Why a row has no test, else why its numbers cannot be trusted."""
+    pairs = zip(keys, known, strict=True)
+    return [note or doubts.get((key.baseline, key.candidate, key.segment)) for key, note in pairs]
 
 
 def _adjusted(absolute: tuple[Floats, Floats], relative: tuple[Floats, Floats]) -> dict[str, Floats]:
@@ -227,7 +271,7 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
     return None
 
 
-def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
+def _slopes(totals: Totals, rows: Compared, doubts: Doubts) -> dict[str, list[Any]]:
     """How much each difference changes per day since a user's first date."""
     keys = [key._replace(kind="trend_pair") for key in rows.keys if key.segment == EVERYONE]
     sums = [sum_table(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
@@ -267,7 +311,7 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
         "p_adjusted": p_adjusted,
         **_adjusted(bounds, (bounds[0] / share, bounds[1] / share)),
         "confidence": np.full(n, rows.rules.confidence),
-        "note": [None if known else _NO_SLOPE for known in ~np.isnan(p)],
+        "note": _notes(keys, [None if known else _NO_SLOPE for known in ~np.isnan(p)], doubts),
     }
     return {name: list(each) for name, each in columns.items()}
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.table import lists_of
-from rankmetrics_spark.config import Days, dates_in_words, refuse
+from rankmetrics_spark.comparison.table import REPEATED, lists_of
+from rankmetrics_spark.config import Days, dates_in_words, day, refuse
 from rankmetrics_spark.engines import few_rows, group_means, weight_of
-from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, hashed_cut, metric_of_column
 from rankmetrics_spark.pointers import Pointer, dates_without
 from rankmetrics_spark.schemas import (
@@ -32,7 +33,9 @@ from rankmetrics_spark.schemas import (
 
 _COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
 _NEEDED = (EXPERIMENT, USER, DATE, N_LISTS, N_RELEVANT)
-_DAY = "_day"
+_DAY, _PLACE = "_day", "_place"
+_BITS = 63
+"""Days that one whole number tells apart."""
 _NO_LIST = 10**8
 """Added to a date as a number, such as 20261121, where the user has no list: dates with a list come first."""
 
@@ -59,13 +62,15 @@ def published_days(users: DataFrame, first: str, last: str, place: str = "dates"
 
     Raises:
         ConfigError: A date is none, or the first is after the last.
-        InputError: A column is missing, no date of the period is there, or its dates follow different conventions.
+        InputError: A column is missing, ``evaluation_date`` holds something else than dates, no date of the period is
+            there, or its dates follow different conventions.
     """
     refuse_missing(users)
     convention = [CONVENTION_HASH] * (CONVENTION_HASH in users.columns)
     conventions: dict[str, set[str]] = {}
     for date, *digest in few_rows(users.selectExpr(f"string({DATE})", *convention).distinct()):
         conventions.setdefault(date, set()).update(map(str, digest))
+    refuse_other_values(conventions)
     return period_days(conventions, first, last, place)
 
 
@@ -97,19 +102,21 @@ def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str,
 def uneven_columns(
     metrics: Iterable[Metric], segments: Iterable[str], pointers: Mapping[str, Pointer], dates: Iterable[str]
 ) -> list[str]:
-    """Metrics and segments that some days of a period were published without: a sentence for each.
+    """Metrics and segments that days were published without: a sentence for each.
 
     Args:
         metrics: The metrics that are compared.
         segments: Columns that split the users.
         pointers: Date -> what is published.
-        dates: The days of the period.
+        dates: The days of the period, or one day.
     """
+    dates = [*dates]
     labels = {**{name: name for name in segments}, **{metric.column: str(metric) for metric in metrics}}
     of_period = {date: pointers[date] for date in dates if date in pointers}
     lacking = {label: dates_without(column, "user_metrics", of_period) for column, label in labels.items()}
     return [
-        f"{label} was not stored on {dates_in_words(without)}; it is that of the other days"
+        f"{label} was not stored on {dates_in_words(without)}"
+        + ("; it is that of the other days" if len(without) < len(dates) else "")
         for label, without in lacking.items()
         if without
     ]
@@ -161,7 +168,7 @@ def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def period_rows(users: DataFrame, days: Days) -> DataFrame:
+def period_rows(users: DataFrame, days: Days, find_repeats: bool = False) -> DataFrame:
     """One row per (experiment, user) over the dates of a period. Lazy: starts no job.
 
     A value is the mean over the user's lists of all dates: each date counts with its lists that have a value. A user
@@ -171,6 +178,7 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
     Args:
         users: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
         days: The dates.
+        find_repeats: Whether a column more says whether the user has two rows of one date.
 
     Returns:
         experiment_id, user_id; every column that is no metric and no count (segments, covariate) with its value of the
@@ -198,6 +206,7 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
         *metrics,
         *(f"CASE WHEN {N_LISTS} = 0 THEN {name} END AS _without_{name}" for name in metrics),
         *(f"{lists_of(name, columns)} AS {weight}" for name, weight in lists.items()),
+        *[f"datediff(date({DATE}), date'{days.first}') AS {_PLACE}"] * find_repeats,
     )
     aggregates = [
         *(f"min_by({quoted(name)}, {_DAY}) AS {quoted(name)}" for name in described),
@@ -205,6 +214,7 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
         f"sum(CASE WHEN {N_LISTS} > 0 THEN 1L ELSE 0L END) AS {N_DAYS}",
         f"string(min({_DAY}) % {_NO_LIST}) AS {FIRST_DATE}",
         *(f"max(_without_{name}) AS _without_{name}" for name in metrics),
+        *[_repeated(days)] * find_repeats,
     ]
     means = group_means(rows, [EXPERIMENT, USER], lists, aggregates)
     date = f"concat_ws('-', substr({FIRST_DATE}, 1, 4), substr({FIRST_DATE}, 5, 2), substr({FIRST_DATE}, 7, 2))"
@@ -213,7 +223,17 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
         f"{date} AS {FIRST_DATE}",
         *(f"CASE WHEN {N_LISTS} = 0 THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
         *(f"{weight_of(name)} AS {lists_with_value(name)}" for name in metrics),
+        *[REPEATED] * find_repeats,
     )
+
+
+def _repeated(days: Days) -> str:
+    """SQL of whether a group has two rows of one day: its rows are more than its days, a bit of a number each."""
+    numbers = (
+        f"bit_or(CASE WHEN {_PLACE} div {_BITS} = {i} THEN shiftleft(1L, {_PLACE} % {_BITS}) ELSE 0L END)"
+        for i in range(-(-days.length // _BITS))
+    )
+    return f"count(*) > {' + '.join(f'bit_count({number})' for number in numbers)} AS {REPEATED}"
 
 
 def refuse_missing(users: DataFrame) -> None:
@@ -222,3 +242,21 @@ def refuse_missing(users: DataFrame) -> None:
         if name not in users.columns:
             raise InputError(f"user_metrics has no column {name}, which a period needs: "
                              f"{unknown('column', name, users.columns)}")  # fmt: skip
+    refuse_other_types(users)
+
+
+def refuse_other_types(users: DataFrame) -> None:
+    """Refuse a column of dates of another type, such as a timestamp: its texts are those of no date."""
+    kind = users.schema[DATE].dataType
+    if not isinstance(kind, (T.DateType, T.StringType)):
+        raise InputError(f"{DATE} of user_metrics is of type {kind.simpleString()}; allowed: dates, or texts such as "
+                         "2026-11-01")  # fmt: skip
+
+
+def refuse_other_values(texts: Iterable[object]) -> None:
+    """Refuse texts of the column of dates that are none, and null."""
+    try:
+        for text in texts:
+            day(DATE, text)
+    except ConfigError as error:
+        raise InputError(f"user_metrics: {error}") from None

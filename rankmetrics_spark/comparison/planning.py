@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable
-from rankmetrics_spark.config import Comparison, Days
+from rankmetrics_spark.config import Comparison, Days, dates_in_words
 from rankmetrics_spark.engines import AnyTable, few_rows, spark_table
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric
@@ -47,6 +47,7 @@ class Plan:
         users_needed: Users of the whole test by this day; where no day is known, what one look needs to find it.
         furthest: The last day that the stored ones allow to expect.
         design: How the test is planned.
+        without: Days between the stored ones that are published without the metric.
     """
 
     metric: str
@@ -60,6 +61,7 @@ class Plan:
     users_needed: int | None
     furthest: int
     design: Design
+    without: tuple[str, ...] = ()
 
     @property
     def test(self) -> str:
@@ -75,15 +77,18 @@ class Plan:
     def basis(self) -> str:
         """What is measured, what is expected, and how far off that is, in words."""
         stored, last = len(self.days.dates), len(self.rows)
-        gap = f"; {self.days.gap}" if self.days.gap else ""
+        unpublished = replace(self.days, dates=(*self.days.dates, *self.without)).gap
+        lacking = f"{self.metric} was not stored on {dates_in_words(self.without)}" if self.without else ""
+        gap = "".join(f"; {part}" for part in (unpublished, lacking) if part)
         if last <= stored:
             return f"measured on {self.days.text}{gap}"
         later = f"day {last} is" if last == stored + 1 else f"days {stored + 1} to {last} are"
+        later += " expected, with a lower bound of the new users"
         if self.users_error is None:
-            return f"measured on {self.days.text}{gap}; {later} expected"
+            return f"measured on {self.days.text}{gap}; {later}"
         off = f"{abs(100 * self.users_error):.1f} % {'fewer' if self.users_error < 0 else 'more'} users"
         check = f"from the first {stored // 2} days the same rule expects {off} by day {stored} than came"
-        return f"measured on {self.days.text}{gap}; {later} expected; {check}"
+        return f"measured on {self.days.text}{gap}; {later}; {check}"
 
     @property
     def answer(self) -> str:
@@ -99,7 +104,8 @@ class Plan:
             more = f", {FURTHEST} times the stored ones" if self.furthest > 1 else ", the only stored one"
             return f"{change} is not found {limit}{more}: it needs {needed}"
         at_any, last = self.days_needed_any_look, _in_words(self.furthest)
-        days, looks = _in_words(self.days_needed), f"more than {last}" if at_any is None else _in_words(at_any)
+        days = _in_words(self.days_needed) + ("" if is_measured else " or fewer")
+        looks = f"more than {last}" if at_any is None else _in_words(at_any)
         return f"{change} takes {days} ({needed}), looked at once; with intervals that are valid at every look, {looks}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -169,7 +175,7 @@ def plan(
     refuse_missing(table)
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
-    stored = _stored_days(table, dates or (None, None), earlier)
+    stored, without = _with_metric(table, chosen, _stored_days(table, dates or (None, None), earlier))
     growth = arrivals(table, chosen, stored, earlier)
     if not growth.users[-1] >= 2:
         raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
@@ -177,17 +183,13 @@ def plan(
     if not growth.variance[-1] > 0:
         raise InputError(f"{stored.text}: all users have the same {chosen}; allowed: values that differ, whose spread "
                          "says what a test finds")  # fmt: skip
-    # The days from the first one with users on: a metric may have been added later.
-    if empty := int(np.count_nonzero(growth.users == 0)):
-        later = stored.dates[empty:]
-        stored, growth = Days(later[0], stored.last, later), growth.after(empty)
     most = max(growth.furthest, growth.days)
     days = min(USUAL_DAYS, most) if days is None else days
     if days > most:
         more = f"{FURTHEST} times the stored days" if growth.days > 1 else "since one day does not say who comes back"
         raise ConfigError(f"days is {days}, and {_in_words(growth.days)} {'is' if growth.days == 1 else 'are'} stored; "
                           f"allowed: up to {growth.furthest}, {more}")  # fmt: skip
-    return planned(str(chosen), stored, growth, design, (days, effect, users))
+    return replace(planned(str(chosen), stored, growth, design, (days, effect, users)), without=without)
 
 
 def planned(
@@ -281,6 +283,20 @@ def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:
         known = [str(row[0]) for row in few_rows(table.select(EXPERIMENT).distinct())]
         raise ConfigError(unknown("experiment", experiment, sorted(known)))
     return rows
+
+
+def _with_metric(table: DataFrame, metric: Metric, stored: Days) -> tuple[Days, tuple[str, ...]]:
+    """The stored days from the first to the last with a value of the metric, and those between without one.
+
+    A run may have had other metrics: what nobody has measured is no day without new users.
+    """
+    valued = table.where(f"{metric.column} IS NOT NULL").selectExpr(f"string({DATE})").distinct()
+    known = {str(row[0]) for row in few_rows(valued)}
+    dates = tuple(date for date in stored.dates if date in known)
+    if not dates:
+        return stored, ()
+    between = tuple(date for date in stored.dates if dates[0] < date < dates[-1] and date not in known)
+    return Days(dates[0], dates[-1], dates), between
 
 
 def _stored_days(table: DataFrame, dates: tuple[str | None, str | None], earlier: Days | None) -> Days:

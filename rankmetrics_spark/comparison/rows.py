@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rankmetrics_spark.comparison.alike import refuse_several
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.families import Rules, interval
 from rankmetrics_spark.comparison.registry import Statistic, types_of
@@ -51,6 +52,7 @@ def final(
     batches: Batches, request: Request, rules: Rules, statistics: Sequence[Statistic]
 ) -> Iterator[pa.RecordBatch]:
     totals, ranks = read(batches)
+    refuse_several(totals)
     if totals.sums:
         yield from rows_of(comparison_rows(totals, ranks, request, rules, statistics), types_of(statistics))
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.comparison.alike import alike_columns, noted
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.table import (
@@ -28,6 +29,7 @@ from rankmetrics_spark.comparison.table import (
     LISTS_HASH,
     MEMBER,
     NAMELESS,
+    REPEATED,
     UserTable,
     by_user,
     hash_of_lists,
@@ -35,7 +37,7 @@ from rankmetrics_spark.comparison.table import (
     parts,
 )
 from rankmetrics_spark.comparison.totals import DAY, Ints, Key, Request, Totals
-from rankmetrics_spark.comparison.units import Units, UserRows, rows_of_clusters, summable
+from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
@@ -81,13 +83,15 @@ class Layout:
     """Whether the rows are those of clusters, and hold their users too."""
     only_changed: bool = False
     """Whether the hash of each user's lists travels too."""
+    alike: tuple[str, ...] = ()
+    """Columns in which all rows have to have one value."""
 
     @classmethod
     def of(cls, table: UserTable, request: Request, whole: bool) -> Layout:
         metrics = tuple((str(metric), metric.column) for metric in table.metrics)
         rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
         shape = table.before is not None, rows, whole, request.over_lists, request.clustered, request.only_changed
-        return cls(metrics, tuple(table.segments), table.combinations, *shape)
+        return cls(metrics, tuple(table.segments), table.combinations, *shape, table.alike)
 
 
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
@@ -108,6 +112,8 @@ def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, 
                 part,
                 *(lists_by_metric(part) if request.over_lists else ()),
                 *([hash_of_lists(part)] if request.only_changed else ()),
+                *alike_columns(part.alike),
+                *[REPEATED] * (REPEATED in part.rows.columns),
             )
         )
         for i, part in enumerate(parts(table))
@@ -117,7 +123,7 @@ def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, 
 
 def _sums_of_users(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:
     totals = Totals()
-    for rows in whole_users(batches, layout):
+    for rows in whole_users(noted(batches, totals, layout.alike), layout):
         for units in rows_of_clusters(totals, rows) if layout.clustered else (rows,):
             add_rows(totals, units, request)
     yield from as_batches(totals)
@@ -161,6 +167,8 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
     _refuse_nameless(table, layout)
+    if REPEATED in table.column_names:
+        refuse_repeats(table.column(REPEATED).to_numpy(), of_days=True)
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
@@ -301,7 +309,7 @@ _SIZES = T.StructType(
 def signed_ranks(table: UserTable, request: Request) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
     pairs = replace(request, bootstrap=0, flips=0, reshuffles=0)
-    sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None), pairs).groupBy(*KEY, "size")
+    sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, alike=()), pairs).groupBy(*KEY, "size")
     counted = sizes.agg(F.sum("positive").alias("positive"), F.sum("negative").alias("negative"))
     smaller = Window.partitionBy(*KEY).orderBy("size").rowsBetween(Window.unboundedPreceding, -1)
     tied = F.col("positive") + F.col("negative")

@@ -29,6 +29,8 @@ from rankmetrics_spark.schemas import (
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
+REPEATED = "_repeated"
+"""Column of the rows of a period: whether the user has two rows of one experiment and date."""
 NAMELESS = (42, -6698625589789238999)
 """The hashes of a user id that is null: ``xxhash64`` leaves the seed as it is."""
 BEFORE = "_before_"
@@ -73,6 +75,7 @@ class UserTable:
         days: The days of the period, where a row is about one.
         of_days: ``days_of_experiments`` of the users of these days.
         cluster: The column of the cluster, where users of one value are a unit.
+        alike: Columns in which all rows have to have one value; see ``alike``.
         looks: (baseline, candidate) -> the number of this look at the two; empty where no earlier one is known.
     """
 
@@ -86,6 +89,7 @@ class UserTable:
     days: Days | None = None
     of_days: DataFrame | None = None
     cluster: str | None = None
+    alike: tuple[str, ...] = ()
 
     @classmethod
     def of(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
@@ -102,6 +103,26 @@ class Request:
     over_lists: bool = False
     clustered: bool = False
     only_changed: bool = False
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> Request:
+        """What a comparison asks for."""
+        bootstrap, flips, reshuffles = comparison.bootstrap, comparison.randomization, comparison.aa_check
+        return cls(
+            baseline=comparison.baseline,
+            candidates=comparison.candidates,
+            all_pairs=comparison.pairs == "all",
+            drop_shared=comparison.shared_users == "drop",
+            over_lists=comparison.mean_over == "lists",
+            clustered=comparison.cluster is not None,
+            only_changed=comparison.only_changed,
+            bootstrap=bootstrap.replicates if bootstrap else 0,
+            bootstrap_seed=bootstrap.seed if bootstrap else 1,
+            flips=flips.replicates if flips else 0,
+            flip_seed=flips.seed if flips else 1,
+            reshuffles=reshuffles.replicates if reshuffles else 0,
+            reshuffle_seed=reshuffles.seed if reshuffles else 1,
+        )
 
     @property
     def most_replicates(self) -> int:

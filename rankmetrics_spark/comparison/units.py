@@ -218,8 +218,10 @@ def _count(totals: Totals, rows: UserRows, of: tuple[str, str], labels: list[str
         totals.add(key, counts[place : place + 1].astype(np.int64))
 
 
-def refuse_repeats(repeated: Bools) -> None:
-    """Refuse a user who has two rows of one experiment: a row that repeats another one."""
+def refuse_repeats(repeated: Bools, of_days: bool = False) -> None:
+    """Refuse a user who has two rows of one experiment, or of one and a date: a row that repeats another one."""
+    if repeated.any() and of_days:
+        raise InputError("a user has two rows of one experiment and date in user_metrics; allowed: one")
     if repeated.any():
         raise InputError(
             "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date, or give "

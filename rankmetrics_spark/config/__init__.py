@@ -20,6 +20,7 @@ from rankmetrics_spark.config.comparing import (
     check_cuped,
     check_experiments,
     check_gates,
+    check_units,
     gates,
     with_primary,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "check_experiments",
     "check_local_paths",
     "check_output",
+    "check_units",
     "choice",
     "condition",
     "count",

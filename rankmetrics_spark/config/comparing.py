@@ -19,6 +19,7 @@ from rankmetrics_spark.config.fields import (
     day,
     flag,
     key,
+    key_names,
     listed,
     number,
     refuse,
@@ -115,6 +116,8 @@ def _switched(cls: type[Resampling]) -> Read:
     def read_section(path: str, value: object) -> object:
         if isinstance(value, bool):
             return cls() if value else None
+        if not isinstance(value, (Mapping, cls)):
+            raise refuse(path, value, f"true, false, or a mapping with keys out of {', '.join(key_names(cls))}")
         return read(path, value)
 
     return read_section
@@ -332,14 +335,7 @@ def _check_users(comparison: Comparison) -> None:
             "allowed: one of the two"
         )
     without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
-    if names := [name for name in without if getattr(comparison, name)]:
-        unit = {"mean_over": "lists" if comparison.mean_over == "lists" else None, "cluster": comparison.cluster}
-        for name, value in unit.items():
-            if value is not None:
-                raise ConfigError(
-                    f"{path_of(name)} is {value}, and {path_of(names[0])} works with one value per user; "
-                    "allowed: one of the two"
-                )
+    check_units(comparison, [name for name in without if getattr(comparison, name)])
     others = _NOT_WITH_CHANGED.items()
     wrong = {name: allowed for name, (value, allowed) in others if getattr(comparison, name) == value}
     wrong |= {name: "null" for name in ("cluster", "period") if getattr(comparison, name) is not None}
@@ -349,6 +345,21 @@ def _check_users(comparison: Comparison) -> None:
             f"{path_of('only_changed')} is true, and {path_of(name)} is "
             f"{'set' if name == 'period' else value}; allowed with it: {allowed}"
         )
+
+
+def check_units(comparison: Comparison, names: Sequence[str]) -> None:
+    """Refuse what works with one value per user, where lists or clusters are the units.
+
+    Raises:
+        ConfigError: Names the unit and the first of these keys.
+    """
+    unit = {"mean_over": "lists" if comparison.mean_over == "lists" else None, "cluster": comparison.cluster}
+    for name, value in unit.items() if names else ():
+        if value is not None:
+            raise ConfigError(
+                f"{comparison.path_of(name)} is {value}, and {comparison.path_of(names[0])} works with one value per "
+                "user; allowed: one of the two"
+            )
 
 
 def gates(path: str, value: object) -> tuple[Gate, ...]:

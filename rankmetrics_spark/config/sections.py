@@ -368,9 +368,9 @@ class Quality(Section):
 
     at: ClassVar[str] = "quality"
 
-    on_invalid: str = key("quarantine", choice("quarantine", "fail"), "``fail`` allows no faulty row.")
+    on_invalid: str = key("quarantine", choice("quarantine", "fail"), "``fail`` allows no faulty row or judgement.")
     max_invalid_fraction: float = key(
-        0.01, number(0, 1, inclusive=True), "Largest fraction of faulty rows, in each experiment and over all."
+        0.01, number(0, 1, inclusive=True), "Largest fraction of faulty judgements or rows, also in each experiment."
     )
     repeated_items: str = OPTION
     gates: Mapping[str, Mapping[str, float]] = key(

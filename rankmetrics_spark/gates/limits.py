@@ -24,6 +24,7 @@ from rankmetrics_spark.schemas import (
     WARN,
     Check,
     Status,
+    among_changed,
     is_unknown,
     of_test,
     shown_of,
@@ -34,7 +35,7 @@ _PARTS = {
     "tie_rate": ("tied", "evaluated"),
     "gap_rate": ("gaps", "lists"),
     "short_rate": ("short", "lists"),
-    "no_relevant_rate": ("no_relevant", "lists"),
+    "no_relevant_rate": ("no_relevant", "lists_of_population"),
     "unjudged_rate": ("unjudged_lists", "lists"),
 }
 """Rate -> the counts that it divides."""
@@ -104,7 +105,10 @@ def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
     >>> rates([{"repeated": 1, "rows": 8, "tied": 0, "evaluated": 0}], ["duplicate_rate", "tie_rate"])
     {'duplicate_rate': 0.125}
     """
-    rows = [{**count, "unjudged_lists": count.get("lists", 0) - count.get("judged_lists", 0)} for count in counts]
+    rows = []
+    for count in counts:
+        parts = {"unjudged_lists": "judged_lists", "lists_of_population": "lists_outside"}
+        rows.append({**count, **{name: count.get("lists", 0) - count.get(part, 0) for name, part in parts.items()}})
     sums = {name: [sum(row.get(part, 0) for row in rows) for part in _PARTS[name]] for name in names if name in _PARTS}
     return {name: part / total for name, (part, total) in sums.items() if total}
 
@@ -293,7 +297,7 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
         limit_text = allowed.format(limit).replace("%", " %")
         if drop < 0:
             limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
-        against = f"{moved} {size} against {row[BASELINE]}"
+        against = f"{moved} {size} against {row[BASELINE]}{among_changed(row)}"
         sentence = f"{_label(gate)} of {row[EXPERIMENT]} {against}; the gate allows {limit_text}"
         yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,27 +12,17 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
+from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, arms, reasons, row_counts, total_counts
 from rankmetrics_spark.gates.limits import SHARED, Findings, rate_checks, rates
-from rankmetrics_spark.road import FAULTY, GRADE, Plan, typed_judgements
+from rankmetrics_spark.road import FAULTY, GRADE, JudgementCounts, Plan, typed_judgements
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FAIL,
     ITEM,
-    JUDGED,
-    MIXED,
-    N_GRADED,
-    N_KNOWN,
-    N_RELEVANT,
-    N_REPEATED,
-    N_ROWS,
-    N_SHOWN,
-    N_TIED,
-    N_UNKNOWN,
     OK,
     REASON,
     REJECTED,
     RELEVANCE,
-    TOP,
     USER,
     WARN,
     Check,
@@ -42,6 +32,10 @@ from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 MOST_NAMED = 3
 """A message names at most this many experiments or ids."""
+
+
+Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
+"""Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +48,7 @@ class Inspected:
         rows: The typed rows.
         judged: The judgements as read.
         repeated: Returns the rows that repeat an item or a rank.
+        judgement_counts: Returns what was counted of the judgements; None without judgements.
         place: The name of the input in messages.
         tags: Whether tags name the experiments, as in TREC runs.
     """
@@ -63,91 +58,9 @@ class Inspected:
     rows: DataFrame
     judged: DataFrame | None
     repeated: Callable[[], DataFrame]
+    judgement_counts: Callable[[], JudgementCounts | None]
     place: str = "the impressions"
     tags: bool = False
-
-
-# ---- counts
-
-
-Counts = dict[str, dict[str, Any]]
-"""Experiment -> name of a count -> the count; see ``row_counts``."""
-Reasons = dict[str, int]
-"""Reason -> rows, most frequent first; at most ten."""
-REPEATED = "repeated item or rank"
-
-_SUMS = {
-    "repeated": N_REPEATED,
-    "tied": N_TIED,
-    "judged_items": N_KNOWN,
-    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
-    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
-}
-
-
-def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> Counts:
-    """Count rows, lists and their oddities per experiment.
-
-    Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
-    ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
-    small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
-    grade.
-
-    Lists: ``lists``; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
-    stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
-    not 1; ``no_relevant``, lists without a relevant item; ``short``, lists with fewer than ``cut`` items; ``gaps``,
-    lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in a segment.
-
-    ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
-    """
-    columns = outcome.columns
-    conditions = {
-        "lists": "true",
-        "beyond_judgements": f"{N_UNKNOWN} > 0",
-        "judged_lists": JUDGED,
-        "graded_lists": f"{N_GRADED} > 0",
-        "no_relevant": f"{N_RELEVANT} = 0",
-        "short": f"{N_SHOWN} < {cut}",
-        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
-        "mixed_segments": MIXED if MIXED in columns else "false",
-        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
-    }
-    sums = outcome.groupBy(EXPERIMENT).agg(
-        F.sum(N_ROWS).alias("rows"),
-        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
-        *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in _SUMS.items()),
-        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
-    )
-    counts: Counts = {}
-    # An engine gives groups in any order.
-    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is not None, row[EXPERIMENT] or "")):
-        quarantined = row["faulty"] + row["repeated"]
-        counts[row[EXPERIMENT]] = {
-            "rows": row["rows"],
-            "evaluated": row["rows"] - quarantined,
-            "quarantined": quarantined,
-            **{name: row[name] for name in (*_SUMS, *conditions) if name[0] != "_"},
-            "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
-        }
-    return counts
-
-
-def reasons(outcome: DataFrame) -> Reasons:
-    """Return why rows were left out, and how many."""
-    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
-    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
-    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
-    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
-
-
-def total_counts(counts: Counts, name: str) -> int:
-    """Return the sum of a count over all experiments."""
-    return sum(count[name] for count in counts.values())
-
-
-def arms(counts: Counts) -> Counts:
-    """Return the counts of experiments; leave out the group of rows without a valid experiment."""
-    return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
 
 
 # ---- rates, warnings and notes
@@ -158,7 +71,7 @@ def longest_cut(plan: Plan) -> int:
     return max((metric.cut or 0 for metric in plan.scoring.metrics), default=0)
 
 
-def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[str, Any] | None) -> Findings:
+def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous | None) -> Findings:
     """Return counts, rates, warnings and notes of a log, compared with no limit yet."""
     scoring = log.plan.scoring
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
@@ -173,8 +86,9 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[s
         users = pairs.groupBy(USER).agg(F.count(F.lit(1)).alias("n"))
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
+    before = previous(per_arm) if previous else {}
     return Findings(
-        counts, per_arm, overall, previous or {}, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
+        counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
     )
 
 
@@ -188,13 +102,25 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
             f"{total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
             f"{log.plan.options.path_of('first_rank')} to 0"
         )
+    lists = total_counts(counts, "lists")
+    if log.plan.columns.first_rank == 0 and 0 < lists <= total_counts(counts, "gaps"):
+        yield (
+            f"all {lists:,} lists have gaps: the ranks seem to start at 1, and each counts as one more; if they do, "
+            f"set {log.plan.options.path_of('first_rank')} to 1"
+        )
     if mixed := total_counts(counts, "mixed_segments"):
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
+    if (judged := log.judgement_counts()) and judged.reasons:
+        n, rows, why = judged.counts["invalid"], judged.counts["rows"], _spoken(judged.reasons)
+        yield f"{n:,} of {rows:,} judgements ({n / rows:.2%}) are faulty and left out; reasons: {why}"
+    if log.plan.columns.list and log.plan.columns.segments:
+        yield from _several_segments(log)
+
+
+def _several_segments(log: Inspected) -> Iterator[str]:
+    """Warn of users whose lists differ in a segment. Shuffles ids and segments."""
     columns = log.plan.columns
-    if not columns.list or not columns.segments:
-        return
-    # Shuffles ids and segments.
     conditions = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
     users = log.outcome.where(F.col(REJECTED).isNull()).groupBy(EXPERIMENT, USER)
     conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))
@@ -202,8 +128,9 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     for name, segment in zip(conditions, columns.segments, strict=True):
         if n and n[name]:
             yield (
-                f"{n[name]:,} users have lists with different values of '{segment}': experiment_metrics averages them "
-                "within each value; in user_metrics, and so in comparisons, their value is null"
+                f"{n[name]:,} users, counted in each experiment, have lists with different values of '{segment}': this "
+                "run averages and compares their lists within each value; in user_metrics, and so for a later compare, "
+                "their value is null"
             )
 
 
@@ -214,6 +141,12 @@ def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
         yield (
             "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher "
             f"grades do, set {path}.relevant_from to the lowest of them"
+        )
+    if lists := total_counts(counts, "lists_outside"):
+        yield (
+            f"{lists:,} of {total_counts(counts, 'lists'):,} lists ({total_counts(counts, 'rows_outside'):,} rows) are "
+            f"of users without judgements, who are outside the population ({path}.population is {rule.population}): "
+            "they are in no table"
         )
     if rule.unjudged == "removed":
         shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in arms(counts).items()]
@@ -259,13 +192,15 @@ def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:
 # ---- what a run refuses
 
 
-def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
+def check_quality(log: Inspected, settings: Quality, previous: Previous | None = None) -> Findings:
     """Count the rows and lists of a log; raise an error if its result would be wrong."""
     metrics = log.plan.scoring.metrics
     # Values can be too large to be summed under metrics without a maximum, and under NDCG because of its gains.
     unbounded = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
     unbounded += [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
-    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded])
+    # A preset has its population also where there are no judgements.
+    only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
+    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded], only_judged)
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     try:
@@ -280,6 +215,7 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
                     f"{_several_lists(log)}"
                 )
         _refuse_faulty(log, counts, settings)
+        _refuse_faulty_judgements(log.judgement_counts(), settings)
         for name, count in counts.items():
             for column in count["beyond_sums"]:
                 metric = next(m for m in log.plan.scoring.metrics if m.column == column)
@@ -325,13 +261,22 @@ def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
         return
     emptied = {name: c for name, c in arms(counts).items() if not c["lists"]}
     reason_counts = reasons(faulty)
-    key = "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
     raise QualityError(
-        f"{sentence}, allowed {allowed:.2%}: {settings.path_of(key)} is {getattr(settings, key)})"
+        f"{sentence}, {_allowed(settings)})"
         + (f"; {_experiment_names(emptied)} would have no result" if emptied else "")
-        + f"; reasons: {', '.join(f'{reason} {n}' for reason, n in reason_counts.items())}"
+        + f"; reasons: {_spoken(reason_counts)}"
         + _hint(log, reason_counts, n_faulty)
     )
+
+
+def _allowed(settings: Quality) -> str:
+    """What is allowed, and which setting says so."""
+    key = "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
+    return f"allowed {settings.allowed_fraction:.2%}: {settings.path_of(key)} is {getattr(settings, key)}"
+
+
+def _spoken(reason_counts: Reasons) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in reason_counts.items())
 
 
 def _experiment_names(counts: Counts) -> str:
@@ -373,12 +318,22 @@ def _highest_grade(log: Inspected) -> float:
     """Return the highest grade of the impressions and the judgements."""
     tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
     if log.judged is not None:
-        tables.append(_typed(log, log.judged).where(f"NOT {FAULTY}").select(GRADE))
+        tables.append(_typed(log, log.judged).where(f"{FAULTY} IS NULL").select(GRADE))
     rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
     return max(float(row[0]) for row in rows if row and row[0] is not None)
 
 
 # ---- judgements
+
+
+def _refuse_faulty_judgements(judged: JudgementCounts | None, settings: Quality) -> None:
+    """Refuse too many faulty judgements: their items would count as not judged."""
+    if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
+        n, rows = judged.counts["invalid"], judged.counts["rows"]
+        raise QualityError(
+            f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
+            f"{_spoken(judged.reasons)}"
+        )
 
 
 def _typed(log: Inspected, judged: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
-from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_engine, raised_by_python
+from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
@@ -128,12 +128,18 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         progress: Called with a short description before each step.
 
     Raises:
-        ConfigError: A setting of ``spark`` that the session refuses, or a partition that holds another convention.
+        ConfigError: No ``Config``, a setting of ``spark`` that the session refuses, or a partition that holds another
+            convention.
         InputError: The input cannot be read, lacks a column, or is empty.
         OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
         QualityError: More faulty rows than ``quality`` allows.
         MetricGateError: A metric is beyond the limit of one of ``gates``; it has the numbers.
     """
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"config is a {type(config).__name__}; allowed: a Config, as load(path) and from_mapping(settings) of "
+            "rankmetrics_spark.config make it"
+        )
     with session_settings(spark, config.spark) as refused:
         context = _Context(spark, config, _Steps(progress), refused)
         events = Events.of(spark, config, context.record.entries)
@@ -220,16 +226,19 @@ def _evaluate(context: _Context) -> Outcome:
             source, limits = config.source, config.quality
             against_previous = any("_change" in level for levels in limits.gates.values() for level in levels)
             tags = source.format == "trec_run" and source.experiment_from == "tag"
-            findings = check(tables, limits, previous_quality(store, against_previous), source.place, tags)
+            previous = partial(previous_quality, store, needed=against_previous)
+            findings = check(tables, limits, previous, source.place, tags)
             counts = context.counts = findings.counts
             context.checks += findings.checks
-            context.record.add_counts(tables.plan, findings, tables.judgement_counts())
+            judged = tables.judgement_counts
+            context.record.add_counts(tables.plan, findings, judged.counts if judged else None)
             steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
             every_partition = context.partitions("rows")
             store.claim(every_partition)
+            context.record.entries["notes"] += results.kept_beside(store, every_partition)
             refuse_other_convention(store, every_partition, *context.convention)
-            results.refuse_comparison(config, counts)
+            results.refuse_comparison(config, counts, store.pointers)
         users = _users(context)
         written = _stage_tables(context, users)
         with steps("checks", "checking the gates" if config.gates else ""):
@@ -302,9 +311,8 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, Written]
     with context.steps("tables", "writing the tables"):
         works = (user_metrics, quarantine, lambda: _stage_aggregates(context, users))
         written = _in_threads(context, users.table.rows, *works)
-    of_judged = plan.scoring.judged and context.config.convention.population in ("judged", "both")
     staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
-    context.checks += check_row_counts(*staged, counts, "judged_lists" if of_judged else "lists")
+    context.checks += check_row_counts(*staged, counts)
     left_out = written["quarantine"]
     groups = few_rows(left_out.rows.groupBy(REASON).count()) if left_out.partitions.filled else []
     context.record.add_tables(written, {row[REASON]: row["count"] for row in groups})

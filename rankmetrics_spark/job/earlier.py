@@ -156,7 +156,7 @@ class Earlier:
                 "user_metrics does not hold them one by one"
             )
         described = () if plan.columns.list else plan.public_segments.values()
-        return [*notes, *comparison.uneven_columns(plan.scoring.metrics, described, self.pointers, self.pointers)]
+        return [*notes, *comparison.uneven_columns(plan.scoring.metrics, described, self.pointers, self.days.dates)]
 
     def as_record(self, counts: Counts) -> dict[str, Any]:
         """The period for the run record; empty without one."""

@@ -54,7 +54,7 @@ class Events:
     _last: Thread | None = None
 
     @classmethod
-    def of(cls, spark: SparkSession, config: Config, record: dict[str, Any]) -> Events:
+    def of(cls, spark: SparkSession | None, config: Config, record: dict[str, Any]) -> Events:
         """The events of a run; they go nowhere if no endpoint is set, or without the extra ``lineage``."""
         events = cls(record, config)
         names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
@@ -236,14 +236,15 @@ class Events:
             )
 
 
-def _parent_of(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
+def _parent_of(spark: SparkSession | None, settings: Mapping[str, str]) -> dict[str, str]:
     """The run that started this one, from Spark's settings or from OPENLINEAGE_PARENT_ID: namespace/name/id."""
     parent: dict[str, str] = {}
     for kind in ("parent", "rootParent"):
         names = [f"{kind}{part}" for part in ("JobNamespace", "JobName", "RunId")]
         values: list[str | None] = [None]
         with suppress(Exception):  # serverless compute answers for few settings
-            values = [settings.get(_PARENT + name) or spark.conf.get(_PARENT + name, None) for name in names]
+            of_session = spark.conf.get if spark else settings.get
+            values = [settings.get(_PARENT + name) or of_session(_PARENT + name, None) for name in names]
         if not all(values):
             variable = "OPENLINEAGE_PARENT_ID" if kind == "parent" else "OPENLINEAGE_ROOT_PARENT_ID"
             values = [*os.environ.get(variable, "").rsplit("/", 2)]

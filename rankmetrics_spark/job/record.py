@@ -23,6 +23,7 @@ from rankmetrics_spark.config import Config, Input, as_dict
 from rankmetrics_spark.engines import engine_of, few_rows, version_of
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
 from rankmetrics_spark.gates import Findings, total_counts
+from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
@@ -54,13 +55,15 @@ class Record:
     def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
         """Start the record of a run."""
         started = datetime.now(timezone.utc)
+        # In the order of runs, even of several in one second: microseconds first, since they have five digits.
+        unique = f"{started.microsecond:05x}{uuid.uuid4().hex[:3]}"
         installed = {"python": platform.python_version()}
         for name in LIBRARIES:
             with suppress(PackageNotFoundError):
                 installed[name] = version(name)
         return cls(
             {
-                RUN: f"{started:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
+                RUN: f"{started:%Y%m%dT%H%M%S}-{unique}",
                 "outcome": "running",
                 "started": started.isoformat(timespec="seconds"),
                 DATE: config.evaluation_date,
@@ -220,8 +223,12 @@ def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
 
 
 def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:
-    """Write the record of a run that failed before it had a session, if its output is a local folder."""
-    Record.open(config, engine, {}, {}).fail(error, on_disk(config))
+    """Send the events of a run that failed before it had a session, and write its record to an output on a disk."""
+    record = Record.open(config, engine, {}, {})
+    events = Events.of(None, config, record.entries)
+    events.start()
+    record.fail(error, on_disk(config))
+    events.fail(())
 
 
 def on_disk(config: Config) -> Callable[[dict[str, Any]], None]:

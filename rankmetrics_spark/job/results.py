@@ -5,7 +5,7 @@ The rows of ``checks``, the gates on metrics, and the numbers of a run that fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +18,12 @@ from pyspark.sql import types as T
 from rankmetrics_spark import comparison
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
-from rankmetrics_spark.gates import Counts, gate_checks
+from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, unknown
+from rankmetrics_spark.gates import Counts, gate_checks, total_counts
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record
 from rankmetrics_spark.pipeline import compared_users
-from rankmetrics_spark.pointers import Compared
+from rankmetrics_spark.pointers import Compared, Pointer
 from rankmetrics_spark.report import (
     Figures,
     check_rows,
@@ -50,29 +50,76 @@ from rankmetrics_spark.schemas import (
     Check,
     number,
 )
-from rankmetrics_spark.sinks import Store, Written, partitions_for
+from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
 MOST_ROWS = 100_000
 """Rows of a table that are read for the verdict and for the checks."""
+MOST_KEPT = 5
+"""Experiments of other runs that a note names."""
 _BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
 
 
-def refuse_comparison(config: Config, counts: Counts) -> None:
-    """Refuse names of experiments without lists, incomplete shares, and too many replicates."""
+def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Mapping[str, Pointer]]) -> None:
+    """Refuse names of experiments without lists, incomplete shares, and too many replicates.
+
+    Args:
+        config: The config.
+        counts: What was counted, per experiment.
+        published: Returns what is published, by date; called where an experiment has no lists.
+    """
     request = config.comparison
     experiments = [str(name) for name, count in counts.items() if count["lists"]]
-    check_experiments(request, experiments)
+    late = _late(config, counts, experiments, published)
+    known = [*experiments, *late]
+    check_experiments(request, known)
     for gate in config.gates:
-        if gate.experiment is not None and gate.experiment not in experiments:
-            raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(experiments))}")
+        if gate.experiment is not None and gate.experiment not in known:
+            raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(known))}")
+    if late:
+        absent = " and of ".join(f"{name}, {role}" for name, role in late.items())
+        raise InputError(f"the log has no valid row of {absent}; run this again when it has")
     if request.is_requested:
-        comparison.refuse_too_many_replicates(request, experiments, len(config.metrics))
+        comparison.Request.of(request).refuse_too_many_replicates(len(experiments), len(config.metrics))
+
+
+def _late(
+    config: Config, counts: Counts, experiments: Sequence[str], published: Callable[[], Mapping[str, Pointer]]
+) -> dict[str, str]:
+    """Experiments that the config names and that are known, with their roles: their rows are late, or all faulty.
+
+    Raises:
+        QualityError: No experiment has lists.
+    """
+    request = config.comparison
+    roles: dict[str | None, str] = {gate.experiment: "which gates name" for gate in config.gates}
+    roles |= dict.fromkeys(request.shares or (), "which comparison.shares names")
+    roles |= dict.fromkeys(request.candidates, "which comparison.candidates names")
+    roles |= {request.baseline: "the baseline"}
+    absent = {name: role for name, role in roles.items() if name is not None and name not in experiments}
+    if absent and not experiments:
+        n = total_counts(counts, "rows")
+        raise QualityError(f"all {n:,} rows are faulty, so no experiment has a result to compare")
+    known: set[str | None] = {*counts}
+    known.update(*(pointer.run_of() for pointer in (published() if absent else {}).values()))
+    return {name: role for name, role in absent.items() if name in known}
+
+
+def kept_beside(store: Store, partitions: Partitions) -> list[str]:
+    """What stays on this date as earlier runs have published it, since this run does not have it: a sentence."""
+    pointer = store.pointer(partitions.date)
+    own = {*partitions.experiments}
+    kept = sorted(str(name) for name in (pointer.run_of() if pointer else ()) if name not in own)
+    if not kept:
+        return []
+    names = ", ".join(kept[:MOST_KEPT]) + (f" and {more:,} more" if (more := len(kept) - MOST_KEPT) > 0 else "")
+    stay = "stays as an earlier run has" if len(kept) == 1 else "stay as earlier runs have"
+    return [f"{names} of {partitions.date} {stay} published {'it' if len(kept) == 1 else 'them'}: not in this log"]
 
 
 def compared_of(request: Comparison, counts: Counts, earlier: Earlier) -> Compared | None:
     """Return which experiments a run compares, and from which other runs; None if there is no pair."""
     names = [name for name, count in counts.items() if count["lists"]]
-    places = dict.fromkeys(int(place) for part in comparison.request_of(request).pairs(names) for place in part)
+    places = dict.fromkeys(int(place) for part in comparison.Request.of(request).pairs(names) for place in part)
     every_pair = request.pairs == "all"
     if not (request.is_requested and places):
         return None
@@ -154,7 +201,7 @@ def averages(users: Users, tables: Tables) -> DataFrame:
 def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> Written:
     """Stage ``comparisons``; nothing is published."""
     names = [name for name, count in counts.items() if count["lists"]]
-    _, candidates = comparison.request_of(users.request).pairs(names)
+    _, candidates = comparison.Request.of(users.request).pairs(names)
     candidates_with_lists = {names[i] for i in candidates}
     counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
     sums = users.sums if users.compared is users.table else None

@@ -89,7 +89,8 @@ class Convention:
         score_precision: Bits to which scores are rounded before lists are ordered by score.
         ties: Order of equal scores; ``expected`` is the mean over all orders.
         zero_relevant: Value of a metric where nothing is relevant: 0, left out, or 1. A list that is left out is left
-            out of every metric.
+            out of every metric. Under ``ap_denominator: hits`` or ``ideal_pool: shown``, ``skip`` also leaves out a
+            list whose relevant items are all judged and none shown, in recall too.
         unjudged: Whether a shown item without a judgement stays where it is, as not relevant, or is removed before
             anything is computed, so that the items below move up (condensed lists). A negative grade is a judgement.
         preset: Name of the preset this came from; for display only.

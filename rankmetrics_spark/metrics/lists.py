@@ -377,7 +377,7 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
         (n, len(metrics)) values; NaN where a list has no value.
 
     Raises:
-        ConfigError: If a metric cannot read tied scores as the convention asks.
+        ConfigError: If a metric cannot read tied scores as the convention asks, or returns other than n numbers.
 
     >>> from rankmetrics_spark.metrics import parse
     >>> batch = Batch(2, *map(np.array, ([0, 0], [1, 3], [1.0, 1.0], [3, 3], [0, 0], [1.0, 1.0])))
@@ -391,13 +391,28 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
     for column, metric in enumerate(metrics):
         reading = metric.definition.reading(convention)
         lists = views.setdefault(reading, Lists(batch, convention, reading))
-        scores = metric.definition.kernel(lists, **metric.arguments)
+        scores = _one_per_list(metric, metric.definition.kernel(lists, **metric.arguments), batch.size)
         if metric.definition.zero_policy:
             scores = np.where(np.isnan(scores), ZERO_RELEVANT[convention.zero_relevant], scores)
         values[:, column] = scores
     if convention.zero_relevant == "skip":
         values[~Lists(batch, convention).has_relevant] = np.nan
     return values
+
+
+def _one_per_list(metric: Metric, returned: object, n: int) -> Floats:
+    """What a kernel returned, as (n,) numbers: one number, or an array of one, would become the value of every list."""
+    try:
+        values = np.asarray(returned, np.float64)
+        if returned is not None and values.shape == (n,):
+            return values
+        what = "None" if returned is None else f"values of shape {values.shape}"
+    except (TypeError, ValueError):
+        what = f"a {type(returned).__name__} that holds no such numbers"
+    raise errors.ConfigError(
+        f"metric '{metric}' returns {what} for {n:,} lists; allowed: one number per list, an array of shape "
+        "(lists.batch.size,)"
+    )
 
 
 def check(metrics: Iterable[Metric], convention: Convention) -> None:

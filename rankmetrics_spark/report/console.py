@@ -14,7 +14,6 @@ from rankmetrics_spark.config import RATE_NAMES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, cut_of, parse
-from rankmetrics_spark.report.differences import share
 from rankmetrics_spark.report.figures import label_of, over_lists, percent
 from rankmetrics_spark.report.formats import (
     print_csv,
@@ -42,6 +41,7 @@ from rankmetrics_spark.schemas import (
     SEGMENT,
     number,
     percentiles_in,
+    share,
 )
 
 if TYPE_CHECKING:

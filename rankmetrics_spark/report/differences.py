@@ -16,6 +16,7 @@ from rankmetrics_spark.schemas import (
     DILUTED,
     EVERYONE,
     EXPERIMENT,
+    LOOKS,
     METRIC,
     RELATIVE,
     SEGMENT,
@@ -356,41 +357,31 @@ def detectable(row: Row, in_percent: bool | None = None) -> str:
     return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
 
 
-def share(value: float) -> str:
-    """A share as people write it: with the digits that they can use.
-
-    >>> [share(value) for value in (0.3811, 0.0047, 0.0002, 0.0, 1.0, 0.99999)]
-    ['38 %', '0.5 %', '0.02 %', '0 %', '100 %', '100 %']
-    """
-    percent = 100 * value
-    if percent >= 10 or not value:
-        return f"{percent:.0f} %"
-    return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
-
-
-def among_changed(row: Row) -> str:
-    """Which users a row tests, where these are only the ones whose lists differ; else empty.
-
-    >>> among_changed({"share_changed": 0.123, "design": "paired"}), among_changed({"share_changed": None})
-    (' among the 12 % of users whose lists changed', '')
-    """
-    changed = number(row.get(SHARE_CHANGED))
-    return "" if changed is None else f" among the {share(changed)} of users whose lists changed"
-
-
 def sentence_of_dilution(row: Row) -> str:
     """What a change among the users whose lists differ is over all users; empty where all users are tested.
+
+    Its interval is that of one plain test. Where something else decides the row, the sentence says so.
 
     >>> row = {"experiment_id": "b", "baseline": "a", "metric": "ndcg@10", "share_changed": 0.1, "n_users_both": 12000,
     ...        "diluted_difference": 0.004, "diluted_ci_low": 0.001, "diluted_ci_high": 0.007, "confidence": 0.95}
     >>> sentence_of_dilution(row)
     'Over all 12,000 users, b changes NDCG@10 by +0.0040 (+0.0010 to +0.0070) from a: same lists count as no change'
+    >>> corrected = row | {"looks": "any", "test": "cuped", "correction": "holm", "n_comparisons": 4}
+    >>> sentence_of_dilution(corrected).partition(" from ")[0]
+    'Over all 12,000 users, b changes NDCG@10 by +0.0040 (+0.0010 to +0.0070; one look, not corrected, without CUPED)'
     >>> sentence_of_dilution(row | {"diluted_difference": None}), sentence_of_dilution({})
     ('', '')
     """
     value, low, high = (number(row.get(name)) for name in DILUTED)
     if number(row.get(SHARE_CHANGED)) is None or value is None:
         return ""
+    is_corrected = (row.get("n_comparisons") or 1) > 1 and row.get("correction") != "none"
+    limits = ["one look"] if row.get(LOOKS) is not None else []
+    limits += ["not corrected"] if is_corrected or widened(row) else []
+    limits += ["without CUPED"] if row.get("test") == CUPED else []
     name, size = label_of(parse(row[METRIC])), Change(value, "", low, high).plain
+    if limits:
+        size = f"{size[:-1]}; " if size.endswith(")") else f"{size} ("
+        size += f"{', '.join(limits)})"
     who = f"Over all {row['n_users_both']:,} users, {row[EXPERIMENT]}"
     return f"{who} changes {name} by {size} from {row[BASELINE]}: same lists count as no change"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,13 +21,15 @@ from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
-from rankmetrics_spark.road import FAULTY, GRADE, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.road import FAULTY, GRADE, Tables, checked_rows, make_plan, typed_judgements
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
     EXPERIMENT,
     ITEM,
     METRIC,
+    N_RELEVANT,
+    N_SHOWN,
     POSITION,
     REJECTED,
     RELEVANCE,
@@ -106,7 +109,7 @@ def with_examples(
 ) -> Figures:
     """The figures of an output with single users, whose lists are read once more from the log of the run.
 
-    A log that cannot be read any more is a sentence on the page.
+    A log that cannot be read any more, or whose lists are not those of the values, is a sentence on the page.
 
     Args:
         spark: The session.
@@ -130,10 +133,53 @@ def with_examples(
     if not n:
         raise ConfigError("--config is given, and its report.examples is 0; allowed: --examples 20 with it")
     try:
-        examples = examples_of(spark, config, figures, spark_tables(spark, sink), n)
+        tables = spark_tables(spark, sink)
+        examples = examples_of(spark, config, figures, tables, n)
+        if examples and examples.changes and (changed := changed_since(spark, config, tables, examples)):
+            note = "Their lists are not shown: the log has changed since the run, or is read otherwise"
+            examples = Examples((), note=f"{note} ({changed}).")
     except InputError as error:
         examples = Examples((), note=f"Their lists cannot be read again: {error}.")
     return replace(figures, examples=examples)
+
+
+def changed_since(spark: SparkSession, config: Config, tables: SparkTables, examples: Examples) -> str:
+    """How many users have lists that give other values now than the run has stored, in words; empty for none."""
+    users = [*dict.fromkeys(str(row[USER]) for row in examples.changes)]
+    experiments = [examples.baseline, *dict.fromkeys(str(row[EXPERIMENT]) for row in examples.changes)]
+    stored = tables.read("user_metrics")
+    assert stored is not None
+    with session_settings(spark, config.spark):
+        now = _scored_again(spark, config, users)
+        names = [N_SHOWN, N_RELEVANT, *(metric.column for metric in config.options.metrics)]
+        names = [name for name in names if name in stored.columns and name in now.columns]
+        chosen = F.col(USER).isin(users) & F.col(EXPERIMENT).isin(experiments)
+        before, after = (
+            {(row[EXPERIMENT], row[USER]): [row[name] for name in names] for row in few_rows(rows.where(chosen))}
+            for rows in (stored.where(F.col(DATE) == config.evaluation_date), now)
+        )
+    changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
+    return f"{len(changed):,} of {len(users):,} users have other values" if changed else ""
+
+
+def _scored_again(spark: SparkSession, config: Config, users: Sequence[str]) -> DataFrame:
+    """The rows of ``user_metrics`` of these users, from the log as it is now."""
+    described = filter(None, (config.options.covariate, config.options.cluster))
+    impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
+    section = config.judgements
+    judgements = None if section is None else sources.read(spark, section, section.required_columns())
+    tables = Tables.of(impressions, judgements, config.options)
+    of_users = F.col(USER).isin([*users])
+    pools = None if tables.pools is None else tables.pools.where(of_users)
+    return replace(tables, rows=tables.rows.where(of_users), pools=pools).user_metrics
+
+
+def _alike(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> bool:
+    """Whether values are the same but for the rounding of another engine."""
+    if before is None or after is None:
+        return before is after
+    pairs = zip(before, after, strict=True)
+    return all(a is b or (a is not None and b is not None and math.isclose(a, b, abs_tol=1e-9)) for a, b in pairs)
 
 
 def sides_of(figures: Figures) -> Comparison:
@@ -231,7 +277,7 @@ class Log:
         rows = checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
         grades = None
         if judgements is not None:
-            typed = typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(~F.col(FAULTY))
+            typed = typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(F.col(FAULTY).isNull())
             grades = typed.groupBy(USER, ITEM).agg(F.max(GRADE).alias(GRADE))
         return cls(rows.where(F.col(REJECTED).isNull()), grades, plan.columns, config.convention)
 

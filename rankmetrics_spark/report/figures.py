@@ -11,6 +11,7 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 from rankmetrics_spark.schemas import (
     BASELINE,
+    CLUSTER,
     CONVENTION,
     EVERYONE,
     EXPERIMENT,
@@ -188,7 +189,8 @@ def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> 
                 SEGMENT: row[SEGMENT],
                 METRIC: row[METRIC],
                 CONVENTION: rows[0][CONVENTION],
-                N_USERS: row[f"n_users_{side}"],
+                # Of clusters, a comparison counts clusters as its users.
+                N_USERS: row[f"n_users_{side}" if row.get(CLUSTER) is None else f"n_members_{side}"],
                 "mean": row[f"mean_{side}"],
                 PERIOD_FROM: row[PERIOD_FROM],
                 PERIOD_TO: row[PERIOD_TO],

@@ -45,7 +45,9 @@ def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) 
         "verdict": record.get("verdict", []),
         "counts": {name: record[name] for name in _COUNTS if name in record},
         "checks": tables.get("checks", ()),
-        **{name: record.get(name) or [] for name in ("notes", "warnings")},
+        "notes": record.get("notes") or [],
+        # Those about the log, then those about the run.
+        "warnings": [*(record.get("quality") or {}).get("warnings", ()), *(record.get("warnings") or ())],
         "paths": every_text_without_secrets(paths),
     }
 

@@ -22,7 +22,6 @@ from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
 from rankmetrics_spark.report.differences import (
     all_percentages,
-    among_changed,
     by_metric,
     change_of,
     movement,
@@ -47,6 +46,7 @@ from rankmetrics_spark.schemas import (
     PERIOD_TO,
     SEGMENT,
     SHARE_CHANGED,
+    among_changed,
     number,
     of_test,
 )

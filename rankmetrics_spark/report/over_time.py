@@ -18,10 +18,12 @@ from rankmetrics_spark.schemas import (
     LOOKS,
     METRIC,
     N_USERS,
+    NOT_TRUSTED,
     PERIOD_FROM,
     PERIOD_TO,
     RELATIVE,
     SEGMENT,
+    doubt_of,
     number,
     shown_of,
 )
@@ -99,6 +101,8 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     whole = max(kinds["cumulative"], key=lambda row: str(row["label"]))
     baseline, candidate, name = pair
     on = f"on {label_of(parse(name))}"
+    if doubt := doubt_of(slope) or doubt_of(whole):
+        return False, f"The effect of {candidate} against {baseline} {on} over time is {doubt}."
     is_shown = _is_shown(whole, "p_value")
     effect = f"the effect of {candidate} against {baseline}"
     if not is_shown:
@@ -196,5 +200,5 @@ def _texts(row: Row) -> dict[str, str]:
         "users": f"{row['n_users']:,}",
         "difference": f"{difference} [{low}, {high}]",
         "change": change.plain if change else "-",
-        "p": "-" if p is None else p_text(p, 1 - row["confidence"]),
+        "p": NOT_TRUSTED if doubt_of(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
     }

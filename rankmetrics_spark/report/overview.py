@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
+from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
-from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population, range_text
-from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, METRIC, NOT_CHECKED, ROLE, WARN, number
+from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows
+from rankmetrics_spark.report.verdict import units_of, valid_at
+from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, LOOKS, METRIC, NOT_CHECKED, ROLE, WARN, doubt_of, number
 
 GATES = ("min", "max_drop", "max_relative_drop")
 """Names of the checks that are gates."""
@@ -38,19 +40,24 @@ def status_line(figures: Figures) -> list[Status]:
     if people.users:
         n, each = people.total, f"{range_text(people.users.values())} users in each experiment"
         items = [Status("ok", each if n is None else "1 user" if n == 1 else f"{n:,} users")]
-    items += [*_newer(figures), *_gates(rows)]
-    if not figures.compared:
-        return items
+    items += [*_newer(figures), *_gates(rows, figures)]
+    return [*items, _split(figures, people), *_look(figures.compared)] if figures.compared else items
+
+
+def _split(figures: Figures, people: Population) -> Status:
+    """Whether users, or the clusters that were assigned, are where they should be."""
     ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
     if ratio is None and people.design == "paired":
-        items.append(Status("ok", "same users on both sides"))
-    elif ratio is None:
-        items.append(Status("none", "split of users not checked"))
-    elif ratio >= SMALL_RATIO_P:
-        items.append(Status("ok", f"users split as planned (p = {p_text(ratio, SMALL_RATIO_P)})"))
-    else:
-        items.append(Status("fail", f"split of users is off (p {p_text(ratio, SMALL_RATIO_P)})"))
-    return [*items, *_look(figures.compared)]
+        n, share = on_one_side(figures)
+        if not n:
+            return Status("ok", f"same {people.unit} on both sides")
+        are = one_of(people.unit) + " is" if n == 1 else people.unit + " are"
+        return Status("ok" if share <= MANY_ON_ONE_SIDE else "warn", f"{n:,} {are} on one side only, and left out")
+    if ratio is None:
+        return Status("none", f"split of {people.unit} not checked")
+    if ratio >= SMALL_RATIO_P:
+        return Status("ok", f"{people.unit} split as planned (p = {p_text(ratio, SMALL_RATIO_P)})")
+    return Status("fail", f"split of {people.unit} is off (p {p_text(ratio, SMALL_RATIO_P)})")
 
 
 def _last_date(figures: Figures) -> str:
@@ -85,16 +92,19 @@ def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     return lines[:most] + ([f"{more} failed."] if left_out > 0 else [])
 
 
-def _gates(rows: Iterable[Row]) -> list[Status]:
-    """How many gates there are and how many failed."""
+def _gates(rows: Iterable[Row], figures: Figures) -> list[Status]:
+    """How many gates there are and how many failed; they limit values, and say nothing of who the users are."""
     states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != NOT_CHECKED]
     if not states:
-        return [Status("none", "no gates")]
+        return [Status("none", "gates not checked here" if figures.config.get("gates") else "no gates")]
     failed, warned, n = states.count(FAIL), states.count(WARN), len(states)
     if failed or warned:
         bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
         return [Status("fail" if failed else "warn", bad)]
-    return [Status("ok", "the gate is kept" if n == 1 else f"all {n:,} gates are kept")]
+    kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
+    if any(map(doubt_of, figures.compared)):
+        return [Status("warn", f"{kept}, but by numbers that are not to be trusted")]
+    return [Status("ok", kept)]
 
 
 def _look(rows: Sequence[Row]) -> list[Status]:
@@ -102,8 +112,10 @@ def _look(rows: Sequence[Row]) -> list[Status]:
     look = max((int(row.get("look") or 0) for row in rows), default=0)
     looks = next((row["looks"] for row in rows if row.get("looks") is not None), None)
     if looks is not None:
-        valid = "valid at every look" if looks == "any" else f"planned: {looks.split(',')[0]}"
-        return [Status("ok", f"look {look or 1}, {valid}" if looks == "any" else f"look {looks.split(',')[0]}")]
+        if looks == "any":
+            return [Status("ok", f"look {look or 1}, valid at every look")]
+        text = f"look {looks.split(',')[0]}"
+        return [Status("ok", text) if valid_at({LOOKS: looks}) else Status("warn", f"{text} planned ones, not tested")]
     if look > 1:
         return [Status("warn", f"look {look}, and p is that of one look")]
     return [Status("ok", "first look")] if look else []
@@ -132,7 +144,7 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
         parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
     rest = [row for row in others if row.get(ROLE) != GUARDRAIL]
     if rest:
-        parts.append(_counts(rest))
+        parts.append(_counts(rest, " too" if card.state == "better" else ""))
     if not parts:
         return ()
     text = "; ".join(parts) + "."
@@ -140,11 +152,11 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     return ("What else moved in ", Id(card.candidate), *against, f": {text}")
 
 
-def _counts(rows: Sequence[Row]) -> str:
-    """How many metrics are better, open and worse, with the names of those that are worse.
+def _counts(rows: Sequence[Row], too: str) -> str:
+    """How many metrics are better, open and worse; those that are better are so ``too`` where the primary one is.
 
     >>> row = {"metric": "p@5", "note": None, "p_adjusted": 0.01, "better": "candidate"}
-    >>> _counts([row]), _counts([row, row | {"better": None}])
+    >>> _counts([row], " too"), _counts([row, row | {"better": None}], "")
     ('Precision@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
     """
     states = [state_of(row) for row in rows]
@@ -152,7 +164,7 @@ def _counts(rows: Sequence[Row]) -> str:
     if len(rows) == 1:
         name = label_of(parse(rows[0][METRIC]))
         says = {
-            "better": "is better too",
+            "better": f"is better{too}",
             "worse": "is worse",
             "open": "shows no difference",
             "doubtful": "is not tested",
@@ -160,7 +172,7 @@ def _counts(rows: Sequence[Row]) -> str:
         return f"{name} {says[states[0]]}"
     if len({*states}) == 1:
         all_of = {
-            "better": "are better too",
+            "better": f"are better{too}",
             "worse": "are worse",
             "open": "show no difference",
             "doubtful": "are not tested",
@@ -193,11 +205,11 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
 
 
 def _of_users(row: Row) -> str:
-    """How many users gained and lost, where both sides have the same."""
+    """How many users, or clusters of them, gained and lost, where both sides have the same."""
     wins, ties, losses = (row.get(name) for name in ("wins", "ties", "losses"))
     if row.get("design") != "paired" or wins is None or ties is None or losses is None or not wins + ties + losses:
         return ""
-    return f"better for {wins:,} users, worse for {losses:,}, the same for {ties:,}"
+    return f"better for {wins:,} {units_of(row)}, worse for {losses:,}, the same for {ties:,}"
 
 
 def _cuped(row: Row) -> str:

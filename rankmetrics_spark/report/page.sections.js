@@ -18,7 +18,7 @@ const differenceColumns = (more) => [
   bounds("interval", (row) => row.low, (row) => row.high, (row) => spanText(span(row, false))),
   ...changeColumns,
   column("p, corrected", (row) => row.p, (row) => row.said ?? "–"),
-  column("users", (row) => row.n),
+  column(data.units, (row) => row.n),
   names("verdict", (row) => row.note ? `${SAYS[row.state]}: ${row.note}` : SAYS[row.state]),
 ];
 const meanColumns = (more) => [
@@ -29,7 +29,7 @@ function line(row, text, inPercent) {
   const drawn = span(row, inPercent), { value, low, high } = drawn, state = row.state;
   const ink = state === "better" ? "var(--accent)" : state === "worse" ? "var(--ink)" : "var(--faint)";
   return { label: cut(text, LABEL), name: short(pair(row)), metric: label(row), segment: segment(row), value, low: low ?? value, high: high ?? value, stroke: ink,
-    fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: whole(row.n), p: row.said ?? "–", says: SAYS[state],
+    fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: data.units === "users" ? whole(row.n) : `${whole(row.n)} ${data.units}`, p: row.said ?? "–", says: SAYS[state],
     interval: spanText(drawn) };
 }
 /** Charts share a scale where they share a unit: percent. */

@@ -19,6 +19,7 @@ from rankmetrics_spark.report.verdict import valid_at
 from rankmetrics_spark.schemas import (
     BASELINE,
     CHECK_COLUMNS,
+    CLUSTER,
     DATE,
     DILUTED,
     EVERYONE,
@@ -71,6 +72,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "deciding": index[METRIC].get(figures.primary_name, 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
+        "units": _units(figures),
         "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
         "widened": any(map(widened, part.comparisons)),
         "totals": _totals(figures),
@@ -88,6 +90,11 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
         "alerts": bad_days(figures),
     }
+
+
+def _units(figures: Figures) -> str:
+    """What the differences count; their means are always over users."""
+    return "clusters" if any(row.get(CLUSTER) for row in figures.comparisons) else "users"
 
 
 def _map_rows(figures: Figures) -> list[Row]:
@@ -274,7 +281,8 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
     held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}
-    columns = [column for column in FURTHER if {*column["keys"]} <= held]
+    needed = {"users_needed": {"title": f"{_units(figures)} needed"}}
+    columns = [column | needed.get(column["keys"][0], {}) for column in FURTHER if {*column["keys"]} <= held]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
     return {

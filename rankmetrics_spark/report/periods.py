@@ -21,6 +21,7 @@ from rankmetrics_spark.pointers import History, Pointer
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.histograms import edges_of, paired_of
+from rankmetrics_spark.report.overview import GATES
 from rankmetrics_spark.report.read import (
     MOST_DATES,
     MOST_EXPERIMENTS,
@@ -31,9 +32,10 @@ from rankmetrics_spark.report.read import (
     figures_of,
     local_tables,
     plain,
-    record_of,
     spark_tables,
 )
+from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
+from rankmetrics_spark.report.trust import check_rows
 from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -99,8 +101,7 @@ def figures_of_period(
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
     days = comparison.published_days(users, first, last or max(*tables.dates(), first), "--from")
     all_records, pointers = [*tables.records()], tables.pointers()
-    runs = {date: pointers[date].entries[0].run_id if date in pointers else None for date in days.dates}
-    records = [record for date, run in runs.items() if (record := record_of(all_records, date, run))]
+    records = [record for date in days.dates if (record := record_of_date(all_records, date, pointers.get(date)))]
     # Each query reads the days again: serverless compute refuses to keep rows.
     of_period = PeriodTables(tables.store, comparison.period_rows(users, days), date or days.last)
     is_newest = days.dates[-1] == max(tables.dates())
@@ -168,7 +169,9 @@ def _figures(
     of_days = comparison.days_of_experiments(users, days)
     table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     means = _means(table, section)
-    compared = _published(tables, days)
+    compared, outdated = _published(tables, days)
+    # Gates were looked at by the run that compared these days.
+    of_gates = _gates(tables) if compared and config.get("gates") else []
     if section.is_requested and not compared:
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
     rows = [{**row, "note": without_gap(row["note"]) or None} for row in compared]
@@ -183,8 +186,11 @@ def _figures(
         uneven=[
             *comparison.uneven_columns(table.metrics, segments, pointers, days.dates),
             *comparison.changed_settings({str(each.get(DATE)): each.get("config") or {} for each in records}),
+            *([outdated] if outdated and not section.is_requested else []),
         ],
     )
+    if of_gates:
+        draft = replace(draft, checks=[*of_gates, *(check.as_row() for check in check_rows(draft))])
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, days.last, draft.metrics)
     rows_of_users = tables.users(days.last, edges, draft.metrics, experiments)
@@ -287,11 +293,26 @@ def _over_time(
     return [row.asDict() for row in rows]
 
 
-def _published(tables: PeriodTables, days: Days) -> list[dict[str, Any]]:
-    """The comparisons of this period as a run has published them; empty if it compared other days."""
-    rows = tables.rows("comparisons", tables.date, MOST_ROWS)
+def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], str]:
+    """The comparisons of this period as a run has published them, and why there are none that hold, in words."""
+    rows, pointers = tables.rows("comparisons", tables.date, MOST_ROWS), tables.pointers()
     compared = {(row.get(PERIOD_FROM), row.get(PERIOD_TO), row.get("n_days")) for row in rows}
-    return rows if compared == {(days.first, days.last, len(days.dates))} else []
+    if compared != {(days.first, days.last, len(days.dates))}:
+        return [], ""
+    if parted(rows, pointers)[1] or not compared_as_now(pointers, tables.date, days.dates):
+        baseline, period = shlex.quote(str(rows[0][BASELINE])), f"--from {days.first} --to {days.last}"
+        return [], (
+            "Its comparisons are left out: later runs have replaced users that they are about. "
+            f"rankmetrics compare --baseline {baseline} {period} compares what is published"
+        )
+    return rows, ""
+
+
+def _gates(tables: PeriodTables) -> list[Record]:
+    """What the run that compared the period found of its gates; the least mean is that of its day."""
+    rows = [row for row in tables.checks(tables.date) if row["name"] in GATES]
+    day = f", on {tables.date} alone"
+    return [row | {"sentence": row["sentence"].rstrip(".") + (day if row["name"] == "min" else "")} for row in rows]
 
 
 def _means(table: comparison.UserTable, section: Comparison) -> list[Any]:

@@ -32,6 +32,8 @@ from rankmetrics_spark.report.histograms import (
     step_row,
 )
 from rankmetrics_spark.report.over_time import difference_rows
+from rankmetrics_spark.report.reruns import checks_of_runs, parted, record_of_date
+from rankmetrics_spark.report.trust import check_rows
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -40,7 +42,6 @@ from rankmetrics_spark.schemas import (
     METRIC,
     N_USERS,
     PARTITION,
-    RUN,
     SEGMENT,
     USER,
 )
@@ -78,15 +79,18 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     means = tables.rows("experiment_metrics", date, MOST_ROWS)
     records = [*tables.records()]
     newest = {str(record.get(DATE)): record for record in records}
+    compared, replaced = parted(tables.rows("comparisons", date, MOST_ROWS), pointers)
     draft = Figures(
         means=means,
-        comparisons=tables.rows("comparisons", date, MOST_ROWS),
-        record=record_of(records, date, pointers[date].entries[0].run_id if date in pointers else None),
+        comparisons=compared,
+        record=record_of_date(records, date, pointers.get(date)),
         history=[newest[day] for day in sorted(newest)[-MOST_DATES:]],
         n_means=tables.size("experiment_metrics", date),
-        n_comparisons=tables.size("comparisons", date),
+        n_comparisons=tables.size("comparisons", date) - len(replaced),
         checks=tables.checks(date),
     )
+    if date in pointers and len(pointers[date].entries) > 1:
+        draft = replace(draft, checks=checks_of_runs(draft.checks, check_rows(draft), replaced))
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, date, draft.metrics)
     users = tables.users(date, edges, draft.metrics, experiments)
@@ -94,7 +98,7 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     trend: Rows = []
     over_time: Rows = []
     if len(dates) > 1:
-        over_time = difference_rows(tables.differences(dates[-MOST_DATES:], experiments))
+        over_time = difference_rows(parted(tables.differences(dates[-MOST_DATES:], experiments), pointers)[0])
         trend = [] if over_time else tables.history(dates[-MOST_DATES:], experiments)
     return replace(draft, users=users, user_changes=user_changes, trend=trend, over_time=over_time)
 
@@ -103,14 +107,6 @@ def plain(row: Row) -> dict[str, Any]:
     """A row whose date is a text, as in folders and records."""
     values: dict[str, Any] = row.asDict()
     return values | {DATE: str(values[DATE])} if values.get(DATE) is not None else values
-
-
-def record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:
-    """The record of the run that published the date; the newest run that ended well where no pointer names one."""
-    complete = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
-    successful = [record for record in complete if record.get("outcome") == "done"]
-    of_run = [record for record in complete if record.get(RUN) == run]
-    return (of_run or successful or [{}])[-1]
 
 
 # ---- where the tables are

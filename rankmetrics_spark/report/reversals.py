@@ -15,6 +15,7 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     SEGMENT,
     SHARE_CHANGED,
+    doubt_of,
     number,
     of_test,
     segment_columns,
@@ -72,7 +73,7 @@ def sentences_of_reversals(rows: Sequence[Row], metric: str) -> list[str]:
 
 
 def _is_reversed(whole: Row, parts: Sequence[Row]) -> bool:
-    if whole.get("better") is None or str(whole["note"] or "").startswith("not trustworthy"):
+    if whole.get("better") is None or doubt_of(whole):
         return False
     size, known = number(of_test(whole, "difference")) or 0.0, _with_difference(parts)
     if len(known) < 2 or not all((number(of_test(part, "difference")) or 0.0) * size < 0 for part in known):

@@ -10,7 +10,7 @@ from rankmetrics_spark.report.differences import Change, p_value
 from rankmetrics_spark.report.figures import Row, label_of
 from rankmetrics_spark.report.reversals import reversals
 from rankmetrics_spark.report.verdict import units_of
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, number, segment_columns
+from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, doubt_of, number, segment_columns
 
 MOST_NAMED = 5
 """Segments of a column that are named for a candidate."""
@@ -100,7 +100,7 @@ def _change(row: Row, prefix: str = "") -> str:
 
 
 def _p(row: Row) -> float | None:
-    return None if str(row["note"] or "").startswith("not trustworthy") else number(row["p_rest_adjusted"])
+    return None if doubt_of(row) else number(row["p_rest_adjusted"])
 
 
 def _sentence(effect: str) -> str:
@@ -175,6 +175,11 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
     ['A grade of 2 or more is relevant.', 'A user without a relevant item counts 0.']
     >>> sentences("standard;unjudged=removed", ["ap"], False, True)[-1]
     'Shown items without a judgement are removed, and the items below move up.'
+    >>> for knob in ("ideal_pool=shown", "ap_denominator=hits", "ideal_pool=judged"):
+    ...     print(sentences(f"standard;zero_relevant=skip;{knob}", ["r"], False, True)[2])
+    A user who was shown no relevant item is left out of every mean, even if one was judged.
+    A user who was shown no relevant item is left out of every mean, even if one was judged.
+    A user without a relevant item is left out of the mean.
     """
     chosen = dict(part.partition("=")[::2] for part in text.split(";")[1:])
     grade = float(chosen.get("relevant_from", 0))
@@ -184,6 +189,7 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
         else "Only items that were shown are known: a relevant item that no list showed does not count."
     )
     relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
+    only_shown = chosen.get("ideal_pool") == "shown" or chosen.get("ap_denominator") == "hits"
     lines = []
     for knob in _KNOBS_IN_ORDER:
         value = chosen.get(knob, "")
@@ -191,6 +197,8 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
         words = _WORDS[knob].get(value)
         if knob == "ideal_pool" and not has_judgements:
             words = _WITHOUT_JUDGEMENTS.get(value, words)
+        if (knob, value, has_judgements) == ("zero_relevant", "skip", True) and only_shown:
+            words = "A user who was shown no relevant item is left out of every mean, even if one was judged."
         if is_relevant and words and (has_judgements or knob != "relevant_pool"):
             lines.append(words)
     return [origin, relevant, *lines]

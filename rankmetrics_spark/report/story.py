@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
 from rankmetrics_spark.report.differences import (
     Change,
     all_percentages,
-    among_changed,
     change_of,
     detectable,
     means_of,
@@ -21,7 +21,7 @@ from rankmetrics_spark.report.differences import (
 )
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.trust import split_is_off
-from rankmetrics_spark.report.verdict import but, valid_at
+from rankmetrics_spark.report.verdict import part_of_error, units_of, valid_at
 from rankmetrics_spark.schemas import (
     BASELINE,
     CUPED,
@@ -30,6 +30,8 @@ from rankmetrics_spark.schemas import (
     N_LISTS,
     N_USERS,
     SHARE_CHANGED,
+    among_changed,
+    doubt_of,
     number,
     of_test,
 )
@@ -116,7 +118,7 @@ class Card:
         """How the users are compared, and how many there are."""
         design = self.row.get("design")
         whose = "" if number(self.row.get(SHARE_CHANGED)) is None else " whose lists changed"
-        return f"{design + ', ' if design else ''}{self.row[N_USERS]:,} users{whose}"
+        return f"{design + ', ' if design else ''}{self.row[N_USERS]:,} {units_of(self.row)}{whose}"
 
     @property
     def smallest(self) -> str:
@@ -156,7 +158,7 @@ class Answer:
 
 def state_of(row: Row) -> State:
     """What a comparison says of its candidate."""
-    if number(row["p_adjusted"]) is None or str(row["note"] or "").startswith("not trustworthy"):
+    if number(row["p_adjusted"]) is None or doubt_of(row):
         return "doubtful"
     return {"candidate": "better", "baseline": "worse"}.get(row["better"] or "", "open")  # type: ignore[return-value]
 
@@ -217,7 +219,8 @@ def sure_of(row: Row) -> str:
     correction_text = f", corrected for {n:,} comparisons" if n > 1 else ""
     if row["correction"] == "none":
         correction_text = f", not corrected for {n:,} comparisons" if n > 1 else ""
-    elif widened(row):
+    correction_text += part_of_error(row)
+    if widened(row):
         correction_text += ", which also widens the interval"
     return f"{p_value(row)}{correction_text}{cuped_text}"
 
@@ -247,7 +250,7 @@ def answer(figures: Figures) -> Answer:
             says = f"{n_tested:,}{of} pairs were compared."
             return Answer(("No experiment is ahead of all others",), sure=(says,))
         winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
-        losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
+        losers, lost = beaten_text(ahead[winner], n_others), but_of_all(figures.compared, winner, n_others)
         closest = closest_of(comparisons, winner)
         loser = (_winner(closest) or ("", ""))[1]
         # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
@@ -256,8 +259,11 @@ def answer(figures: Figures) -> Answer:
         also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
         value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
         sure, won = (*_chance(closest), also), closest.state == "better"
+        losers += f" on {label_of(metric)}, {lost}" if lost else ""
         return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
-    return _of_candidates(metric, comparisons)
+    open_pairs = {card.pair for card in comparisons if card.state == "open"}
+    lost = lost_guardrails(row for row in figures.compared if (row[EXPERIMENT], row[BASELINE]) in open_pairs)
+    return _of_candidates(metric, comparisons, lost)
 
 
 def leader(figures: Figures) -> str | None:
@@ -270,9 +276,10 @@ def leader(figures: Figures) -> str | None:
     return comparisons[0].candidate if comparisons and comparisons[0].state == "better" else None
 
 
-def _of_candidates(metric: Metric, results: list[Card]) -> Answer:
-    """All candidates were compared with one baseline."""
+def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
+    """All candidates were compared with one baseline; those that are open lost some guardrails."""
     best, name = results[0], label_of(metric)
+    beside = (f" on {name}; {lost}",) if lost else ()
     counts = {state: sum(card.state == state for card in results) for state in STATES}
     baseline, numbers = Id(best.baseline), _numbers(name, best)
     if best.state == "better":
@@ -282,17 +289,17 @@ def _of_candidates(metric: Metric, results: list[Card]) -> Answer:
         title: Words = (Id(best.candidate), " beats ", baseline, *([f" on {name}, {best.but}"] if best.but else []))
         return Answer(title, *numbers, (*_chance(best), *also))
     if len(results) == 1 and best.state == "open":
-        title = ("No clear difference between ", Id(best.candidate), " and ", baseline)
+        title = ("No clear difference between ", Id(best.candidate), " and ", baseline, *beside)
         return Answer(title, *numbers, _chance(best), won=False)
     if counts["worse"] == len(results):
         every: Words = (Id(best.candidate), " loses to ") if len(results) == 1 else ("Every candidate loses to ",)
         return Answer((*every, baseline), *numbers, _chance(best), won=False)
     open_card = next((card for card in results if card.state == "open"), best)
     sure = _chance(open_card)
-    title = ("No candidate beats ", baseline)
+    title = ("No candidate beats ", baseline, *beside)
     if counts["open"] == len(results):
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
-        title = (f"No clear winner yet: {text} clearly from ", baseline)
+        title = (f"No clear winner yet: {text} clearly from ", baseline, *beside)
     else:
         sure = (_tally(counts), *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False)

@@ -28,7 +28,6 @@ from rankmetrics_spark.report.console import (
 from rankmetrics_spark.report.differences import (
     Change,
     all_percentages,
-    among_changed,
     by_metric,
     change_of,
     is_percentage,
@@ -69,6 +68,7 @@ from rankmetrics_spark.schemas import (
     PERIOD_FROM,
     PERIOD_TO,
     SEGMENT,
+    among_changed,
     is_unknown,
     number,
 )
@@ -303,7 +303,9 @@ def headline(figures: Figures) -> list[str]:
         return []
     if compared[0].state == "better" and len(figures.baselines) == 1:
         return []
-    return [f"{''.join(answer(figures).title)} on {label_of(figures.primary)}"]
+    title, on_metric = "".join(answer(figures).title), f" on {label_of(figures.primary)}"
+    # What is lost beside the answer stands behind the name of its metric.
+    return [title if f"{on_metric}, but " in title or f"{on_metric}; " in title else title + on_metric]
 
 
 def print_comparisons(

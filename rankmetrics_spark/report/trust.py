@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.report.differences import p_text
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
+from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.schemas import (
-    BASELINE,
     EXPERIMENT,
     FAIL,
     METRIC,
-    N_USERS,
-    N_USERS_WITH_RELEVANT,
     NOT_CHECKED,
     NULL_PARTITION,
     OK,
@@ -26,6 +24,8 @@ from rankmetrics_spark.schemas import (
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
+FEW_CLUSTERS = 20
+"""The same of clusters, where errors are by cluster."""
 MANY_FAULTY = MANY_TIED = 0.01
 """Above this share of faulty rows or of tied scores, a person is warned."""
 FEW_JUDGED = 0.1
@@ -65,6 +65,7 @@ _TITLES = {
     "books_quarantine": "Books",
     "books_means": "Books",
     "days": "Days of the period",
+    "comparisons": "Comparisons",
     "n_users": "Number of users",
     "users_without_relevant": "Users without a relevant item",
     "sample_ratio": "Split of the users",
@@ -75,7 +76,6 @@ _TITLES = {
     "log": "Quality of the log",
 }
 """Name of a check -> its title; every other name is that of a rate."""
-_BOOKS = "Every row and every list of the log is in a table, in each experiment."
 _UNKNOWN = "There is none, so the rows that came in are not known."
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
@@ -106,7 +106,7 @@ def checks(figures: Figures) -> list[PageCheck]:
         if OK in group:
             sentences = [*group[OK]]
             more = 0 if title == "Books" else len(sentences) - _MOST_SENTENCES
-            text = _BOOKS if title == "Books" else _words(title, sentences)
+            text = _books(figures) if title == "Books" else _words(title, sentences)
             lines.append(PageCheck("ok", title, text + (f" {more:,} more in the table checks." if more > 0 else "")))
         elif NOT_CHECKED in group:
             lines.append(PageCheck("none", title, _words(title, [*group[NOT_CHECKED]])))
@@ -114,6 +114,15 @@ def checks(figures: Figures) -> list[PageCheck]:
         lines.append(PageCheck("none", "Run record", _NOT_PUBLISHED if figures.of_log else _UNKNOWN))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
     return sorted(lines, key=lambda check: order.index(check.level))
+
+
+def _books(figures: Figures) -> str:
+    """What a page says where the books of all experiments are right."""
+    lists, rows = (
+        sum(count.get(key, 0) for count in _counts(figures).values()) for key in ("lists_outside", "rows_outside")
+    )
+    but = f"; except {lists:,} lists ({rows:,} rows) of users without judgements, who are outside the population"
+    return f"Every row and every list of the log is in a table, in each experiment{but if lists else ''}."
 
 
 def _check_rows(figures: Figures) -> Sequence[Row]:
@@ -187,17 +196,20 @@ def _days(days: Days, figures: Figures, names: Sequence[str]) -> Iterator[Check]
 def _users(figures: Figures) -> Iterator[Check]:
     """How many people there are, and how many of them have nothing to find."""
     people = population(figures)
-    small = sorted((n, name) for name, n in people.users.items() if n < FEW_USERS)
+    few_clusters = people.of_clusters and any(n < FEW_CLUSTERS for n in people.units.values())
+    limit, unit = (FEW_CLUSTERS, people.unit) if few_clusters else (FEW_USERS, "users")
+    counts = people.units if few_clusters else people.users
+    small = sorted((n, name) for name, n in counts.items() if n < limit)
     lead = ""
     if small:
         n, name = small[0]
-        few = "1 user, too few for an interval" if n == 1 else f"only {n:,} users, so intervals are rough"
+        few = f"1 {one_of(unit)}, too few for an interval" if n == 1 else f"only {n:,} {unit}, so intervals are rough"
         more = "1 more has" if len(small) == 2 else f"{len(small) - 1:,} more have"
-        others = f"; {more} fewer than {FEW_USERS}" if len(small) > 1 else ""
+        others = f"; {more} fewer than {limit}" if len(small) > 1 else ""
         lead = f"{name} has {few}{others}. "
-    for name, n in people.users.items():
-        status, text = (WARN, lead + people.text) if n < FEW_USERS else (OK, people.text)
-        yield Check("n_users", status, text, name, float(n), float(FEW_USERS), float(n - FEW_USERS))
+    for name, n in counts.items():
+        status, text = (WARN, lead + people.text) if n < limit else (OK, people.text)
+        yield Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
     if people.users:
         yield from _without_relevant(figures, people)
 
@@ -207,8 +219,10 @@ def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
     rule = _rule(figures)
     if rule == "skip":
         # They have no value, so they are not among the users.
-        counts = {name: count for name, count in _counts(figures).items() if count.get("lists")}
-        shares = {name: count.get("no_relevant", 0) / count["lists"] for name, count in counts.items()}
+        lists = {
+            name: count.get("lists", 0) - count.get("lists_outside", 0) for name, count in _counts(figures).items()
+        }
+        shares = {name: _counts(figures)[name].get("no_relevant", 0) / n for name, n in lists.items() if n}
         of, effect = "lists", "; their users are left out of the mean"
     else:
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
@@ -239,97 +253,6 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
     if people.total == sum(people.users.values()):
         return title, f"{sum(numbers):,}"
     return f"{title}, in each experiment", range_text(numbers)
-
-
-@dataclass(frozen=True)
-class Population:
-    """The people behind the rows; one who is in several experiments is one person.
-
-    Attributes:
-        users: Experiment -> its users with a value.
-        without_relevant: Experiment -> those of them without a relevant item.
-        total: People of all experiments together; None where nobody knows how many are in several.
-        design: How the experiments are compared; empty where nothing is compared.
-    """
-
-    users: dict[str, int]
-    without_relevant: dict[str, int]
-    total: int | None
-    design: str
-
-    @property
-    def text(self) -> str:
-        """How many people there are.
-
-        >>> two = {"a": 943, "b": 943}
-        >>> Population(two, {}, 943, "paired").text
-        '943 users, the same in both experiments (paired).'
-        >>> Population(two, {}, 1886, "independent").text
-        '1,886 users in all, 943 in each experiment (independent).'
-        >>> Population({"a": 5, "b": 7, "c": 6}, {}, None, "independent").text
-        '5 to 7 users in each of 3 experiments (independent).'
-        """
-        n, design = len(self.users), f" ({self.design})" if self.design else ""
-        size = range_text(self.users.values())
-        word = "user" if {*self.users.values()} == {1} else "users"
-        if n == 1:
-            return f"{size} {word}."
-        if self.total is not None and {*self.users.values()} == {self.total}:
-            return f"{size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
-        if self.total is not None:
-            return f"{self.total:,} users in all, {size} in each experiment{design}."
-        return f"{size} {word} in each of {n:,} experiments{design}."
-
-
-def population(figures: Figures) -> Population:
-    """Who is behind the rows of all users.
-
-    Comparisons know how many users two experiments share. That gives the number of people where at most one candidate
-    has users who are not in the baseline, or where every two experiments were compared and share nobody.
-    """
-    users: dict[str, int] = {}
-    without: dict[str, int] = {}
-    for row in figures.everyone:
-        name = row[EXPERIMENT]
-        if row[N_USERS] >= users.get(name, 0):
-            users[name] = row[N_USERS]
-            # The means of a period, which come from its comparisons, do not know it.
-            if (with_relevant := row[N_USERS_WITH_RELEVANT]) is not None:
-                without[name] = row[N_USERS] - with_relevant
-    overlap: dict[tuple[str, str], int] = {}
-    for row in figures.compared:
-        if (n_both := row.get("n_users_both")) is not None:
-            pair = row[BASELINE], row[EXPERIMENT]
-            overlap[pair] = max(n_both, overlap.get(pair, 0))
-    designs = {str(row.get("design")) for row in figures.compared if row.get("design")}
-    mixture = "some pairs are paired, others independent" if designs else ""
-    return Population(users, without, _total(users, overlap), next(iter(designs)) if len(designs) == 1 else mixture)
-
-
-def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | None:
-    """People of all experiments together; None where the shared users of two of them do not tell."""
-    if len(users) < 2:
-        return sum(users.values())
-    for center in dict.fromkeys(baseline for baseline, _ in overlap):
-        others = [name for name in users if name != center]
-        overlaps = [overlap.get((center, name), overlap.get((name, center))) for name in others]
-        outside = [users[name] - n for name, n in zip(others, overlaps, strict=True) if n is not None]
-        if len(outside) == len(others) and sum(n > 0 for n in outside) <= 1:
-            return users[center] + sum(outside)
-    pairs = {frozenset(pair) for pair in overlap}
-    if len(pairs) == len(users) * (len(users) - 1) // 2 and not any(overlap.values()):
-        return sum(users.values())
-    return None
-
-
-def range_text(numbers: Iterable[int]) -> str:
-    """Lowest to highest, or the one number that all are.
-
-    >>> range_text([1200, 900]), range_text([5, 5])
-    ('900 to 1,200', '5')
-    """
-    low, high = min(numbers := [*numbers]), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _percent(*shares: float) -> str:
@@ -375,11 +298,13 @@ def _split(figures: Figures) -> Iterator[Check]:
             status, margin = OK if is_kept else WARN, ratio - SMALL_RATIO_P
             yield Check("sample_ratio", status, text, name, ratio, SMALL_RATIO_P, margin)
         return
-    total = sum(people.users.values())
-    text = "Not checked: the same users are in the experiments that are compared."
+    total, whose = sum(people.units.values()), f" of the {people.unit}" if people.of_clusters else ""
+    text = f"Not checked: the same {people.unit} are in the experiments that are compared."
+    if on_one_side(figures)[0]:
+        text = f"Not checked: only {people.unit} of both experiments are compared."
     if people.design != "paired":
-        shares = " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.users.values())
-        seen = f" Seen: {shares} %." if 1 < len(people.users) <= MOST_SHARES else ""
+        shares = " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.units.values())
+        seen = f" Seen: {shares} %{whose}." if 1 < len(people.units) <= MOST_SHARES else ""
         text = f"Not checked, since the planned split is unknown.{seen}"
     for name in people.users:
         yield Check("sample_ratio", NOT_CHECKED, text, name)
@@ -388,16 +313,18 @@ def _split(figures: Figures) -> Iterator[Check]:
 def split_is_off(figures: Figures) -> str:
     """What to do where the users do not follow the planned shares; with both shares where they are known."""
     ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
-    users, planned = population(figures).users, (figures.config.get("comparison") or {}).get("shares") or {}
-    names = [name for name in users if name in planned]
+    people, planned = population(figures), (figures.config.get("comparison") or {}).get("shares") or {}
+    units = people.units
+    names = [name for name in units if name in planned]
     off = ""
     if names and len(names) <= MOST_SHARES:
         actual, expected = (
-            [100 * each[name] / sum(each[other] for other in names) for name in names] for each in (users, planned)
+            [100 * each[name] / sum(each[other] for other in names) for name in names] for each in (units, planned)
         )
         off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
     p = "" if ratio is None else f" (p {p_text(ratio, SMALL_RATIO_P)})"
-    return f"The split of users is off{off}{p}. Find the cause before you read the numbers. There is no verdict."
+    what = f"the {people.unit}" if people.of_clusters else "users"
+    return f"The split of {what} is off{off}{p}. Find the cause before you read the numbers. There is no verdict."
 
 
 def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
@@ -413,7 +340,9 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
         share = whole if n is None or n_left_out is None else n_left_out / max(1, n)
         yield _at_most("faulty_rate", share, MANY_FAULTY, text, name)
         if n is not None and n_left_out is not None and n_evaluated is not None:
-            of_books = f"{n:,} rows in = {n_evaluated:,} evaluated + {n_left_out:,} left out"
+            n_outside = count.get("rows_outside", 0)
+            outside = f" ({n_outside:,} of users outside the population)" if n_outside else ""
+            of_books = f"{n:,} rows in = {n_evaluated:,} evaluated{outside} + {n_left_out:,} left out"
             difference = n_evaluated + n_left_out - n
             status = FAIL if difference else OK
             yield Check("books_rows", status, of_books, name, float(n + difference), float(n), float(-abs(difference)))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.report.beside import but, is_lost_guardrail, sentence_of_margin
 from rankmetrics_spark.report.differences import (
-    Change,
-    among_changed,
     change_in_words,
-    change_of,
     detectable,
     p_or_last,
     p_value,
@@ -27,16 +25,17 @@ from rankmetrics_spark.schemas import (
     CLUSTER,
     EVERYONE,
     EXPERIMENT,
-    GUARDRAIL,
     LOOKS,
     METRIC,
     PRIMARY,
-    RELATIVE,
     ROLE,
     SEGMENT,
+    among_changed,
+    doubt_of,
     is_unknown,
     number,
     of_test,
+    share,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 MOST_SENTENCES = 12
-"""Sentences that a verdict has at most; the table ``comparisons`` holds all."""
+"""Comparisons that have a sentence at most, and guardrails that are lost beyond them; ``comparisons`` holds all."""
 
 CORRECTIONS = {
     "holm": "after Holm",
@@ -72,7 +71,7 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
 
     What is the other way round in every segment follows at once. ``sentences_of_period`` names the missing dates.
     """
-    everyone = [{**row, "note": without_gap(row["note"])} for row in rows if row[SEGMENT] == EVERYONE]
+    everyone: list[Row] = [{**row, "note": without_gap(row["note"])} for row in rows if row[SEGMENT] == EVERYONE]
     names = {str(metric): metric for metric in metrics}
     names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
@@ -91,27 +90,41 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     pairs: dict[tuple[Any, Any], list[Row]] = {}
     for row in everyone:
         pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
+    said, rest = _first(sorted_rows, primary, more)
     turned, lines = reversals(rows, primary), []
-    for row in sorted_rows[:MOST_SENTENCES]:
+    for row in said:
         also = but(row, pairs[row[EXPERIMENT], row[BASELINE]])
         lines.append("; ".join(filter(None, [sentence(row, names[row[METRIC]]), also])))
         lines += turned.get((row[EXPERIMENT], row[BASELINE], row[METRIC]), {}).values()
-    n_more = max(len(sorted_rows) - MOST_SENTENCES, 0) + more
-    rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
     of_primary = (row for row in sorted_rows if row[METRIC] in primary)
     diluted = [*filter(None, map(sentence_of_dilution, of_primary))][:MOST_SENTENCES]
-    wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
+    wide = [WIDENED] if any(map(widened, said)) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = sentences_of_order(everyone, decided)
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *sentences_of_looks(everyone)]
 
 
-WIDENED = (
-    "Intervals are corrected for the number of comparisons like the p-values, so some are wider than those of one "
-    "comparison alone"
-)
+def _first(rows: Sequence[Row], primary: Container[str], more: int) -> tuple[list[Row], list[str]]:
+    """The sorted comparisons that have a sentence, and how many others there are, with ``more`` that were not read.
+
+    Where not all have one, lost guardrails do, before primary metrics that show nothing.
+    """
+
+    def place(row: Row) -> int:
+        """What is shown of primary metrics, then the lost guardrails."""
+        return 0 if row[METRIC] in primary and row["better"] is not None else 1 if is_lost_guardrail(row) else 2
+
+    ordered = sorted(rows, key=place) if len(rows) > MOST_SENTENCES else rows
+    late = [*filter(is_lost_guardrail, ordered[MOST_SENTENCES:])]
+    said, n_lost = [*ordered[:MOST_SENTENCES], *late[:MOST_SENTENCES]], len(late[MOST_SENTENCES:])
+    lost = f", {n_lost:,} of them guardrails that are clearly worse" if n_lost else ""
+    n_more = len(rows) - len(said) + more
+    return said, [f"... and {n_more:,} more{lost}, in the table comparisons"] if n_more else []
+
+
+WIDENED = "Intervals are corrected like the p-values, so some are wider than those of one comparison alone"
 """What a verdict says where ``widened``."""
 
 
@@ -235,8 +248,8 @@ def outlook_sentence(outlook: Outlook) -> str:
     ...                        limit="", days=20, users=24_310, furthest=28, last_effect=0.0112,
     ...                        has_new_users=True, looks=None)
     >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
-    'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about
-    24,000 users, looked at once)'
+    'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days or
+    fewer (about 24,000 users, looked at once)'
     """
     share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
     effect = size if share is None else f"{100 * share:.3g} %"
@@ -248,12 +261,14 @@ def outlook_sentence(outlook: Outlook) -> str:
     find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
     find += " or more" if share is None else " % or more"
     if outlook.days and outlook.has_new_users:
-        text = f"if users keep arriving as they do, {takes} ({users}, {looks})"
+        # The new users are a lower bound.
+        fewer = " or fewer" if outlook.days > 1 else ""
+        text = f"if users keep arriving as they do, {takes}{fewer} ({users}, {looks})"
     elif outlook.days:
         text = f"no new users arrive; if the same ones keep coming, {takes} ({looks})"
     elif outlook.has_new_users:
-        text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}; {effect}{limit}"
-        text += f"{',' if limit else ''} takes {users}"
+        text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}, perhaps smaller ones too; "
+        text += f"{effect}{limit}{',' if limit else ''} takes {users}"
     else:
         text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}, but not of {effect}{limit}"
     return f"{outlook.candidate} against {outlook.baseline} on {label_of(parse(outlook.metric))}: {text}"
@@ -274,13 +289,18 @@ def _days(n: int) -> str:
 
 
 def valid_at(row: Row) -> str:
-    """The looks that interval and p-value of a row hold for; empty for a single look.
+    """The looks that interval and p-value of a row hold for; empty for a single one, and beyond the plan.
 
     >>> valid_at({"looks": "any"}), valid_at({"looks": "6 of 14, pocock"}), valid_at({"looks": None}), valid_at({})
     ('valid at every look', 'valid at look 6 of 14', '', '')
+    >>> valid_at({"looks": "15 of 14, pocock"}), valid_at({"looks": "? of 14, pocock"})
+    ('', '')
     """
     looks = row.get(LOOKS)
-    return "" if looks is None else "valid at every look" if looks == "any" else f"valid at look {looks.split(',')[0]}"
+    if looks is None or looks == "any":
+        return "valid at every look" if looks else ""
+    look, _, planned = (of := looks.split(",")[0]).partition(" of ")
+    return f"valid at look {of}" if look.isdigit() and int(look) <= int(planned) else ""
 
 
 def sentence(row: Row, metric: Metric) -> str:
@@ -305,11 +325,11 @@ def sentence(row: Row, metric: Metric) -> str:
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
     name = f"{label_of(metric)}{among_changed(row)}"
     note = row["note"] or ""
-    if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
+    if is_unknown(row["p_adjusted"]) or doubt_of(row):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
     change = change_in_words(row)
     also = f"; {note}" if note else ""
-    valid = f", {valid_at(row)}" if valid_at(row) else ""
+    valid = f"{part_of_error(row)}{f', {valid_at(row)}' if valid_at(row) else ''}"
     if row["better"] is None:
         effect = detectable(row)
         after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
@@ -329,6 +349,22 @@ def correction_of(row: Row) -> str:
     """
     n = row.get("n_comparisons") or 1
     return f" {CORRECTIONS[row['correction']]} ({n} comparisons)" if n > 1 else ""
+
+
+def part_of_error(row: Row) -> str:
+    """What else than a number of comparisons makes a p-value larger: the family has a part of the error only.
+
+    >>> row = {"p_value": 0.028, "p_adjusted": 0.056, "n_comparisons": 1, "family": "primary metrics"}
+    >>> part_of_error(row), part_of_error(row | {"p_adjusted": 0.028}), part_of_error({})
+    (', as primary metrics have 50 % of the error', '', '')
+    """
+    alone = "p_value" if is_unknown(row.get("p_sequential")) else "p_sequential"
+    p, adjusted = (number(of_test(row, name)) if name in row else None for name in (alone, "p_adjusted"))
+    # Of several comparisons, the correction for their number says why.
+    if row.get("n_comparisons") != 1 or not p or adjusted is None or not p * (1 + 1e-6) < adjusted < 1:
+        return ""
+    family = f"{row['family']}".replace("all but primary", "all but primary metrics")
+    return f", as {family} have {share(p / adjusted)} of the error"
 
 
 def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -359,88 +395,3 @@ def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
             line = line.replace(text, "")
         plain.append(line)
     return [*(line for line in plain if line != WIDENED), f"p-values {words}: {', '.join(counts)}{also}"]
-
-
-def sentence_of_margin(row: Row) -> str:
-    """Whether a candidate is shown to be no worse than a margin; empty without a margin.
-
-    >>> row = {"experiment_id": "b", "baseline": "a", "metric": "ndcg@10", "within_margin": "no worse", "margin": None,
-    ...        "relative_margin": 0.01, "relative_worst_case": 0.0042, "p_no_worse": 0.001, "confidence": 0.95}
-    >>> sentence_of_margin(row)
-    'NDCG@10 of b is no more than 1 % below that of a: shown, at most 0.4 % below'
-    >>> sentence_of_margin(row | {"within_margin": None, "relative_worst_case": 0.0213, "p_no_worse": 0.2})
-    'NDCG@10 of b is no more than 1 % below that of a: not shown, it may be 2.1 % below'
-    >>> sentence_of_margin(row | {"within_margin": None, "relative_worst_case": 0.0213, "p_no_worse": 0.99})
-    'NDCG@10 of b is clearly more than 1 % below that of a, by up to 2.1 %'
-    >>> sentence_of_margin(row | {"within_margin": "equivalent", "relative_worst_case": -0.002})
-    'NDCG@10 of b and a are within 1 % of each other: shown, b is at least 0.2 % above'
-    >>> sentence_of_margin(row | {"note": "not trustworthy: the users do not follow the planned shares"})
-    'NDCG@10 of b is no more than 1 % below that of a: not tested, since these numbers are not to be trusted'
-    """
-    share, size = number(row.get("relative_margin")), number(row.get("margin"))
-    if share is None and size is None:
-        return ""
-    metric, (candidate, baseline) = parse(row[METRIC]), (row[EXPERIMENT], row[BASELINE])
-    factor, unit, worst = (
-        (100, " %", number(row["relative_worst_case"])) if share is not None else (1, "", number(row["worst_case"]))
-    )
-    margin = f"{factor * (share or size or 0.0):g}{unit}"
-    below, above = ("above", "below") if metric.higher_is_better is False else ("below", "above")
-    name, shown = label_of(metric), row["within_margin"]
-    limit = f"{name} of {candidate} is no more than {margin} {below} that of {baseline}"
-    if shown == "equivalent" or metric.higher_is_better is None:
-        limit = f"{name} of {candidate} and {baseline} are within {margin} of each other"
-    if str(row.get("note") or "").startswith("not trustworthy"):
-        return f"{limit}: not tested, since these numbers are not to be trusted"
-    if number(row["p_no_worse"]) is None and shown is None:
-        return f"{limit}: {'not shown' if number(row.get('p_equivalent')) is not None else 'not tested'}"
-    bound = None if worst is None else Change(factor * abs(worst), unit)
-    text = "" if bound is None else f"{bound.value:.{bound.digits}f}{bound.unit}"
-    is_below = worst is not None and worst >= 0
-    if shown is None and 1 - (number(row["p_no_worse"]) or 0.0) < (1 - row["confidence"]) / 2:
-        by = f", by up to {text}" if is_below else ""
-        return f"{name} of {candidate} is clearly more than {margin} {below} that of {baseline}{by}"
-    if shown is None:
-        return f"{limit}: not shown{f', it may be {text} {below}' if is_below else ''}"
-    if worst is not None and worst < 0:
-        return f"{limit}: shown, {candidate} is at least {text} {above}"
-    return f"{limit}: shown{f', at most {text} {below}' if is_below else ''}"
-
-
-MOST_FALLS = 2
-"""Metrics that are named beside a winner; the others are counted."""
-
-
-def but(row: Row, pair: Sequence[Row]) -> str:
-    """What a candidate that wins on a primary metric clearly loses: guardrails first, then the largest changes.
-
-    Args:
-        row: Of a primary metric.
-        pair: The rows of the candidate and its baseline, of all users.
-
-    >>> row = {"metric": "ndcg@10", "role": "primary", "better": "candidate", "note": None, "mean_baseline": 0.5,
-    ...        "difference": -0.05, "relative_difference": -0.1, "relative_ci_low": -0.12, "relative_ci_high": -0.08,
-    ...        "ci_low": -0.06, "ci_high": -0.04}
-    >>> lost = row | {"metric": "rr", "role": "secondary", "better": "baseline"}
-    >>> guardrail = lost | {"metric": "p@10", "role": "guardrail", "relative_difference": -0.03}
-    >>> but(row, [row, lost, guardrail])
-    'but the guardrail Precision@10 falls by 3.0 %, and MRR by 10.0 %'
-    >>> but(row | {"better": None}, [lost]), but(row, [row])
-    ('', '')
-    """
-    if row["better"] != "candidate" or row.get(ROLE, PRIMARY) != PRIMARY:
-        return ""
-    lost = [other for other in pair if other["better"] == "baseline"]
-    lost.sort(key=lambda other: (other.get(ROLE) != GUARDRAIL, -abs(number(of_test(other, RELATIVE[0])) or 0.0)))
-    parts, verb = [], ""
-    for other in lost[:MOST_FALLS]:
-        change = change_of(other)
-        guardrail = "the guardrail " if other.get(ROLE) == GUARDRAIL else ""
-        size = f" by {abs(change.value):.{change.digits}f}{change.unit}" if change else ""
-        before, verb = verb, "rises" if change and change.value > 0 else "falls"
-        parts.append(f"{guardrail}{label_of(parse(other[METRIC]))}{f' {verb}' if verb != before else ''}{size}")
-    more = len(lost) - len(parts)
-    if more:
-        parts.append(f"{more:,} more {'metric is' if more == 1 else 'metrics are'} clearly worse")
-    *first, last = parts or [""]
-    return f"but {', '.join(first)}{', and ' if first else ''}{last}" if parts else ""

@@ -25,11 +25,12 @@ from rankmetrics_spark.road.aggregation import (
     sums_of_lists,
     sums_of_users,
 )
-from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, pools, typed_judgements
+from rankmetrics_spark.road.checking import FAULTY, GRADE, JudgementCounts, checked_rows, pools, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
+    CONVENTION_HASH,
     CONVENTION_INDEX,
     ENTRIES,
     EVERYONE,
@@ -59,6 +60,7 @@ __all__ = [
     "GRADE",
     "SUMS_OF_USERS",
     "SUMS_OVER_LISTS",
+    "JudgementCounts",
     "Plan",
     "Tables",
     "averages",
@@ -257,6 +259,13 @@ class Tables:
         rows = _published(self.users, self.plan)
         return rows if self.plan.lists_are_users else self._kept(rows, "users")
 
+    @property
+    def hashed_user_metrics(self) -> DataFrame:
+        """The same with the hash of the convention, so that rows of two conventions are not compared."""
+        rows, digest = self.user_metrics, F.lit(self.plan.options.convention.digest()).alias(CONVENTION_HASH)
+        others = (quoted(name) for name in rows.columns if name not in (EXPERIMENT, USER))
+        return rows.select(EXPERIMENT, USER, digest, *others)
+
     @cached_property
     def within_segments(self) -> Sequence[DataFrame]:
         """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
@@ -307,15 +316,14 @@ class Tables:
         repeats = ranking.repeated_rows(candidates, columns, work.by_position, work.conventions[0].duplicates)
         return checking.as_quarantined(repeats, self.plan.columns)
 
-    def judgement_counts(self) -> dict[str, int] | None:
-        """Count all judgements, the faulty ones and the repeated ones; None without judgements. This starts a job."""
+    @cached_property
+    def judgement_counts(self) -> JudgementCounts | None:
+        """What was counted of the judgements; None without judgements. The first look starts a job."""
         if self.judgements is None:
             return None
         plan = self.plan
         text, intents = plan.options.text_numbers, plan.scoring.judged_intents
-        table = checking.judgement_counts(self.judgements, plan.judgement_mapping, text, intents)
-        row = table.first()
-        return row.asDict() if row else None
+        return JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
 
     def _users(self, within: str | None = None) -> DataFrame:
         plan, pools = self.plan, self.pools

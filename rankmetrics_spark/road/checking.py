@@ -8,12 +8,13 @@ reading the input again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of
+from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of, few_rows
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
     CLUSTER_OF_USER,
@@ -213,13 +214,6 @@ def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:
     return number(name, kind) if name in (SCORE, RELEVANCE) else None
 
 
-def faulty_id(name: str, kind: T.DataType, text: bool) -> str:
-    """SQL: whether an id may stand for several ids: NaN, a number beyond exact doubles, text in another encoding."""
-    if isinstance(kind, REAL):
-        return _no_id(name, kind)
-    return _not_decoded(name) if text and isinstance(kind, T.StringType) else "false"
-
-
 def _no_id(name: str, kind: T.DataType) -> str:
     # In SQL, NaN is larger than any number.
     return f"abs({name}) >= {_EXACT_FLOAT if isinstance(kind, T.FloatType) else _EXACT}"
@@ -319,7 +313,7 @@ def pools(
     judgements: DataFrame, mapping: Mapping[str, str | None], every_grade: bool, text: bool, intents: bool = False
 ) -> DataFrame:
     """Group sound judgements by user; of a repeated (user, item) the highest grade counts, and so for each intent."""
-    sound = typed_judgements(judgements, mapping, text, intents).where(f"NOT {FAULTY}")
+    sound = typed_judgements(judgements, mapping, text, intents).where(f"{FAULTY} IS NULL")
     hashed = sound.selectExpr(USER, f"xxhash64({ITEM}) AS {HASH}", GRADE)
     best = hashed.groupBy(USER, HASH).agg(F.expr(f"max({GRADE}) AS {GRADE}"))
     in_pool = "true" if every_grade else f"{GRADE} > 0"
@@ -342,35 +336,52 @@ def _pools_of_intents(sound: DataFrame) -> DataFrame:
 def typed_judgements(
     judgements: DataFrame, mapping: Mapping[str, str | None], text: bool, intents: bool = False
 ) -> DataFrame:
-    """Columns user_id, item_id, ``_grade`` with the engine's types; ``_faulty`` marks rows with a null or unsafe id.
+    """Columns user_id, item_id, ``_grade`` with the engine's types; ``_faulty`` is the reason of a faulty row, or null.
 
     With ``intents``, also the column ``intents``: the hash of each intent of a row.
     """
     table = renamed(judgements, mapping, (*COLUMNS, *[INTENTS] * intents), "judgements", text)
     kinds = _kinds(judgements, mapping, (*COLUMNS, *[INTENTS] * intents))
-    grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
-    unsafe = [faulty_id(name, kinds[name], text) for name in (USER, ITEM)]
-    null = [f"{name} IS NULL" for name in (USER, ITEM, grade)]
-    faulty = " OR ".join([*null, *unsafe, f"isnan({grade})", f"abs({grade}) = double('inf')"])
+    faults = [
+        f"WHEN {condition} THEN {literal(label)}"
+        for name in COLUMNS
+        for label, condition in _faults(name, kinds[name], 1, mapping.get(name), text)
+    ]
     engine = engine_of(judgements.sparkSession)
     ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (USER, ITEM))
+    grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
     hashes = [f"{_hashes(kinds[INTENTS], text)} AS {INTENTS}"] if intents else []
-    return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"coalesce({faulty}, true) AS {FAULTY}", *hashes)
+    return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"CASE {' '.join(faults)} END AS {FAULTY}", *hashes)
 
 
-def judgement_counts(
-    judgements: DataFrame, mapping: Mapping[str, str | None], text: bool, intents: bool = False
-) -> DataFrame:
-    """One row: ``rows`` (all judgements), ``invalid`` (faulty ones), ``repeated`` (a (user, item) once more).
+@dataclass(frozen=True)
+class JudgementCounts:
+    """What was counted of the judgements.
 
-    With ``intents``, a row with other intents is no repeat.
+    Attributes:
+        counts: ``rows`` (all judgements), ``invalid`` (faulty ones) and ``repeated`` (a (user, item) once more; with
+            intents, a row with other intents is no repeat).
+        reasons: Reason -> faulty judgements, most frequent first.
     """
-    table = typed_judgements(judgements, mapping, text, intents)
-    keys = [USER, ITEM, FAULTY]
-    if intents:
-        key = f"array_join(sort_array(transform({INTENTS}, x -> string(x))), ' ')"
-        table, keys = table.withColumn(INTENTS, F.expr(key)), [*keys, INTENTS]
-    pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"))
-    invalid, repeated = f"CASE WHEN {FAULTY} THEN n ELSE 0 END", f"CASE WHEN {FAULTY} THEN 0 ELSE n - 1 END"
-    sums = {"rows": "n", "invalid": invalid, "repeated": repeated}
-    return pairs.agg(*(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums.items()))
+
+    counts: dict[str, int]
+    reasons: dict[str, int]
+
+    @classmethod
+    def of(
+        cls, judgements: DataFrame, mapping: Mapping[str, str | None], text: bool, intents: bool = False
+    ) -> JudgementCounts:
+        """Count all judgements in one job."""
+        table = typed_judgements(judgements, mapping, text, intents)
+        keys = [USER, ITEM, FAULTY]
+        if intents:
+            key = f"array_join(sort_array(transform({INTENTS}, x -> string(x))), ' ')"
+            table, keys = table.withColumn(INTENTS, F.expr(key)), [*keys, INTENTS]
+        pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"))
+        sums = pairs.groupBy(FAULTY).agg(F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"))
+        groups = {row[FAULTY]: row for row in few_rows(sums)}
+        reasons = {reason: int(row["rows"]) for reason, row in groups.items() if reason is not None}
+        n_sound, n_pairs = (groups[None]["rows"], groups[None]["pairs"]) if None in groups else (0, 0)
+        invalid = sum(reasons.values())
+        counts = {"rows": n_sound + invalid, "invalid": invalid, "repeated": n_sound - n_pairs}
+        return cls(counts, dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))))

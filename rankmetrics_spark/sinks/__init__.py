@@ -23,6 +23,7 @@ from rankmetrics_spark.sinks.store import (
     refuse_other_date,
     run_records,
     store_of,
+    unreadable_pointers,
 )
 from rankmetrics_spark.sinks.swapping import experiment_of
 
@@ -58,4 +59,5 @@ __all__ = [
     "run_records",
     "settled",
     "store_of",
+    "unreadable_pointers",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -14,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
-from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.schemas import FAIL, OK, PARTITION, RUN, Check, quoted
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, parse
+from rankmetrics_spark.schemas import FAIL, NULL_PARTITION, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks import reading
 from rankmetrics_spark.sinks.files import of_disk
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
@@ -126,7 +127,7 @@ def _other_convention(store: Store, existing: tuple[str | None, str], date: str,
 
 
 def check_row_counts(
-    users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
+    users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]]
 ) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
     compared: list[Check] = []
@@ -136,8 +137,9 @@ def check_row_counts(
         # "" and null share a partition.
         shares_partition = not name and {"", None} <= counts.keys()
         others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
+        lists = "lists of users with judgements" if count["lists_outside"] else "lists"
         checks = (
-            ("books_lists", "lists", count[lists], users.totals.get(key, 0)),
+            ("books_lists", lists, count["lists"] - count["lists_outside"], users.totals.get(key, 0)),
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
             ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
@@ -171,6 +173,19 @@ def records_in(path: str) -> list[dict[str, Any]] | None:
     return _parsed(texts_of(None, path, "runs"))
 
 
+def unreadable_pointers(path: str) -> list[str]:
+    """A sentence for each date of a folder on this machine whose pointer holds none, such as one that was cut off."""
+    disk = of_disk(path)
+    names = disk.names(FOLDER) if disk is not None and disk.is_folder(FOLDER) else []
+    dates = [name.removesuffix(".json") for name in names if re.fullmatch(r"\d{4}-\d{2}-\d{2}\.json", name)]
+    texts = {date: disk.read(f"{FOLDER}/{date}.json") for date in dates} if disk is not None else {}
+    return [
+        f"{FOLDER}/{date}.json cannot be read, so {date} counts as not published; run that day again"
+        for date, text in texts.items()
+        if text is not None and parse(text) is None
+    ]
+
+
 def _parsed(texts: list[str]) -> list[dict[str, Any]]:
     records: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -183,8 +198,34 @@ def _parsed(texts: list[str]) -> list[dict[str, Any]]:
     return [records[name] for name in sorted(records, reverse=True)]
 
 
-def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
-    """Quality of the log in the newest record of a completed run, with its ``run_id``."""
+def previous_quality(store: Store, experiments: Iterable[str | None], needed: bool) -> Mapping[str, Any]:
+    """Quality of the log as completed runs have recorded it: of each experiment, the newest that has it.
+
+    Args:
+        store: Where the runs write; several jobs may share it.
+        experiments: Those of the log.
+        needed: Whether a limit reads the rates of every experiment.
+
+    Returns:
+        The entry of the newest run with one of these experiments, and its ``run_id``; in ``rates``, each experiment as
+        the newest run with it has it. Empty without such a run.
+    """
+    missing = {NULL_PARTITION if name is None else name for name in experiments}
+    quality: dict[str, Any] = {}
+    rates: dict[str | None, Any] = {}
+    for record in _completed(store, needed):
+        known = record["quality"].get("rates", {})
+        if of_these := missing & known.keys():
+            quality = quality or {**record["quality"], RUN: record[RUN], "rates": rates}
+            rates |= {None if name == NULL_PARTITION else name: known[name] for name in of_these}
+            missing -= of_these
+        if not missing or (quality and not needed):
+            break
+    return quality
+
+
+def _completed(store: Store, needed: bool) -> Iterator[dict[str, Any]]:
+    """The records of completed runs, the newest first; none if Spark has to read them and they are not needed."""
     disk = of_disk(store.path) if isinstance(store, Folder) else None
     records: Iterator[dict[str, Any]] = iter(())
     if disk is not None and disk.is_folder("runs"):
@@ -193,9 +234,7 @@ def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
         records = chain.from_iterable(_parsed([disk.read(f"runs/{name}") or ""]) for name in names)
     elif needed:
         records = iter(run_records(store))
-    finished = (record for record in records if record.get("outcome") == "done" and "quality" in record)
-    record = next(finished, None)
-    return {} if record is None else {**record["quality"], RUN: record[RUN]}
+    return (record for record in records if record.get("outcome") == "done" and "quality" in record)
 
 
 def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:

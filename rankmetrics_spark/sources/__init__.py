@@ -117,7 +117,10 @@ def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltere
         return InputError(
             f"{section.path_of('where')} '{section.where}': {type_problem or unknown('column', name, columns)}"
         )
-    sentence = (on_sail.broken_file(section) or on_sail.failed_line(error, [section])) if engine == "sail" else None
+    sentence = None
+    if engine == "sail":
+        of_file = on_sail.broken_file(section) or on_sail.failed_line(error, [section])
+        sentence = of_file or failed_filter(error, [section])
     location = section.table or ", ".join(_paths(section))
     cause = no_file_system(location, error) or first_sentence(error)
     return sentence or InputError(f"cannot read {section.format} from '{location}': {cause}")
@@ -215,7 +218,9 @@ def failed_read(error: Exception, inputs: Iterable[Input]) -> InputError | None:
 _FAILED_VALUE = re.compile(
     r"\[(?P<name>\w*(?:DIVIDE_BY_ZERO|BY_ZERO|CAST_\w+|OVERFLOW|OUT_OF_RANGE|INVALID_(?:ARRAY|DATE|INDEX|PARAMETER|URL)\w*|"
     r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?P<of_sail>(?:Division|Remainder) by zero|Cast error: |"
-    r"Regular expression |invalid (?:timestamp|date): )|SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
+    r"Regular expression |invalid (?:timestamp|date): |"
+    r"(?P<types>Cannot infer common argument|Can not find compatible types|Cannot create filter with))|"
+    r"SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
 )
 _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 
@@ -242,10 +247,10 @@ every row, such as one with try_divide or try_cast
     has_start = failure["name"] or failure["of_sail"]
     cause = str(error)[failure.start() :].splitlines()[0] if has_start else root_cause(error)
     cause = without_values(cause, " ".join(failing.values()))
-    return InputError(
-        f"cannot filter by {broken}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: a condition that has a value "
-        "for every row, such as one with try_divide or try_cast"
-    )
+    allowed = "a condition that has a value for every row, such as one with try_divide or try_cast"
+    if failure["types"]:
+        allowed = "values of one type, such as clicked = 'true' for a column of text, and a condition that is a boolean"
+    return InputError(f"cannot filter by {broken}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: {allowed}")
 
 
 @source("json")

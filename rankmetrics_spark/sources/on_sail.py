@@ -7,10 +7,13 @@ import io
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -63,19 +66,37 @@ def check(section: Input) -> None:
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
             raise InputError(f"cannot read {section.format} from '{path}': there is no such file or folder")
         if section.format == "csv" and options.get("header", "true").lower() == "true":
-            # Sail applies the header of one file to all.
-            headers: dict[bytes, str] = {}
-            for file in files:
-                with open_file(file) as stream:
-                    header = stream.readline().strip().lower()
-                if header:
-                    headers.setdefault(header, file)
-            if len(headers) > 1:
-                file = list(headers.values())[1]
+            _check_headers(path, files, section)
+
+
+def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
+    """Refuse CSV files with different headers, since Sail applies that of one file to all, and repeated names."""
+    headers: dict[bytes, str] = {}
+    for file in files:
+        with open_file(file) as stream:
+            header = stream.readline().strip()
+        if header and headers.setdefault(header.lower(), file) == file:
+            names: Counter[str] = Counter()
+            with suppress(TypeError, csv.Error):  # options that Sail refuses
+                names.update(next(csv.reader([header.decode("utf-8", "replace")], **_style(section)), []))
+            name, n = max(names.items(), key=lambda pair: pair[1], default=("", 0))
+            if n > 1:
                 raise InputError(
-                    f"cannot read '{file}': its header differs from that of the other files in '{path}'; all CSV files "
-                    "need the same columns in the same order"
+                    f"cannot read '{file}': its header has {n} columns '{name}'; allowed: each name once, or --engine "
+                    "spark, which numbers such columns"
                 )
+    if len(headers) > 1:
+        file = list(headers.values())[1]
+        raise InputError(
+            f"cannot read '{file}': its header differs from that of the other files in '{path}'; all CSV files "
+            "need the same columns in the same order"
+        )
+
+
+def _style(section: Input) -> dict[str, Any]:
+    """How the CSV files of an input separate and quote their fields, as Python's reader takes it."""
+    options = {name.lower(): value for name, value in section.options.items()}
+    return {"delimiter": options.get("sep", options.get("delimiter", ",")), "quotechar": options.get("quote") or '"'}
 
 
 def expand_paths(section: Input) -> Input:
@@ -147,10 +168,8 @@ def _uneven_line(file: str, section: Input) -> str | None:
     """Describe the first row of a CSV file whose number of fields differs from that of the first line."""
     if section.format != "csv":
         return None
-    options = {name.lower(): value for name, value in section.options.items()}
-    style = {"delimiter": options.get("sep", options.get("delimiter", ",")), "quotechar": options.get("quote", '"')}
     with io.TextIOWrapper(open_file(file), encoding="utf-8", errors="replace", newline="") as text:
-        rows = csv.reader(text, **style)  # type: ignore[arg-type]
+        rows = csv.reader(text, **_style(section))
         first = len(next(rows, []))
         uneven = next((row for row in rows if len(row) not in (0, first)), None)
         if uneven is None:

@@ -7,7 +7,7 @@ variance by what more lists of the same users take away from it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,6 @@ class Arrivals:
     def furthest(self) -> int:
         """The last day that can be expected: a single stored day does not say who comes back."""
         return FURTHEST * self.days if self.days > 1 else 1
-
-    def after(self, days: int) -> Arrivals:
-        """Without the first days that have no users."""
-        of_days = [name for name in self.__dataclass_fields__ if name != "within"]
-        return replace(self, **{name: getattr(self, name)[days:] for name in of_days})
 
     def users_by(self, days: int) -> Floats:
         """(days,) distinct users by each day: stored, then expected."""

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.engines import SUMS, Batches, SumTable, coded, in_one_step, rows_of
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, unknown
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import Plan, checked_rows
@@ -58,12 +58,18 @@ def counts_in_sql(columns: Columns) -> dict[str, str]:
     }
 
 
-def log_counts(table: DataFrame, plan: Plan) -> DataFrame:
-    """One row with the ``COUNTS`` of a log whose relevance is not read."""
+def log_rows(table: DataFrame, plan: Plan) -> tuple[DataFrame, dict[str, str]]:
+    """The rows of a log whose relevance is not read, and ``counts_in_sql`` of them."""
     roles = replace(plan.columns, item=True, relevance=False, position=not plan.columns.by_score)
     rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    sums = ", ".join(counts_in_sql(roles).values())
-    return rows.agg(F.expr(f"array({sums}) AS {SUMS}")).selectExpr(f"string(NULL) AS {EXPERIMENT}", SUMS)
+    return rows, counts_in_sql(roles)
+
+
+def log_counts(table: DataFrame, plan: Plan) -> DataFrame:
+    """One row with the ``COUNTS`` of a log whose relevance is not read."""
+    rows, counts = log_rows(table, plan)
+    sums = F.expr(f"array({', '.join(counts.values())}) AS {SUMS}")
+    return rows.agg(sums).selectExpr(f"string(NULL) AS {EXPERIMENT}", SUMS)
 
 
 def refuse_faulty(counts: Mapping[str, int], allowed: Allowed) -> None:
@@ -89,16 +95,22 @@ at 0; set first_rank to 0
         )
 
 
-def refuse_ranks_from_0(n_below: int, n_lists: int, first_rank: int) -> None:
+def refuse_ranks_from_0(
+    n_below: int,
+    n_lists: int,
+    first_rank: int,
+    setting: str = "first_rank",
+    error: type[RankmetricsError] = InputError,
+) -> None:
     """Refuse a log with a row below the first rank for each list: without these rows, all ranks are off by one.
 
     Raises:
-        InputError: It says what to set.
+        RankmetricsError: The one that is given; it says what to set.
     """
     if first_rank == 1 and 0 < n_lists <= n_below:
-        raise InputError(
+        raise error(
             f"{n_below:,} rows have a rank below 1, and there are {n_lists:,} lists: the ranks seem to start at 0; set "
-            "first_rank to 0"
+            f"{setting} to 0"
         )
 
 

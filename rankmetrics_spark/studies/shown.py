@@ -117,6 +117,8 @@ def changed(
         InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
             too many rows are faulty or repeat a rank of their user.
     """
+    if baseline is None:
+        raise refuse("baseline", baseline, "the experiment that the others are compared with")
     change = Change.read({"baseline": baseline, "k": k, "p": p, "max_invalid_fraction": max_invalid_fraction})
     options = _options(columns, rank_by, first_rank)
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
@@ -254,9 +256,10 @@ def exposure(
         impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out, a few of them.
         k: Items down to this rank count, up to 1,000.
         baseline: The experiment that the others are compared with.
-        catalogue: All items that could be shown: their number, or a table with the column of the items. Without it,
-            the items that any experiment shows. What is shown from outside a table is counted, and left out of
-            ``coverage``, ``gini`` and ``entropy``.
+        catalogue: All items that could be shown: their number, or a table with the column of the items, which has the
+            name that ``columns`` gives it, else ``item_id`` or ``item``. Without it, the items that any experiment
+            shows. What is shown from outside a table is counted, and left out of ``coverage``, ``gini`` and
+            ``entropy``.
         interactions: For ``novelty``: a table with one row per earlier interaction, and the column of the items.
         replicates: Bootstrap replicates over users for the intervals, 20 to 1,000; 0 = no intervals.
         confidence: Confidence level of the intervals.
@@ -286,13 +289,12 @@ def exposure(
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
     options = _options(columns, rank_by, first_rank)
-    item = options.columns.get("item") or ITEM
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
     plan = make_plan(options, table.schema)
     rows = top_rows(table, plan, request.k)
     size = catalogue if isinstance(catalogue, int) else None
-    known = None if size or catalogue is None else _items(catalogue, "catalogue", item, rows)
-    seen = None if interactions is None else _items(interactions, "interactions", item, rows)
+    known = None if size or catalogue is None else _items(catalogue, "catalogue", options, rows)
+    seen = None if interactions is None else _items(interactions, "interactions", options, rows)
     of_log = log_counts(table, plan).select(F.posexplode(SUMS).alias(_AT, _TIMES))
     of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
     spread = _spread(_item_counts(rows, request), known, seen).union(of_log)
@@ -300,11 +302,14 @@ def exposure(
     return result_table(in_one_step(spread, body, EXPOSURE))
 
 
-def _items(value: AnyTable, name: str, column: str, beside: DataFrame) -> DataFrame:
+def _items(value: AnyTable, name: str, options: Options, beside: DataFrame) -> DataFrame:
     """Return how many rows of a table each item has."""
-    table = table_of(value, name, [column], beside=beside)
+    own = options.columns.get("item")
+    table = table_of(value, name, [own], (ITEM, "item"), beside)
+    column = own or (ITEM if ITEM in table.columns else "item")
     if column not in table.columns:
-        raise InputError(f"{name} has no column {column!r}; it has {', '.join(table.columns)}")
+        wanted = repr(own) if own else f"{ITEM!r} or 'item'"
+        raise InputError(f"{name} has no column {wanted}; it has {', '.join(table.columns)}")
     texts = table.select(F.col(quoted(column)).cast("string").alias(_ITEM)).where(F.col(_ITEM).isNotNull())
     return texts.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
 

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from rankmetrics_spark.config import SCHEMA_FILE
 from rankmetrics_spark.schemas import EXPERIMENT
-from rankmetrics_spark.tools.guessing import Guess, guesses, numbers, parts_of_lists, repeats
-from rankmetrics_spark.tools.log_sample import SAMPLE_ROWS, LogSample, sample, trec_fields
+from rankmetrics_spark.tools.guessing import Guess, guesses, named_like, numbers, parts_of_lists, repeats
+from rankmetrics_spark.tools.log_sample import JUDGEMENTS, LogSample, sample
 
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
 _CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
@@ -72,18 +71,21 @@ class FirstConfig:
     @cached_property
     def truth(self) -> LogSample | None:
         """The first rows of the judgements, if there are any."""
-        if self.judgements is None:
-            return None
-        if trec_fields(Path(self.judgements)) == 4:
-            names = ["user", "iteration", "item", "relevance"]
-            rows = pd.read_csv(self.judgements, sep=r"\s+", names=names, dtype=str, nrows=SAMPLE_ROWS)
-            return LogSample(self.judgements, "trec_qrels", rows)
-        return sample(self.judgements, "file of judgements")
+        return None if self.judgements is None else sample(self.judgements, JUDGEMENTS)
 
     @cached_property
     def judged_columns(self) -> Mapping[str, Guess]:
-        """Role -> its column of the judgements."""
-        return {} if self.truth is None else guesses(self.truth.rows, self.judged)
+        """Role -> its column of the judgements; the format of qrels says it."""
+        if self.truth is None:
+            return {}
+        known = ("user", "item", "relevance") if self.truth.format == "trec_qrels" else ()
+        return guesses(self.truth.rows, {**{role: role for role in known}, **self.judged})
+
+    @property
+    def guessed_experiment(self) -> str | None:
+        """The column of the experiments, if only its values say so."""
+        guess = self.columns.get("experiment")
+        return guess.column if guess and guess.reason.startswith("a guess, by its values") else None
 
     @property
     def grades(self) -> list[float]:
@@ -96,7 +98,7 @@ class FirstConfig:
     def dates(self) -> list[str]:
         """The dates in the sample, in order."""
         guess = self.columns.get("date")
-        return [] if guess is None else sorted(self.log.rows[guess.column].astype(str).unique())
+        return [] if guess is None else sorted(self.log.rows[guess.column].dropna().astype(str).unique())
 
     @property
     def rank_by(self) -> str:
@@ -130,12 +132,13 @@ class FirstConfig:
 
     @property
     def segments(self) -> list[str]:
-        """Columns of text with few values and no role."""
+        """Columns of text with few values and no role, whose names say no experiment."""
         taken = {name for guess in self.columns.values() for name in guess.columns}
         return [
             str(name)
             for name in self.log.rows.columns
-            if name not in taken and 2 <= self.log.rows[name].astype(str).nunique() <= 30
+            if name not in taken and not named_like([str(name)], "experiment")
+            and 2 <= self.log.rows[name].astype(str).nunique() <= 30
             and not isinstance(self.log.rows[name].iloc[0], date) and numbers(self.log.rows[name]).isna().all()
         ]  # fmt: skip
 
@@ -165,8 +168,11 @@ class FirstConfig:
         return [*(role for role in needed if role not in self.columns), *of_judgements]
 
     def unsettled(self) -> list[str]:
-        """What only the user knows and has not said: the baseline, and which grades are relevant."""
+        """What only the user knows and has not said: the experiment, the baseline, and which grades are relevant."""
         open_ones = []
+        if name := self.guessed_experiment:
+            out = f"--column experiment={name} if so, --column list={name} if it tells lists of one experiment apart"
+            open_ones.append(f"whether {name} is the experiment ({out})")
         if self.baseline is None and len(self.experiments) > 1:
             others = f"nothing is compared; --baseline {self.experiments[0]}, or another of {_some(self.experiments)}"
             open_ones.append(f"which experiment is the baseline ({others})")
@@ -174,6 +180,11 @@ class FirstConfig:
             shown = _some([f"{grade:g}" for grade in self.grades])
             open_ones.append(f"which grades are relevant (all above 0 of {shown}; --relevant-from)")
         return open_ones
+
+    def notes(self) -> list[str]:
+        """What is odd in the rows and stops no run, a sentence each."""
+        out = "if nobody is known there, source.where leaves them out"
+        return [f"{self._empty_user}: {out}"] if self._empty_user else []
 
     def in_words(self) -> str:
         """The columns that were chosen, each with how sure that is."""
@@ -270,7 +281,7 @@ class FirstConfig:
             yield f"convention: {{preset: {preset}, relevant_from: {self.relevant_from:g}}}"
         elif of_trec:
             yield "convention: trec_eval  # the numbers of trec_eval; all grades above 0 are relevant"
-        elif len(self.grades) > 2:
+        elif len([grade for grade in self.grades if grade > 0]) > 1:
             grades = ", ".join(f"{grade:g}" for grade in self.grades[:_SHOWN_VALUES])
             yield f"# convention: {{relevant_from: 2}}  # grades are {grades}, ...: by default all above 0 are relevant"
         if self.baseline is not None:
@@ -287,7 +298,16 @@ class FirstConfig:
             return "values " + _some([f"{grade:g}" for grade in self.grades])
         if role == "experiment":
             return _some(self.experiments)
-        return f"{column.nunique():,} values in the sample"
+        seen = f"{column.nunique():,} values in the sample"
+        return f"{seen}; {self._empty_user}" if role == "user" and self._empty_user else seen
+
+    @property
+    def _empty_user(self) -> str:
+        """That an empty text is the user of more than a few rows; empty if it is not."""
+        users = self.log.rows[self.columns["user"].column] if "user" in self.columns else pd.Series(dtype=object)
+        empty = int((users.astype(str) == "").sum())
+        rows = f"an empty text is the user of {empty:,} of {len(users):,} rows"
+        return rows if empty > 0.01 * len(users) else ""
 
 
 def _some(values: Sequence[str]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.tools.log_sample import EXPERIMENT_NAMES, letters, words_of
+from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, EXPERIMENT_NAMES, letters, words_of
 
 NAMES = {
     "position": "position rank slot pos place placement itemposition itemrank displayposition displayrank "
@@ -17,7 +17,7 @@ NAMES = {
     "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
     "converted conversion purchased bought target engaged rating wasclicked isrelevant clickflag interacted reward",
     "score": "score modelscore prediction pred predictedscore rankingscore",
-    "experiment": EXPERIMENT_NAMES,
+    "experiment": f"{EXPERIMENT_NAMES} {ALSO_OF_ITEMS}",
     "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid "
     "clientid queryid query qid topicid topic",
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
@@ -29,6 +29,9 @@ NAMES = {
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")
 """Names of columns that number the parts of one list."""
 _MOST_PARTS = 100
+_MOST_ARMS = 20
+_MOST_FAULTY = 0.01
+"""A few faulty rows are no reason to doubt a name."""
 _DECIMAL_COMMA = r"[-+]?\d+,\d+"
 _NEEDED = {
     "relevance": "a relevance is a number, or true and false",
@@ -59,12 +62,13 @@ class Guess:
         return self.reason.partition(",")[0]
 
 
-def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
+def guesses(rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str] = ()) -> dict[str, Guess]:
     """Role -> its column; roles without a plausible column are left out.
 
     Args:
         rows: A sample of the log.
         roles: Role -> column, as the user says.
+        refused: Columns that the user says are not the experiment.
 
     Raises:
         ConfigError: A given column is not in the log, or there is no such role.
@@ -79,11 +83,16 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str]) -> dict[str, Guess]:
         if columns["position"].sureness == "a guess":
             columns["position"] = _position_by_values(rows, columns, named.get("experiment", ())) or columns["position"]
     if names := named.get("experiment", ()):
-        columns["experiment"] = _experiment(rows, columns, names)
+        if guess := _experiment(rows, columns, names):
+            columns["experiment"] = guess
+        else:
+            del columns["experiment"]
     for role in ("relevance", "position"):
         fitting = [name for name in _free(rows, columns) if _has_values_of(rows[name], role)]
         if role not in columns and len(fitting) == 1:
             columns[role] = Guess(fitting[0], "a guess, by its values")
+    if guess := _experiment_by_values(rows, columns, refused):
+        columns["experiment"] = guess
     if "list" not in roles and (guess := _list_by_values(rows, columns)):
         columns["list"] = guess
     return columns
@@ -181,11 +190,25 @@ def _position_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], experi
 # ---- experiments
 
 
-def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> Guess:
-    """The column of the experiments: it does not vary within a list."""
+def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> Guess | None:
+    """The column of the experiments: it does not vary within a list, and varies over the log if any of them does."""
+    varying = _varying(rows, columns, names)
+    names = [name for name in names if name not in varying or not words_of(name) & {*ALSO_OF_ITEMS.split()}]
+    if not names:
+        return None
+    one_value = [name for name in names if rows[name].nunique() <= 1]
+    odd = {name: "it varies within lists" if name in varying else "" for name in names}
+    if any(name not in one_value and not odd[name] for name in names):
+        odd |= dict.fromkeys(one_value, "it has the same value in every row")
+    return _weighed(names, odd)
+
+
+def _varying(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> list[str]:
+    """Those of these columns that vary within a list, as far as lists are known."""
     others = {role: guess for role, guess in columns.items() if role != "experiment"}
     if "user" not in others or not {"position", "item"} & {*others}:
-        return columns["experiment"]
+        return []
+    rows = rows[rows[others["user"].column].notna()]
     requests = _list_by_values(rows, others, names) or others.get("list")
     of_list = requests.columns if requests else ()
     varying = [name for name in names if not _is_constant(rows, others, of_list, name)]
@@ -193,7 +216,7 @@ def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequenc
         # A user may be in several experiments, with a list in each: they tell which of two equal ranks is whose.
         leaving = [name for name in varying if not _explains(rows, others, of_list, (name, *names))]
         varying = leaving if len(leaving) < len(names) else []
-    return _weighed(names, {name: "it varies within lists" if name in varying else "" for name in names})
+    return varying
 
 
 def _explains(
@@ -212,6 +235,33 @@ def _is_constant(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequ
     values = rows[[*keys, name]].drop_duplicates()
     n_lists = (~values.duplicated(keys)).sum()
     return bool((~values.duplicated(keys, keep=False)).sum() >= 0.95 * n_lists)
+
+
+def _experiment_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], refused: Container[str]) -> Guess | None:
+    """A text that tells apart the lists which most users have for each of its values, where no name says it."""
+    known = columns.get("experiment")
+    if (known and (known.reason == "given" or rows[known.column].nunique() > 1)) or not _needs_list(rows, columns):
+        return None
+    requests = columns["list"].columns if "list" in columns else ()
+    fitting = [
+        name
+        for name in _free(rows, columns)
+        if name not in refused
+        and _is_shared_text(rows, columns["user"].column, name)
+        and _tells_apart(rows, columns, (*requests, name))
+    ]
+    others = f"; or {', '.join(fitting[1:])}" if fitting[1:] else ""
+    return Guess(fitting[0], f"a guess, by its values: users have a list for each{others}") if fitting else None
+
+
+def _is_shared_text(rows: pd.DataFrame, user: str, name: str) -> bool:
+    """Whether a column has few values, which are words and which most users share."""
+    users_by_value = rows[[user, name]].dropna().drop_duplicates()[name].value_counts()
+    if _is_named_list(name) or _PARTS.search(letters(name)) or not 2 <= len(users_by_value) <= _MOST_ARMS:
+        return False
+    values = pd.Series(users_by_value.index)
+    words = values.map(lambda value: isinstance(value, str) and any(map(str.isalpha, value)))
+    return bool(words.all() and numbers(values).isna().all() and 2 * users_by_value.min() > rows[user].nunique())
 
 
 # ---- lists
@@ -286,10 +336,14 @@ def _is_part(rows: pd.DataFrame, columns: Mapping[str, Guess], name: str) -> boo
 
 
 def repeats(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str]) -> bool:
-    """Whether more than a few rows repeat the rank, or the item, of a list: a user on a date, told apart by columns."""
+    """Whether more than a few rows repeat the rank, or the item, of a list: a user on a date, told apart by columns.
+
+    Rows without a user, rank or item are faulty by themselves.
+    """
     roles = ("experiment", "user", "date", "position" if "position" in columns else "item")
     keys = [columns[role].column for role in roles if role in columns]
-    return bool(rows.duplicated([*keys, *of_list]).mean() > 0.01)
+    whole = rows.dropna(subset=keys)
+    return bool(whole.duplicated([*keys, *of_list]).sum() > _MOST_FAULTY * len(rows))
 
 
 # ---- values
@@ -335,10 +389,11 @@ def _fits(column: pd.Series, role: str) -> bool:
     if role not in _NEEDED:
         return True
     values = numbers(column)
-    if values.isna().mean() > 0.01:  # a few faulty rows are no reason to doubt a name
+    if values.isna().mean() > _MOST_FAULTY:
         return False
-    whole = bool((values.dropna() % 1 == 0).all())
-    return {"score": True, "relevance": bool((values.dropna() >= 0).all()), "position": whole}[role]
+    if role == "relevance":  # a grade below 0 is a judgement, as long as another one is above
+        return bool((values.dropna() >= 0).all() or (values > 0).any())
+    return role == "score" or bool((values % 1 != 0).mean() <= _MOST_FAULTY)
 
 
 def _has_values_of(column: pd.Series, role: str) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import glob
+import gzip
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import TextIO, cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -33,9 +35,13 @@ EXPERIMENT_NAMES = (
     "rankername istreatment treated isvariant"
 )
 """Names that people give the column of the experiment, the most telling first."""
+ALSO_OF_ITEMS = "algo method strategy engine version"
+"""Further ones, which name what made a single item as well."""
 _MOST_FILES = 24
 """Of a folder, so many files are looked at."""
 _MOST_FIELDS = 100
+JUDGEMENTS = "file of judgements"
+"""What ``sample`` calls a file of judgements, which alone may hold qrels of TREC."""
 _WILDCARDS = re.compile(r"[*?\[]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -75,10 +81,7 @@ def sample(path: str, what: str = "log") -> LogSample:
         InputError: There is no such file, or its format is unknown or not what its name says.
     """
     place, files = Path(path), _files_of(path, what)
-    format = format_of(files[0])
-    others = (kind for file in files if (kind := _named_format(file)) and kind != format)
-    if (other := next(others, None)) and format != "trec_run":
-        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
+    format = _one_format(files, path, what)
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
     options: dict[str, str] = {}
@@ -95,7 +98,7 @@ def sample(path: str, what: str = "log") -> LogSample:
         tags = [set(rows["tag"]) for rows in tables]
         # Several runs have the same tag.
         named = "file" if len(tags) > len(set().union(*tags)) > 0 else "tag"
-    elif not any(map(_names_experiments, tables)):
+    elif what != JUDGEMENTS and len(tables) > 1 and not _names_experiments(tables):
         named = _named_by(files, place)
     if named != "tag":
         names = [_experiment_of(file, named, format) for file in chosen]
@@ -103,10 +106,12 @@ def sample(path: str, what: str = "log") -> LogSample:
     return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
 
 
-def _names_experiments(rows: pd.DataFrame) -> bool:
-    """Whether a column, or a field of a struct, has a name of experiments."""
+def _names_experiments(tables: Sequence[pd.DataFrame]) -> bool:
+    """Whether a column, or a field of a struct, has a name of experiments and several values."""
     names = {*EXPERIMENT_NAMES.split()}
-    return any(names & words_of(str(name)) for name in _flat(rows.head(50)))
+    rows = pd.concat([_flat(rows) for rows in tables], ignore_index=True)
+    named = [name for name in rows if names & words_of(str(name))]
+    return any(rows[name].dropna().astype(str).nunique() > 1 for name in named)
 
 
 def _files_of(path: str, what: str) -> list[Path]:
@@ -121,11 +126,12 @@ def _files_of(path: str, what: str) -> list[Path]:
     files = [place] if place.is_file() else shown
     if not place.exists() and _WILDCARDS.search(path):
         files = [Path(file) for file in sorted(glob.glob(path)) if Path(file).is_file()]
+    is_judgements = what == JUDGEMENTS
     if not files:
         what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
-        raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, TREC runs, or a "
-                         "table such as main.logs.impressions")  # fmt: skip
-    judged = [file for file in files if not _named_format(file) and trec_fields(file) == 4]
+        more = "or qrels of TREC" if is_judgements else "TREC runs, or a table such as main.logs.impressions"
+        raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, {more}")
+    judged = [file for file in files if not is_judgements and not _named_format(file) and trec_fields(file) == 4]
     if judged and len(judged) < len(files):
         runs = {file.suffix for file in files if file not in judged} - {file.suffix for file in judged}
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
@@ -232,20 +238,40 @@ def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
         yield from filter(None, turn)
 
 
-def format_of(file: Path) -> str:
-    """The format that the name of a file says, or its lines if it is a TREC run.
+def _one_format(files: Sequence[Path], path: str, what: str) -> str:
+    """The format of the files of a log or of judgements.
 
     Raises:
-        InputError: It is unknown, or the file holds judgements.
+        InputError: It is unknown, or another file has another one.
+    """
+    format = format_of(files[0], what)
+    others = (kind for file in files if (kind := _named_format(file)) and kind != format)
+    if (other := next(others, None)) and format != "trec_run":
+        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
+    odd = (file for file in files if format == "trec_qrels" and trec_fields(file) != 4)
+    if unlike := next(odd, None):
+        raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
+                         "qrels alone")  # fmt: skip
+    return format
+
+
+def format_of(file: Path, what: str) -> str:
+    """The format that the name of a file says, or its lines if it holds a TREC run or qrels.
+
+    Raises:
+        InputError: It is unknown, or a log holds judgements.
     """
     if named := _named_format(file):
         return named
     if trec_fields(file) == 6:
         return "trec_run"
+    if trec_fields(file) == 4 and what == JUDGEMENTS:
+        return "trec_qrels"
     if trec_fields(file) == 4:
         raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
-    raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or a "
-                     "TREC run")  # fmt: skip
+    of_trec = "qrels of TREC" if what == JUDGEMENTS else "a TREC run"
+    raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or "
+                     f"{of_trec}")  # fmt: skip
 
 
 def _named_format(file: Path) -> str | None:
@@ -256,15 +282,21 @@ def _named_format(file: Path) -> str | None:
 def trec_fields(file: Path) -> int:
     """6 for lines of a TREC run, 4 for TREC judgements, else 0."""
     try:
-        with file.open(encoding="utf-8") as lines:
+        with _opened(file) as lines:
             head = [line.split() for line in itertools.islice(lines, 20) if line.strip()]
-    except (OSError, UnicodeDecodeError):
+    except (OSError, EOFError, UnicodeDecodeError):
         return 0
     kinds = {6: (3, 4), 4: (3,)}
     for count, numbers in kinds.items():
         if head and all(len(words) == count and all(map(_is_number, (words[n] for n in numbers))) for words in head):
             return count
     return 0
+
+
+def _opened(file: Path) -> TextIO:
+    """The lines of a file, which may be compressed."""
+    opened = gzip.open if file.suffix == ".gz" else open
+    return cast(TextIO, opened(file, "rt", encoding="utf-8"))
 
 
 def _is_number(text: str) -> bool:
@@ -284,7 +316,7 @@ def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, s
     except UnicodeDecodeError as error:
         allowed = "a file in UTF-8 (iconv -f latin1 -t utf-8 converts it)"
         raise InputError(f"cannot read {format} from '{file}': it is no UTF-8; allowed: {allowed}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
 
 
@@ -299,7 +331,8 @@ def _read_csv(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
     head = pd.read_csv(file, nrows=50, header=None, sep="\0", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
     lines = [str(line) for line in head[0]]
     separator = max(",;\t|", key=lambda each: min(line.count(each) for line in lines))
-    rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, keep_default_na=False)
+    # As an engine reads it, an empty text is null, and the word null is a text.
+    rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, keep_default_na=False, na_values=[""])
     if all(map(_is_number, map(str, rows.columns))):
         raise ValueError("its first line holds numbers; allowed: a first line with the names of the columns")
     return rows, {} if separator == "," else {"sep": separator}
@@ -315,9 +348,28 @@ def _read_orc(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
     return orc.ORCFile(file).read_stripe(0).to_pandas().head(most), {}
 
 
-def _read_trec(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
-    names = ["query", "q0", "item_id", "rank", "score", "tag"]
-    return pd.read_csv(file, sep=r"\s+", names=names, dtype=str, nrows=most), {}
+def _read_run(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    return _read_words(file, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}
 
 
-_READERS = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json, "orc": _read_orc, "trec_run": _read_trec}
+def _read_qrels(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    return _read_words(file, ("user", "iteration", "item", "relevance"), most), {}
+
+
+def _read_words(file: Path, names: Sequence[str], most: int) -> pd.DataFrame:
+    """The words of each line, as a run reads them: those beyond the last name are dropped, a short line is null."""
+    with _opened(file) as lines:
+        words = [line.split() for line in itertools.islice(filter(str.strip, lines), most)]
+    width = len(names)
+    cells = [line[:width] if len(line) >= width else [None] * width for line in words]
+    return pd.DataFrame(cells, columns=list(names), dtype=object)
+
+
+_READERS = {
+    "parquet": _read_parquet,
+    "csv": _read_csv,
+    "json": _read_json,
+    "orc": _read_orc,
+    "trec_run": _read_run,
+    "trec_qrels": _read_qrels,
+}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from rankmetrics_spark.config import Config, from_mapping
+from rankmetrics_spark.config import Config, from_mapping, parse
+from rankmetrics_spark.tools import FirstConfig, guesses, sample
 
 LOGS: dict[str, Any] = {"path": "logs"}
 TRUTH: dict[str, Any] = {"path": "truth"}
@@ -16,3 +18,17 @@ TEXT = "a text (in quotes where YAML would read something else)"
 
 def config(**changes: object) -> Config:
     return from_mapping({"source": LOGS, **changes})
+
+
+def first(path: Path | str, **more: Any) -> FirstConfig:
+    """What ``rankmetrics init`` makes of a file."""
+    result = sample(str(path))
+    return FirstConfig(result, guesses(result.rows, {}), **more)
+
+
+def written(config: FirstConfig) -> dict[str, Any]:
+    """What the text means; every text has to be a config."""
+    content = parse(config.text())
+    assert isinstance(content, dict)
+    from_mapping(content)
+    return content

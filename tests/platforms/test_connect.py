@@ -92,7 +92,7 @@ def test_the_suite_passes_over_connect(server: Server) -> None:
     # Two test processes, each with its own session on the same server.
     two = ["-n", "2", "--dist", "loadfile"]
     command = [sys.executable, "-m", "pytest", "tests/spark", "-q", "--slow", f"--remote={server.url}", *two]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2400, check=False)
     assert done.returncode == 0, done.stdout[-8000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed and int(passed[1]) > 100, done.stdout[-2000:]

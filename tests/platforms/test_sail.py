@@ -177,7 +177,7 @@ both = evaluate(shown, metrics, judged, columns={"relevance": None}, convention=
 found["judged"] = [rows(both.user_metrics), rows(both.experiment_metrics)]
 asked_conventions = {"metrics": metrics, "rank_by": "score", "columns": {"relevance": "relevance"}}
 found["conventions"] = [[text(v) for v in row.values()] for row in compare_conventions(shown, None, asked_conventions)]
-teams = interleaving(shown, "experiment", columns={"relevance": "relevance"}, list="country")
+teams = interleaving(shown, "experiment", columns={"relevance": "relevance"}, list="country", max_invalid_fraction=1)
 found["interleaving"] = [rows(teams.drop("draft_shares"))]
 print(json.dumps(found))
 spark.stop()

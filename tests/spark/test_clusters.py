@@ -17,7 +17,7 @@ from rankmetrics_spark import compare, evaluate, read
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import run
-from rankmetrics_spark.report import figures_of_period
+from rankmetrics_spark.report import figures_of_period, status_line
 
 COLUMNS = {"experiment": "experiment", "user": "user", "item": "item", "position": "position", "relevance": "clicked"}
 
@@ -95,6 +95,21 @@ def test_a_segment_may_be_the_cluster_and_a_column_that_is_not_there_is_named(sp
         compare(result.user_metrics, "a", cluster="household", bootstrap=True)
 
 
+@pytest.mark.parametrize(("units", "named"), [({"cluster": "household"}, "cluster is household"),
+                                              ({"mean_over": "lists"}, "mean_over is lists")])  # fmt: skip
+def test_earlier_values_are_those_of_users(spark: SparkSession, units: dict[str, Any], named: str) -> None:
+    impressions = spark.createDataFrame(log().assign(past=1.0))
+    sentence = rf"comparison.{named}, and comparison.cuped works with one value per user; allowed: one of the two"
+    shape: dict[str, Any] = {"columns": COLUMNS, "covariate": "past", **units}
+    with pytest.raises(ConfigError, match=sentence):
+        evaluate(impressions, ["p@3"], baseline="a", **shape)
+    # Nothing is compared yet: later comparisons may use one or the other.
+    users = evaluate(impressions, ["p@3"], **shape).user_metrics
+    for before in ("past", users):
+        with pytest.raises(ConfigError, match=sentence):
+            compare(users, "a", before=before, **units)
+
+
 def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp_path: Path) -> None:
     days = {"2026-11-20": log(2), "2026-11-21": log(3)}
     for day, impressions in days.items():
@@ -103,6 +118,7 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
             "source": {"path": str(tmp_path / f"{day}.parquet"), "columns": COLUMNS},
             "metrics": ["p@3"],
             "comparison": {"baseline": "a", "cluster": "household", "period": {"from": "2026-11-20"}},
+            "gates": [{"metric": "p@3", "max_drop": 0.9}, {"metric": "p@3", "min": 0.01}],
             "evaluation_date": day,
             "sink": {"path": str(tmp_path / "out")},
         })  # fmt: skip
@@ -127,5 +143,10 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
     mean = next(each for each in figures.means if each["experiment_id"] == "a")
     half = stats.t.ppf(0.975, 19) * stats.sem(influence(both, "a"))
     assert mean["ci_high"] - mean["mean"] == pytest.approx(half, rel=1e-9)
+    # The run that compared the days looked at its gates: one of the drop, and one of the least mean of each experiment.
+    assert ("ok", "all 3 gates are kept") in [(item.level, item.text) for item in status_line(figures)]
+    kept = {row["name"]: row["sentence"].rpartition(", on ")[2] for row in figures.checks if row["name"] == "min"}
+    assert kept == {"min": "2026-11-21 alone"}
+    assert {row["name"] for row in figures.checks} >= {"max_drop", "min", "days", "n_users"}
     # Neither counts clusters.
     assert not figures.outlook and not figures.over_time

@@ -324,7 +324,7 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
     assert verdict[1].startswith("c against a on MAP@5: no difference shown, ")
     (record,) = (tmp_path / "out" / "runs").glob("*.json")
     *recorded, last = json.loads(record.read_text())["verdict"]
-    assert recorded == verdict and last.startswith("Intervals are corrected for the number of comparisons")
+    assert recorded == verdict and last.startswith("Intervals are corrected like the p-values")
     folders = sorted(path.parent.name for path in (tmp_path / "out" / "comparisons").glob("*/evaluation_date=*"))
     assert folders == ["experiment_id=b", "experiment_id=c"]
     rows = {row["experiment_id"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
@@ -566,6 +566,31 @@ def test_too_many_replicates_end_with_2_before_anything_is_resampled(call: Call,
         )
         assert f"comparison: {message} 94,161 replicates, or fewer pairs or metrics" in last_line(err)
     assert sorted(tmp_path.rglob("*.parquet")) == before
+
+
+@pytest.mark.outcome(
+    "a baseline that is published on other days, whose rows are late or all faulty on this one", "exit 3, so try again"
+)
+def test_a_baseline_whose_rows_are_late_is_worth_another_try(call: Call, tmp_path: Path) -> None:
+    config = document(tmp_path, comparison={"baseline": "a"}, quality={"max_invalid_fraction": 1})
+
+    def refusal(*options: str) -> tuple[int, str]:
+        code, out, err = call("evaluate", "--config", config, "--date", "2026-11-22", *options)
+        assert out == ""
+        return code, last_line(err).removeprefix("rankmetrics: ")
+
+    without = ("--set", "source.where=experiment_id != 'a'")
+    # Nobody has seen it yet: a wrong name.
+    assert refusal(*without) == (2, "comparison.baseline: unknown experiment 'a'; known: b, c")
+    assert call("evaluate", "--config", config, "--date", "2026-11-21")[0] == 0
+    late = (3, "the log has no valid row of a, the baseline; run this again when it has")
+    assert refusal(*without) == late
+    assert refusal(*without, "--set", "comparison.candidates=[bb]")[1].startswith("comparison.candidates: unknown exp")
+    faulty = [row._replace(position=None) for row in a_list([0, 1, 0])]
+    parquet(tmp_path / "log", [*faulty, *a_list([0, 1], "u", "b")])
+    assert refusal() == late
+    parquet(tmp_path / "log", faulty)
+    assert refusal() == (4, "all 3 rows are faulty, so no experiment has a result to compare")
 
 
 def test_a_misspelt_baseline_in_a_config_ends_with_2(call: Call, tmp_path: Path) -> None:

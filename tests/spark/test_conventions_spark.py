@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,6 +110,23 @@ def test_side_by_side_takes_the_keywords_of_evaluate(spark: SparkSession) -> Non
     expected = {row["experiment_id"]: row["mean"] for row in result.experiment_metrics.collect()}
     own = {row["experiment_id"]: row["ap@10"] for row in rows if row["convention"] == "standard(population=judged)"}
     assert own == expected
+
+
+def test_side_by_side_takes_conventions_by_name_and_as_mappings(spark: SparkSession) -> None:
+    options = {"metrics": METRICS, "convention": {"relevant_from": 2}}
+    mapping = {"preset": "trec_eval", "gain": "binary"}
+    rows = compare_conventions(log(spark), None, options, ["standard", mapping, Convention(gain="binary")])
+    own = [Convention(relevant_from=2), resolve(mapping), Convention(gain="binary")]
+    assert rows == compare_conventions(log(spark), None, options, own)
+    assert compare_conventions(log(spark), None, options, "standard") == [rows[0], rows[3]]
+    nothing: Any = 3
+    for wrong, message in (
+        (["trec"], "unknown convention 'trec'; did you mean 'trec_eval'?"),
+        ([nothing], "convention is 3; it must be a preset or a mapping of knobs"),
+        (nothing, "conventions is 3; allowed: a list of presets or conventions, or None for every preset"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            compare_conventions(log(spark), None, None, wrong)
 
 
 @pytest.mark.outcome("a convention that cannot have an effect on the input", "exit 2: the knob and what it needs")

@@ -152,6 +152,13 @@ def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where
         assert [(rank, texts[item], hit) for rank, item, _, hit in rows] == [(1, "i1", 0), (2, "i2", 0), (3, "i3", 1)]
     code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", "--config", tmp_path / "c.yaml")
     assert code == 2 and "its report.examples is 0; allowed: --examples 20 with it" in err
+    # In b, another item of u4 is relevant by now: AP@3 is 1/3 in place of the 1/2 that is stored. Then u2 is gone.
+    others = [row for row in log_rows() if row[:2] != ("b", "u4")]
+    for late in ([*others, *a_list([0, 0, 1], "u4", "b")], [row for row in log_rows() if row.user_id != "u2"]):
+        parquet(log, late)
+        page, err = page_of("--examples", 2)
+        note = "the log has changed since the run, or is read otherwise (1 of 3 users have other values)."
+        assert f"warning: Their lists are not shown: {note}" in err and note in page
     log.rename(tmp_path / "elsewhere")
     page, err = page_of("--examples", 2)
     assert "Their lists cannot be read again: " in page and str(log) in page

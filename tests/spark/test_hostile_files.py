@@ -206,7 +206,7 @@ def test_another_encoding_is_read_where_it_is_named(spark: SparkSession, tmp_pat
         assert values(spark, source) == {("modèle", "u"): 0, ("modéle", "u"): 1}
 
 
-@pytest.mark.outcome("judgements in another encoding", "left out, and counted as invalid in the run record")
+@pytest.mark.outcome("judgements in another encoding", "left out and counted, up to `max_invalid_fraction`")
 def test_judgements_in_another_encoding_are_invalid(spark: SparkSession, tmp_path: Path) -> None:
     source = as_parquet(impressions(spark, [("a", "ü", "x", 1, None), ("a", "u", "x", 1, None)]), tmp_path / "log")
     lines = ["user_id,item_id,relevance", "ü,x,1", "u,é,1", "u,è,1", "u,x,1"]

@@ -79,9 +79,13 @@ def test_a_run_that_would_stop_for_empty_clicks_is_told_to_fill_them(call: Call,
     """A left join of impressions and clicks has nothing where nobody clicked."""
     config = tmp_path / "first.yaml"
     rows = [f"u{user},i{rank},{rank},{'1' * (rank == 2)}" for user in range(3) for rank in (1, 2, 3)]
+    # Two rows of nobody: they are no list.
+    rows += [",i1,1,1"] * 2
     code, _, err = call("init", csv_log(tmp_path, "uid,doc,rank,click", *rows), "-o", config)
-    advice = "; 6 of 9 rows have no value in click: fill them with 0 if empty means no click"
+    advice = "; 6 of 11 rows have no value in click: fill them with 0 if empty means no click"
     assert (code, advice in " ".join(err.split())) == (0, True), err
+    # The reasons of a run.
+    assert "reasons: null_relevance 6, null_user 2;" in " ".join(err.split())
     # Where a value is none, filling the empty ones is no way out.
     rows[0] += "?"
     code, _, err = call("init", csv_log(tmp_path, "uid,doc,rank,click", *rows), "-o", config, "--force",
@@ -275,6 +279,16 @@ def test_on_a_terminal_the_user_is_asked(log: Path, asked: Ask) -> None:
     named, questions = asked(first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3))
     assert (named.columns["user"].column, named.baseline, named.relevant_from) == ("x", "b", 3)
     assert questions == []
+
+
+def test_on_a_terminal_the_user_says_whether_values_name_experiments(log: Path, asked: Ask) -> None:
+    log.write_text(log.read_text().replace("variant", "setting"))
+    asks = "Is setting the experiment (a, b)?"
+    config, questions = asked(first.InitRequest(str(log)), "y", "b")
+    assert questions == [asks, "Which experiment is the baseline?"]
+    assert (config.columns["experiment"].reason, config.baseline) == ("given", "b")
+    config, questions = asked(first.InitRequest(str(log)), "n")
+    assert (questions, "experiment" in config.columns, config.columns["list"].column) == ([asks], False, "setting")
 
 
 def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, asked: Ask) -> None:

@@ -183,7 +183,7 @@ DIRTY = [
 def test_two_rankers_and_a_dirty_log_are_as_in_the_loops(spark: SparkSession) -> None:
     rows = [*team_log(1, {"control": 0.2, "new": 0.3}, 60), *DIRTY]
     counts, expected = by_loops(rows)
-    result = pairs(interleaving(a_table(spark, rows), **OPTIONS))
+    result = pairs(interleaving(a_table(spark, rows), max_invalid_fraction=0.02, **OPTIONS))
     assert result.keys() == expected.keys() == {("control", "new")}
     row = result["control", "new"]
     assert {name: row[name] for name in counts} == counts
@@ -354,10 +354,45 @@ def test_a_log_that_compares_nothing_has_one_row_that_says_why(
 
 def test_lists_that_are_not_told_apart_are_named(spark: SparkSession) -> None:
     rows = team_log(7, {"a": 0.3, "b": 0.3}, 40)
-    (row,) = interleaving(a_table(spark, rows), "drafted_by").collect()
+    (row,) = interleaving(a_table(spark, rows), "drafted_by", max_invalid_fraction=1).collect()
     share = 100 * row["n_repeated"] / row["n_rows"]
     assert share > 50
     assert row["sentence"].startswith(f"{share:.1f} % of the rows repeat a rank of their list and are left out: name")
+
+
+def refusal(table: DataFrame) -> RankmetricsError | None:
+    """What ends the computation of a table."""
+    with pytest.raises(Exception) as caught:
+        table.collect()
+    return raised_by_python(caught.value)
+
+
+@pytest.mark.outcome(
+    "an interleaved log of which more rows are left out than `max_invalid_fraction`",
+    "`InputError`, of the command exit 4: how many have a fault and how many repeat a rank",
+)
+def test_more_rows_left_out_than_allowed_are_refused(spark: SparkSession) -> None:
+    rows = [*team_log(7, {"a": 0.3, "b": 0.3}, 4, rounds=2), Shown(None, "q0", 1.0, 0.0, "a")]
+    rows.append(rows[0])
+    # 4 users x 3 lists x 4 rows, one without a user, and one that repeats a rank: 2 of 50.
+    error = refusal(interleaving(a_table(spark, rows), **OPTIONS))
+    assert type(error) is InputError and str(error) == (
+        "2 of 50 rows are left out (4.00%; max_invalid_fraction is 1.00%): 1 have a fault, 1 repeat a rank of their "
+        "list; to go on, repair the log, name the columns that tell lists apart (list), or allow more"
+    )
+
+
+@pytest.mark.both_engines
+@pytest.mark.outcome(
+    "an interleaved log whose ranks start at 0, without `first_rank: 0`", "`InputError`, of the command exit 4"
+)
+def test_ranks_that_start_at_0_are_refused(spark: SparkSession) -> None:
+    """4 users x 2 lists: as many rows below rank 1."""
+    rows = [row._replace(position=(row.position or 0) - 1) for row in team_log(7, {"a": 0.3, "b": 0.3}, 4, lists=2)]
+    error = refusal(interleaving(a_table(spark, rows), max_invalid_fraction=0.5, **OPTIONS))
+    assert type(error) is InputError and str(error) == (
+        "8 rows have a rank below 1, and there are 8 lists: the ranks seem to start at 0; set first_rank to 0"
+    )
 
 
 @pytest.mark.slow
@@ -520,6 +555,20 @@ def test_more_rows_left_out_than_allowed_end_the_command_with_4(call: Call, a_co
         ) in err
     allow = ("--set", "source.list=[]", "--set", "quality.max_invalid_fraction=1")
     assert call("interleaving", "--config", a_config, *allow)[0] == 0
+
+
+def test_ranks_that_start_at_0_end_the_command_with_4(call: Call, a_config: Path) -> None:
+    # 60 users x 3 lists.
+    log = a_config.parent / "log.csv"
+    lines = log.read_text().splitlines()
+    moved = [re.sub(r"^(\w+,\w+),(\d+)\.0", lambda row: f"{row[1]},{int(row[2]) - 1}", line) for line in lines]
+    log.write_text("\n".join(moved))
+    for more in ([], ["--set", "quality.max_invalid_fraction=0.5"]):
+        code, out, err = call("interleaving", "--config", a_config, *more)
+        assert (code, out) == (4, "")
+        assert "180 rows have a rank below 1, and there are 180 lists: the ranks seem to start at 0; set" in err
+        assert "source.first_rank to 0" in " ".join(err.split())
+    assert call("interleaving", "--config", a_config, "--set", "source.first_rank=0")[0] == 0
 
 
 def test_of_many_pairs_the_command_has_the_surest_sentences(call: Call, a_config: Path) -> None:

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.report import checks, figures_of, local_tables
 from tests.helpers.logs import Shown, averages, by_user, impressions, judgements
 
 SHOWN = "experiment_id string, user_id string, item_id string, position int"
@@ -78,7 +80,7 @@ def test_repeated_judgements_of_an_item_count_once_with_the_highest_grade(
 
 @pytest.mark.outcome(
     "judgements without a user or item, or with a grade that is null, NaN or infinite",
-    "left out, and counted as invalid in the run record",
+    "left out and counted, up to `max_invalid_fraction`",
 )
 def test_faulty_judgements_are_left_out(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
     row = looked_up["a", "faulty"]
@@ -182,6 +184,28 @@ def test_numeric_ids_of_judgements_match_text_ids_of_impressions(spark: SparkSes
     assert values(evaluate(log, ["rr"], truth).user_metrics, "rr") == {("a", "7"): 1 / 2}
 
 
+INSIDE = [
+    "3 rows in = 3 evaluated + 0 left out",
+    "experiment 'a' has 2 lists in the input and 2 in the tables",
+    "Every row and every list of the log is in a table, in each experiment.",
+]
+OUTSIDE = [
+    "3 rows in = 3 evaluated (1 of users outside the population) + 0 left out",
+    "experiment 'a' has 1 lists of users with judgements in the input and 1 in the tables",
+    "Every row and every list of the log is in a table, in each experiment; except 1 lists (1 rows) of users without "
+    "judgements, who are outside the population.",
+]
+
+
+def books(outcome: Outcome) -> list[str]:
+    """What the rows and the page of a run say about its rows and lists."""
+    said = {row["name"]: row["sentence"] for row in outcome.checks.collect()}
+    tables = local_tables(outcome.path)
+    assert tables is not None
+    (on_page,) = [check.text for check in checks(figures_of(tables)) if check.title == "Books"]
+    return [said["books_rows"], said["books_lists"], on_page]
+
+
 def test_rows_of_users_without_judgements_are_counted_in_every_population(spark: SparkSession, tmp_path: Path) -> None:
     log = [("a", "judged", "i1", 1), ("a", "judged", "i2", 2), ("a", "unjudged", "i1", 1)]
     spark.createDataFrame(log, "experiment string, user string, item string, position int").write.parquet(
@@ -207,6 +231,15 @@ def test_rows_of_users_without_judgements_are_counted_in_every_population(spark:
         # The judged user's only relevant item is at rank 2: AP = 1 / 2.
         (row,) = outcome.experiment_metrics.collect()
         assert (row["n_users"], row["mean"]) == (users, 0.5 / users)
+        is_outside = population in ("both", "judged")
+        # Of two lists with three rows, one with one row is that of the other user, who has no relevant item.
+        assert books(outcome) == (OUTSIDE if is_outside else INSIDE)
+        assert outcome.record["quality"]["overall"]["no_relevant_rate"] == (0 if is_outside else 1 / 2)
+        note = (
+            "1 of 2 lists (1 rows) are of users without judgements, who are outside the population "
+            f"(convention.population is {population}): they are in no table"
+        )
+        assert outcome.record["notes"] == [note] * is_outside
 
 
 @pytest.mark.parametrize("layout", ["masks", "rows"])

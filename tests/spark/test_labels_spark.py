@@ -259,8 +259,7 @@ def test_a_missing_column_and_an_unknown_baseline_are_named(spark: SparkSession)
     assert "a" in str(error.value)
 
 
-@pytest.mark.both_engines
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [pytest.param("users", marks=pytest.mark.both_engines), "means", "pairs", "to_judge"])
 def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSession, name: str) -> None:
     users = users_at_random(random.Random(12), 30, 1)
     log, qrels = tables(spark, users)
@@ -281,6 +280,38 @@ def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSes
         assert type(error) is kind and str(error).startswith(message)
     read, plain = unjudged(from_0, qrels, first_rank=0), unjudged(log, qrels)
     assert exact(getattr(read, name).collect()) == exact(getattr(plain, name).collect())
+
+
+@pytest.mark.outcome(
+    "judgements of no item or no user of the log, for `unjudged`", "`InputError` with the shapes of an id of each"
+)
+@pytest.mark.parametrize(
+    ("moved", "table", "shown", "judged"),
+    [
+        # Of numbers that pandas has read as real ones, the text has a point.
+        pytest.param("item_id", "pairs", "a.9", "a", marks=pytest.mark.both_engines),
+        ("user_id", "to_judge", "a99.9", "a99"),
+    ],
+)
+def test_judgements_of_other_ids_are_refused(
+    spark: SparkSession, moved: str, table: str, shown: str, judged: str
+) -> None:
+    log, qrels = tables(spark, [User({"a": "xy", "b": "yz"}, {"x": 1.0, "q": 0.0})])
+    result = unjudged(log.withColumn(moved, F.expr(f"concat({moved}, '.0')")), qrels, "p@1")
+    with pytest.raises(Exception) as caught:
+        getattr(result, table).collect()
+    error = raised_by_python(caught.value)
+    assert type(error) is InputError and str(error) == (
+        f"no {moved} of the impressions is in the judgements, so every shown item would be unjudged; shown: '{shown}'; "
+        f"judged: '{judged}' (letters shown as a, digits as 9); an id has to be the same text in both"
+    )
+
+
+def test_a_judged_item_below_the_cut_off_or_of_another_user_is_known(spark: SparkSession) -> None:
+    users = [User({"a": "xyz", "b": "yzx"}, {"z": 1.0}), User({"a": "uv", "b": "vu"}, {"x": 1.0})]
+    (row,) = unjudged(*tables(spark, users), "p@1").pairs.collect()
+    # Rank 1 of the two lists of both users: x and y, u and v.
+    assert (row["n_users"], row["n_unjudged"]) == (2, 4)
 
 
 def test_several_requests_of_a_user_and_faulty_rows_are_refused(spark: SparkSession) -> None:

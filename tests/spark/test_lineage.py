@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import MetricGateError, QualityError
+from tests.helpers.commands import Call
 from tests.helpers.lineage import Endpoint, lineage_endpoint
 from tests.helpers.logs import DATE, a_list, config, parquet
 
@@ -102,6 +103,21 @@ def test_a_run_that_fails_a_gate_sends_fail_with_its_sentence_and_the_gate(
     )
     # AP of a is 1/2 for one user and 0 for the other.
     assert (first["actual"], first["expected"]) == ("0.25", "0.3")
+
+
+@needs_client
+def test_a_run_whose_log_is_missing_sends_start_and_fail(
+    call: Call, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", endpoint.url)
+    settings = {"source": {"path": str(tmp_path / "late")}, "sink": {"path": str(tmp_path / "out")}}
+    (tmp_path / "config.yaml").write_text(json.dumps(settings))
+    code, _, err = call("evaluate", "--config", tmp_path / "config.yaml", "--date", DATE)
+    assert code == 3 and endpoint.kinds == ["START", "FAIL"]
+    (record,) = (json.loads(path.read_text()) for path in (tmp_path / "out" / "runs").glob("*.json"))
+    assert {event["run"]["runId"] for event in endpoint.events} == {record["lineage"]["run_id"]}
+    message = endpoint.events[-1]["run"]["facets"]["errorMessage"]["message"].removeprefix("InputError: ")
+    assert err.splitlines()[-1] == f"rankmetrics: {message}"
 
 
 @needs_client

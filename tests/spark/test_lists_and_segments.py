@@ -37,7 +37,7 @@ def test_lists_are_averaged_per_user_and_users_over_the_experiment(spark: SparkS
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
     result = evaluate(log, ["rr"], list=["request"], segments=["country"])
     one = (1 + 1 / 2 + 0) / 3
-    assert by_user(result.user_metrics) == {
+    assert by_user(result.user_metrics.drop("convention_hash")) == {
         ("a", "u1"): {"country": "DE", "n_lists": 3, "n_shown": 7, "n_relevant": 2, "n_repeated": 0, "rr": one},
         ("a", "u2"): {"country": "FR", "n_lists": 1, "n_shown": 4, "n_relevant": 1, "n_repeated": 0, "rr": 1 / 4},
         ("a", "u3"): {"country": None, "n_lists": 1, "n_shown": 2, "n_relevant": 1, "n_repeated": 0, "rr": 1 / 2},
@@ -59,7 +59,8 @@ def test_skip_leaves_lists_without_a_relevant_item_out_of_the_mean_of_a_user(
 def test_judged_items_are_counted_once_per_user_and_not_once_per_list(spark: SparkSession) -> None:
     log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
     truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
-    result = by_user(evaluate(log, ["ap"], truth, list=["request"]).user_metrics)
+    users = evaluate(log, ["ap"], truth, list=["request"]).user_metrics
+    result = by_user(users.drop("convention_hash"))
     assert result["a", "u1"] == {"n_lists": 3, "n_shown": 7, "n_relevant": 2, "n_repeated": 0, "ap": 1 / 2}
     assert result["a", "u2"]["ap"] == 1 / 4
 
@@ -120,9 +121,15 @@ def test_a_user_whose_lists_are_in_several_segments_is_in_each_with_the_lists_of
         ("a", "country=FR", "rr"): 1,
         ("a", "country=null", "rr"): (1 + 3 / 8) / 2,
     }
-    # u2 and u3 are in two segments; u4 is in one, which has no name.
-    with pytest.warns(QualityWarning, match="^2 users have lists with different values of 'country'"):
+    # u2 and u3 are in two segments; u4 is in one, which has no name. So it is in both experiments.
+    both = log.union(log.withColumn("experiment_id", F.lit("b")).select(*log.columns))
+    result = evaluate(both, ["rr"], list=["request"], segments=["country"])
+    with pytest.warns(QualityWarning) as caught:
         result.check()
+    assert next(str(each.message) for each in caught if each.category is QualityWarning) == (
+        "4 users, counted in each experiment, have lists with different values of 'country': this run averages and "
+        "compares their lists within each value; in user_metrics, and so for a later compare, their value is null"
+    )
 
 
 def test_a_user_with_several_lists_in_one_experiment_is_not_shared(spark: SparkSession) -> None:

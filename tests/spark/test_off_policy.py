@@ -254,7 +254,6 @@ def test_rows_that_no_weight_can_be_given_are_never_lost_silently(spark: SparkSe
     assert [result["b", "p@1", "ips"][name] for name in ("n_users", "n_faulty_rows")] == [40, 1]
 
 
-@pytest.mark.both_engines
 def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession) -> None:
     log = spark.createDataFrame(click_log(3), SCHEMA).where("item_id IS NOT NULL AND position < 50")
     from_0 = log.withColumn("position", F.col("position") - 1)

@@ -20,6 +20,7 @@ from rankmetrics_spark.sinks.claims import Claim
 from rankmetrics_spark.sinks.files import output_failure
 from rankmetrics_spark.sinks.parquet import writing
 from rankmetrics_spark.sources import failed_filter
+from rankmetrics_spark.sources import read as source
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
 
@@ -98,6 +99,36 @@ def test_a_filter_that_fails_on_a_row_is_named_by_the_view_of_all_conventions_to
     code, out, err = call("conventions", "--config", tmp_path / "config.yaml")
     assert (code, out) == (3, "")
     assert err.splitlines()[-1].startswith(f"rankmetrics: cannot filter by source.where '{where}': ")
+
+
+CSV = "experiment_id,user_id,item_id,position,relevance,new\na,u,i,1,1,true\na,v,i,1,0,false\n"
+
+
+@pytest.mark.outcome(
+    "a filter of CSV that compares a text with a boolean",
+    "the text is read as a boolean",
+    on_sail="exit 3: the filter, and to compare values of one type",
+)
+@pytest.mark.outcome(
+    "CSV whose header has a name twice", "both are numbered, as Spark does", on_sail="exit 3: the file and the name"
+)
+def test_what_sail_does_not_read_of_csv_is_named(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text(CSV)
+    if engine_of(spark) != "sail":
+        assert source(spark, Source(path=(str(file),), format="csv", where="new = true")).count() == 1
+        return
+    for where in ("new = true", "not new", "new", "new in (true)"):
+        code, sentence, _ = refused(call, tmp_path, {"path": str(file), "where": where}, str(tmp_path / "out"))
+        assert code == 3 and sentence.startswith(f"cannot filter by source.where '{where}': Can")
+        assert "; allowed: values of one type, such as clicked = 'true' for a column of text, and " in sentence
+    file.write_text(CSV.replace("new\n", "relevance\n"))
+    code, sentence, _ = refused(call, tmp_path, {"path": str(file)}, str(tmp_path / "out"))
+    allowed = "each name once, or --engine spark, which numbers such columns"
+    assert (code, sentence) == (
+        3,
+        f"cannot read '{file}': its header has 2 columns 'relevance'; allowed: {allowed}",
+    )
 
 
 def test_the_filter_that_failed_is_told_from_the_other_one() -> None:

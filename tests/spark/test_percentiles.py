@@ -67,6 +67,13 @@ def test_percentiles_are_those_of_numpy_and_scipy(spark: SparkSession) -> None:
     users = result.to_pandas("user_metrics")
     assert users["average_rank"].isna().sum() > 20
     assert held(result, users) == 2 * 3 * 3
+
+
+def test_percentiles_do_not_depend_on_the_order_of_rows_and_leave_other_columns_as_they_are(
+    spark: SparkSession,
+) -> None:
+    impressions = spark.createDataFrame(log())
+    result = evaluate(impressions, [*METRICS], segments="country", percentiles=PERCENTILES)
     parts = evaluate(impressions.orderBy(F.rand(3)).repartition(4), [*METRICS], segments="country",
                      percentiles=PERCENTILES)  # fmt: skip
     assert {*parts.experiment_metrics.collect()} == {*result.experiment_metrics.collect()}
@@ -136,7 +143,7 @@ def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call:
     (tmp_path / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
     code, shown, err = call("evaluate", "-c", tmp_path / "config.yaml")
     assert code == 0, err
-    users = read(spark, str(out / "user_metrics")).toPandas()
+    users = read(spark, out / "user_metrics").toPandas()
     stored = read(spark, str(out / "experiment_metrics")).collect()
     assert len(stored) == 6
     for row in stored:

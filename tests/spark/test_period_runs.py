@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.errors import ConfigError, MetricGateError
-from rankmetrics_spark.report import has_page_libraries
+from rankmetrics_spark.report import figures_of_output, has_page_libraries
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
+from tests.helpers.logs import a_list, parquet
 
 
 def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
@@ -210,6 +211,11 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
         f"country was not stored on {DAYS[1]}, {DAYS[2]}; it is that of the other days",
         lacking,
     ]
+    for dates, lacks in ((("--from", DAYS[1]), f"{DAYS[1]}, {DAYS[2]}"), (("--date", DAYS[2]), DAYS[2])):
+        alone = ("compare", "--input", log.out, *dates, "--baseline", "a", "--segment", "country", "--format", "json")
+        answer = json.loads(call(*alone)[1])
+        sentences = [line for line in answer["verdict"] if "country was" in line]
+        assert sentences == [f"country was not stored on {lacks}"]
     planned = call(*request, "--set", "looks.planned=3")
     assert {row["looks"] for row in json.loads(planned[1])["comparisons"]} == {"3 of 3, obrien_fleming"}
     if not has_page_libraries():
@@ -233,6 +239,23 @@ def test_a_day_in_the_middle_that_is_run_again_has_the_look_of_the_data_that_it_
     for day, look in ((DAYS[0], 1), (DAYS[1], 2), (DAYS[2], 3), (DAYS[1], 3)):
         log.run(day, whole)
         assert {row["look"] for row in log.rows(day).values()} == {look}
+    # The page of the last day is about the days as they are now, and not as they were compared.
+    log.run(DAYS[0], whole, source={"where": f"day = '{DAYS[0]}' AND user_id > 'u2'"})
+    shown = figures_of_output(spark, log.config(DAYS[2], whole).sink, DAYS[2])
+    of_c = read(spark, str(log.out / "user_metrics")).where("experiment_id = 'c'")
+    of_users = [row[1] for row in of_c.groupBy("user_id").agg({"ap_at_5": "avg"}).collect()]
+    (row,) = (row for row in shown.compared if (row["experiment_id"], row["metric"]) == ("c", "ap@5"))
+    # Who is in a and c is compared: all of these users.
+    assert row["mean_candidate"] == pytest.approx(sum(of_users) / len(of_users))
+    assert log.rows(DAYS[2])["c", "all", "ap@5"]["mean_candidate"] != pytest.approx(row["mean_candidate"])
+    # A run without a comparison asks for none, so there is none to show.
+    alone = log.run(DAYS[2], {"baseline": None}, source={"where": f"day = '{DAYS[2]}' AND experiment_id = 'a'"})
+    assert alone.record["notes"] == [f"b, c of {DAYS[2]} stay as earlier runs have published them: not in this log"]
+    shown = figures_of_output(spark, log.config(DAYS[2], whole).sink, DAYS[2])
+    assert not shown.compared and shown.uneven[-1] == (
+        "Its comparisons are left out: later runs have replaced users that they are about. rankmetrics compare "
+        f"--baseline a --from {DAYS[0]} --to {DAYS[2]} compares what is published"
+    )
 
 
 @pytest.mark.slow
@@ -327,6 +350,31 @@ def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
     # The next days, once more: the verdict names the one that is missing.
     code, out, err = call("evaluate", "--config", log.folder / "config.yaml", "--date", DAYS[3])
     assert code == 0 and f"(3 of 4 days); 1 of 4 days is not published: {DAYS[2]}" in out, err
+
+
+def test_a_backfill_runs_the_days_before_one_whose_log_is_not_there_yet(call: Call, tmp_path: Path) -> None:
+    parquet(tmp_path / DAYS[0], a_list([0, 1]))
+    config = {
+        "source": {"path": str(tmp_path / "{date}")},
+        "metrics": ["ap@5"],
+        "sink": {"path": str(tmp_path / "out")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    for days, stopped in (
+        (DAYS[:2], [f"stopped at {DAYS[1]}; published: {DAYS[0]}"]),
+        # The first day is looked for before an engine is started.
+        (DAYS[1:3], []),
+    ):
+        code, _, err = call("evaluate", "--config", tmp_path / "config.yaml", "--from", days[0], "--to", days[-1])
+        assert code == 3 and err.splitlines()[-1].startswith(
+            f"rankmetrics: cannot read parquet from '{tmp_path / DAYS[1]}': there is no such file or folder"
+        )
+        assert [line for line in err.splitlines() if line.startswith("stopped")] == stopped
+    assert [path.name for path in (tmp_path / "out" / "published").iterdir()] == [f"{DAYS[0]}.json"]
+    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "runs").iterdir())]
+    assert [(record["evaluation_date"], record["outcome"]) for record in records] == [
+        (DAYS[0], "done"), (DAYS[1], "failed"), (DAYS[1], "failed"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

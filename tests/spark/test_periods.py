@@ -412,8 +412,8 @@ def test_the_command_says_what_the_runs_of_the_days_were_asked_for(
         code, _, err = call("evaluate", "--config", config, "--date", day, *more)
         assert code == 0, err
 
-    def verdict(*options: str) -> list[str]:
-        code, text, err = call("compare", "--input", out, "--baseline", "a", "--format", "json", *options)
+    def verdict(*options: str, folder: Path = out) -> list[str]:
+        code, text, err = call("compare", "--input", folder, "--baseline", "a", "--format", "json", *options)
         assert code == 0, err
         return [line for line in json.loads(text)["verdict"] if "differs between" in line or "other options" in line]
 
@@ -425,9 +425,20 @@ def test_the_command_says_what_the_runs_of_the_days_were_asked_for(
     )
     options = shlex.split(dropped.partition(": ")[2])
     assert verdict(*options) == []
+    # The folder of the table is as good as that of the output: runs, and looks at earlier days, are known too.
+    assert verdict(folder=out / "user_metrics") == [dropped]
+    planned = ("--baseline", "a", "--set", "looks={planned: 5}", "--format", "json")
+    _, text, _ = call("compare", "--input", out / "user_metrics", *planned)
+    assert {row["looks"] for row in json.loads(text)["comparisons"]} == {"2 of 5, obrien_fleming"}
     changed = f"source.where differs between days: null on {DAYS[0]}, position < 3 on {DAYS[1]}; the period has both"
     assert verdict("--from", DAYS[0], *options) == [changed]
     assert verdict("--from", DAYS[0], *options[:-2])[1].endswith('options: --set \'shares={"a": 0.5, "b": 0.5}\'')
+    # The newest date does not vanish without a word.
+    pointer = out / "published" / f"{DAYS[1]}.json"
+    pointer.write_text(pointer.read_text()[:99])
+    _, text, _ = call("compare", "--input", out, "--baseline", "a", "--format", "json")
+    cut = f"published/{DAYS[1]}.json cannot be read, so {DAYS[1]} counts as not published; run that day again"
+    assert cut in json.loads(text)["verdict"] and json.loads(text)["evaluation_date"] == DAYS[0]
 
 
 def test_days_without_a_relevant_item_have_no_verdict(spark: SparkSession) -> None:

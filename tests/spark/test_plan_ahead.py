@@ -102,8 +102,9 @@ def test_later_days_are_expected_by_the_users_who_came_once_and_twice(spark: Spa
     by_half = len(half) + unseen * (1 - (1 - half.count(1) / (2 * unseen + half.count(1))) ** 3)
     error = 100 * (by_half / len(counts) - 1)
     assert result.basis == (
-        "measured on 2026-11-08 to 2026-11-12 (5 days); days 6 to 8 are expected; from the first 2 days the same rule "
-        f"expects {abs(error):.1f} % {'fewer' if error < 0 else 'more'} users by day 5 than came"
+        "measured on 2026-11-08 to 2026-11-12 (5 days); days 6 to 8 are expected, with a lower bound of the new "
+        f"users; from the first 2 days the same rule expects {abs(error):.1f} % {'fewer' if error < 0 else 'more'} "
+        "users by day 5 than came"
     )
 
 
@@ -177,6 +178,18 @@ def test_days_on_which_a_metric_was_not_stored_yet_are_no_days_of_the_plan(spark
     result = plan(later, "ap", 9, "20%", dates=(DAYS[0], DAYS[-1]))
     assert result.days.dates == tuple(DAYS[2:]) and result.furthest == 9
     assert result == plan(users, "ap", 9, "20%", dates=(DAYS[2], DAYS[-1]))
+
+
+def test_days_without_the_metric_are_no_days_without_new_users(spark: SparkSession) -> None:
+    users = table(spark, log())
+    ran = users.withColumn("ap", F.when(F.col("evaluation_date").isin([DAYS[0], DAYS[2]]), F.col("ap")))
+    result = plan(ran, "ap", 3, "20%")
+    assert result.days.dates == (DAYS[0], DAYS[2]) and result.without == (DAYS[1],)
+    other = plan(users.where(F.col("evaluation_date").isin([DAYS[0], DAYS[2]])), "ap", 3, "20%")
+    assert (result.rows, result.answer, result.furthest) == (other.rows, other.answer, 6)
+    measured = "measured on 2026-11-08 to 2026-11-10 (2 of 3 days); "
+    assert result.basis.startswith(f"{measured}ap was not stored on 2026-11-09; day 3 is expected")
+    assert other.basis.startswith(f"{measured}1 of 3 days is not published: 2026-11-09; day 3 is expected")
 
 
 @pytest.mark.parametrize(

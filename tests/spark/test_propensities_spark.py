@@ -97,7 +97,6 @@ def test_faulty_rows_are_counted_and_left_out(spark: SparkSession) -> None:
     assert [row["propensity"] for row in clean] == pytest.approx([1, 1 / 2, 1 / 4])
 
 
-@pytest.mark.both_engines
 def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession) -> None:
     rows = rows_of(EXACT)
     log = spark.createDataFrame(rows, SCHEMA)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
-from rankmetrics_spark.report import accounting
-from tests.helpers.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet
+from rankmetrics_spark.report import accounting, checks, figures_of, local_tables
+from tests.helpers.commands import Call
+from tests.helpers.logs import (
+    DATE,
+    SCHEMA,
+    Shown,
+    a_list,
+    by_user,
+    config,
+    impressions,
+    judgements,
+    only_records,
+    parquet,
+)
 
 ANY = {"max_invalid_fraction": 1}
 
@@ -64,6 +79,68 @@ def test_check_stops_in_python_where_the_command_stops(spark: SparkSession) -> N
         evaluate(impressions(spark, []), ["ap"]).check()
 
 
+# A sound grade, two in words, a judgement without an item: 3 of 4 are faulty.
+JUDGED = "user_id,item_id,relevance\nu,i1,1\nu,i2,relevant\nu,i3,not relevant\nu,,1\n"
+FAULTY_JUDGEMENTS = "reasons: unreadable_relevance 2, null_item 1"
+
+
+def of_judgements(folder: Path, judged: str = JUDGED, **quality: object) -> Path:
+    """A config of one list, whose relevance is looked up in a file of CSV."""
+    (folder / "truth.csv").write_text(judged)
+    document = {
+        "source": {"path": str(parquet(folder / "log", a_list([None] * 3))), "columns": {"relevance": None}},
+        "judgements": {"path": str(folder / "truth.csv")},
+        "metrics": ["ap"],
+        "quality": quality,
+        "sink": {"path": str(folder / "out")},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    return folder / "config.yaml"
+
+
+@pytest.mark.outcome(
+    "more faulty judgements than `max_invalid_fraction`",
+    "exit 4: the fraction, the limit and the reasons; nothing but a run record is written",
+)
+def test_too_many_faulty_judgements_stop_a_run(call: Call, tmp_path: Path) -> None:
+    code, out, err = call("evaluate", "--config", of_judgements(tmp_path, max_invalid_fraction=0.5), "--date", DATE)
+    assert (code, out) == (4, "")
+    assert err.splitlines()[-1] == (
+        "rankmetrics: 3 of 4 judgements are faulty (75.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5); "
+        + FAULTY_JUDGEMENTS
+    )
+    assert only_records(tmp_path / "out")
+    config_file = of_judgements(tmp_path, JUDGED.splitlines()[0] + "\nu,i1,1\nu,i2,\n", on_invalid="fail")
+    code, _, err = call("evaluate", "--config", config_file, "--date", DATE)
+    assert code == 4 and err.splitlines()[-1].endswith(
+        "1 of 2 judgements are faulty (50.00%, allowed 0.00%: quality.on_invalid is fail); reasons: null_relevance 1"
+    )
+
+
+def test_faulty_judgements_within_the_limit_are_a_warning(call: Call, tmp_path: Path) -> None:
+    file = of_judgements(tmp_path, max_invalid_fraction=0.75)
+    code, out, err = call("evaluate", "--config", file, "--date", DATE, "--format", "json")
+    warning = "3 of 4 judgements (75.00%) are faulty and left out; " + FAULTY_JUDGEMENTS
+    assert code == 0 and f"warning: {warning}" in err.splitlines()
+    result = json.loads(out)
+    assert result["warnings"] == [warning]
+    assert [row["sentence"] for row in result["checks"] if row["name"] == "log"] == [warning]
+    tables = local_tables(str(tmp_path / "out"))
+    assert tables is not None and f"{warning}." in [check.text for check in checks(figures_of(tables))]
+
+
+def test_python_says_the_same_of_faulty_judgements(spark: SparkSession) -> None:
+    truth = [("u", "i1", 1), ("u", "i2", None), ("u", None, 1), ("u", "i3", float("nan"))]
+    result = evaluate(impressions(spark, a_list([None] * 3)), ["ap"], judgements(spark, truth))
+    faulty, why = "3 of 4 judgements are faulty (75.00%", "reasons: nan_relevance 1, null_item 1, null_relevance 1"
+    with pytest.raises(QualityError, match=f"^{re.escape(faulty)}, allowed 1.00%: .*{why}$"):
+        result.check()
+    with pytest.warns(QualityWarning, match=f"^3 of 4 judgements .* left out; {why}$"):
+        result.check(max_invalid_fraction=0.75)
+    with pytest.warns(QualityWarning, match=f"^A run would stop: {re.escape(faulty)}"):
+        result.summary()
+
+
 def test_repeated_items_suggest_a_list_column(spark: SparkSession) -> None:
     # Two requests of one user: three of the five rows repeat an item or a rank.
     rows = [*a_list([1, 0]), *a_list([1, 0, 0])[:2], *a_list([0, 0])[:1]]
@@ -106,6 +183,24 @@ def test_ranks_from_0_are_suspected_and_can_be_declared(spark: SparkSession, tmp
         QualityError, match=r"reasons: position_below_1 2; if your ranks start at 0, set first_rank to 0$"
     ):
         evaluate(impressions(spark, [*rows[:3], *rows[150:153]]), ["rr"]).check()
+
+
+@pytest.mark.outcome("ranks that start at 1 with `first_rank: 0`", "a warning: each rank counts as one more")
+def test_ranks_that_start_at_1_are_told_from_gaps(spark: SparkSession) -> None:
+    rows = [*a_list([1, 0]), *a_list([0, 1], "v")]
+    result = evaluate(impressions(spark, rows), ["rr"], first_rank=0)
+    # 1 and 2 are the second and the third rank.
+    assert {user: row["rr"] for (_, user), row in by_user(result.user_metrics).items()} == {"u": 1 / 2, "v": 1 / 3}
+    with pytest.warns(QualityWarning) as caught:
+        result.check()
+    assert [str(warning.message) for warning in caught if warning.category is QualityWarning] == [
+        "all 2 lists have gaps: the ranks seem to start at 1, and each counts as one more; if they do, set first_rank "
+        "to 1"
+    ]
+    # A list from rank 0 on; and lists with gaps whose ranks are known to start at 1.
+    beside = [*rows, Shown("a", "w", "i", 0, 1)]
+    assert evaluate(impressions(spark, beside), ["rr"], first_rank=0).check().warnings == ()
+    assert evaluate(impressions(spark, [rows[1], rows[3]]), ["rr"]).check().warnings == ()
 
 
 # ---- what quarantine keeps
@@ -167,6 +262,8 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
             "50 % of the users are in several experiments (warning above 40 %: quality.gates.shared_user_rate.warn)"
         ],
     }
+    # Another job of the same output, whose lists are as long as the cut-off.
+    run(spark, settings([*a_list([1, 0, 0], "v", "of_apps")], "apps"))
     with pytest.raises(QualityError) as caught:
         run(spark, settings(RATED[2:], "second", short_rate={"fail_change": 0.2}, gap_rate={"fail": 0.5}))
     assert str(caught.value) == (

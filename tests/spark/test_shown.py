@@ -158,8 +158,7 @@ def test_a_log_without_rows_has_no_change(spark: SparkSession) -> None:
     assert changed(log(spark, {}), "nobody").collect() == exposure(log(spark, {}), baseline="nobody").collect() == []
 
 
-@pytest.mark.both_engines
-@pytest.mark.parametrize("study", [changed, exposure])
+@pytest.mark.parametrize("study", [pytest.param(changed, marks=pytest.mark.both_engines), exposure])
 def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession, study: Any) -> None:
     lists = {
         (arm, f"u{user:03}"): f"{first}bcd" for user in range(30) for arm, first in (("control", "a"), ("new", "z"))
@@ -192,7 +191,6 @@ def test_more_faulty_rows_than_allowed_are_refused(spark: SparkSession, study: A
     assert sorted(study(log(spark, lists, faulty), baseline="control", max_invalid_fraction=0.02).collect()) == clean
 
 
-@pytest.mark.both_engines
 def test_several_requests_of_a_user_are_no_list(spark: SparkSession) -> None:
     # 20 users with two requests each, of which ranks 1 to 3 of 50 are read.
     users = [(arm, f"u{user}") for arm in ("control", "new") for user in range(20)]
@@ -225,6 +223,12 @@ def test_several_requests_of_a_user_are_no_list(spark: SparkSession) -> None:
 def test_a_wrong_argument_is_refused(spark: SparkSession, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         changed(log(spark), "control", **wrong)
+
+
+def test_lists_that_differ_need_a_baseline(spark: SparkSession) -> None:
+    nothing: Any = None
+    with pytest.raises(ConfigError, match="baseline is null; allowed: the experiment that the others are compared"):
+        changed(log(spark), nothing)
 
 
 def test_a_missing_column_is_named(spark: SparkSession) -> None:
@@ -365,12 +369,27 @@ def test_numbers_as_items_meet_the_numbers_of_the_catalogue(spark: SparkSession)
     assert (rows["a", "coverage@2"]["value"], rows["a", "novelty@2"]["value"]) == (2 / 4, 2.0)
 
 
+def test_the_items_of_a_catalogue_have_the_long_or_the_short_name(spark: SparkSession) -> None:
+    shown = [{"experiment": "a", "user": "u", "item": item, "position": at} for at, item in enumerate("xy", start=1)]
+    tables = ([{"item": item, "item_id": "x"} for item in "xyz"], [{"item": item} for item in "xyz"])
+    rows, short = (exposures(shown, catalogue=table, interactions=table, replicates=0) for table in tables)
+    # Of the three items x, y and z, two are shown; item_id, which comes first, names x alone.
+    assert (short["a", "coverage@2"]["value"], short["a", "coverage@2"]["n_catalogue"]) == (2 / 3, 3)
+    assert short["a", "novelty@2"]["value"] == pytest.approx(math.log2(3))
+    assert (rows["a", "coverage@2"]["value"], rows["a", "coverage@2"]["n_outside"]) == (1.0, 1)
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
         ({"replicates": 1}, ConfigError, "replicates is 1; allowed: 0, or a whole number from 20 to 1,000"),
         ({"catalogue": 0}, ConfigError, "catalogue is 0; allowed: a whole number from 1"),
-        ({"catalogue": [{"name": "x"}]}, InputError, "catalogue has no column 'item_id'; it has name"),
+        ({"catalogue": [{"name": "x"}]}, InputError, "catalogue has no column 'item_id' or 'item'; it has name"),
+        (
+            {"columns": {"item": "item_id"}, "interactions": [{"item": "x"}]},
+            InputError,
+            "interactions has no column 'item_id'; it has item",
+        ),
         ({"columns": {"item": None}}, ConfigError, "columns.item is null; allowed: the column of the items"),
     ],
 )

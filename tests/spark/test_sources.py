@@ -411,7 +411,7 @@ def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSessio
     assert values(spark, source | {"path": f"{tmp_path}/days/*/day=2[01]"}) == of_two_days
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("ending", ["", pytest.param(".gz", marks=pytest.mark.slow), ".zst"])
 @pytest.mark.parametrize("formats", [("csv", "csv"), ("json", "json"), ("parquet", "csv"), ("json", "parquet")])
 def test_a_mapping_names_the_files_of_each_experiment_whatever_their_format(
     spark: SparkSession, tmp_path: Path, formats: tuple[str, str], ending: str

@@ -134,8 +134,8 @@ def test_a_list_belongs_to_its_own_segment_and_a_user_is_averaged_within_each(
     assert devices == {"u": None, "v": "app", "w": "app"}
     assert done.record["quality"]["warnings"] == [
         "1 lists have rows in different segments (source.segments); each counts for the smallest of their values",
-        "1 users have lists with different values of 'device': experiment_metrics averages them within each value; "
-        "in user_metrics, and so in comparisons, their value is null",
+        "1 users, counted in each experiment, have lists with different values of 'device': this run averages and "
+        "compares their lists within each value; in user_metrics, and so for a later compare, their value is null",
     ]
     log = spark.read.parquet(str(tmp_path / "log"))
     assert averages(evaluate(log, "rr", list="request", segments="device").experiment_metrics) == expected

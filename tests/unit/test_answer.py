@@ -57,6 +57,28 @@ def test_what_clearly_falls_stands_in_the_title_and_in_the_verdict() -> None:
     assert line.startswith("a beats control on MAP@10: ")
     assert line.endswith("; but the guardrail Precision@10 falls by 17.0 %")
     assert "but" not in verdict_of([won | {"better": None}, guardrail])[0]
+    # What is open has no winner, and the guardrail is lost all the same.
+    open_ = compared("a", None, 0.01, role="primary")
+    assert title(open_, guardrail) == (
+        "No clear difference between a and control on MAP@10; the guardrail Precision@10 of a falls by 17.0 %"
+    )
+
+
+@pytest.mark.parametrize("winner", ["a", "c"])
+def test_of_all_pairs_what_the_winner_loses_is_said_whatever_its_name_is(winner: str) -> None:
+    rows = []
+    for baseline, candidate in (("a", "b"), ("a", "c"), ("b", "c")):
+        sign = (candidate == winner) - (baseline == winner)
+        for metric, role, change in (("ap@10", "primary", 0.1 * sign), ("p@1", "guardrail", -0.15 * sign)):
+            better = "candidate" if change > 0 else "baseline" if change < 0 else None
+            rows.append(compared(candidate, better, change, baseline, metric=metric, role=role))
+    loses = "but loses to every other experiment on the guardrail Precision@1"
+    assert title(*rows, names="a b c") == f"{winner} beats every other experiment on MAP@10, {loses}"
+    # 0.15 of 0.5 is 30 %: less of the candidate that wins, more of the one that loses.
+    says = f"; but the guardrail Precision@1 {'falls' if winner == 'c' else 'rises'} by 30.0 %"
+    lines = [line for line in verdict_of(rows) if " on MAP@10: " in line]
+    assert [line.endswith(says) for line in lines] == [" against " not in line for line in lines]
+    assert sum(line.endswith(says) for line in lines) == 2
 
 
 def test_the_title_says_who_won() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from rankmetrics_spark import cli
+from rankmetrics_spark import cli, run
 from rankmetrics_spark.cli.earlier import summaries
 from rankmetrics_spark.config import Sink, Source, check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
@@ -396,6 +396,26 @@ def test_an_option_with_one_value_is_given_once(
     assert capfd.readouterr().err.splitlines()[-1] == f"Error: {message}"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--set", "period.from=2026-11-19"), "comparison.period is given with --set; allowed: --from and --to"),
+        (
+            ("--over-time", "--set", "margin={ap@5: 1%}", "--set", "power=0.9", "--set", "confidence=0.9"),
+            "--over-time is given with comparison.margin and comparison.power; allowed: compare without --over-time, "
+            "which has them",
+        ),
+    ],
+)
+def test_compare_refuses_keys_that_would_change_nothing(
+    options: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["compare", "--input", "out", "--baseline", "a", *options], "rankmetrics")
+    assert caught.value.code == 2
+    assert capfd.readouterr().err == f"rankmetrics: {message}\n"
+
+
 # ---- an interrupt while modules are imported
 
 PRESSED = """
@@ -431,3 +451,14 @@ def test_the_entry_point_is_the_command() -> None:
         [sys.executable, "-m", "rankmetrics_spark", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("rankmetrics, version ")
+
+
+def test_a_run_of_settings_that_are_no_config_is_refused() -> None:
+    nothing: Any = None
+    settings: Any = {"source": {"path": "logs"}}
+    with pytest.raises(ConfigError) as caught:
+        run(nothing, settings)
+    assert str(caught.value) == (
+        "config is a dict; allowed: a Config, as load(path) and from_mapping(settings) of rankmetrics_spark.config "
+        "make it"
+    )

@@ -11,8 +11,9 @@ import pytest
 from scipy import stats
 
 from rankmetrics_spark.comparison import Request, Rules, UserTable
-from rankmetrics_spark.config import Comparison, Config, Options
+from rankmetrics_spark.config import Comparison, Config, Gate, Options
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.gates import gate_checks
 from rankmetrics_spark.layouts import LAYOUTS, Reading
 from rankmetrics_spark.metrics import list_hashes, parse, resolve
 from rankmetrics_spark.report import sentence, verdict_of
@@ -121,6 +122,38 @@ def test_people_read_which_users_these_are() -> None:
     size = f"{row['diluted_difference']:+.4f} ({row['diluted_ci_low']:+.4f} to {row['diluted_ci_high']:+.4f})"
     lines = verdict_of([row], [parse(METRIC)])
     assert f"Over all 60 users, b changes MAP@10 by {size} from a: same lists count as no change" in lines
+
+
+def test_margins_gates_and_losses_say_which_users_too() -> None:
+    row, among = one(users(), margins={METRIC: (0.01, True)}), "among the 33 % of users whose lists changed"
+    lines = verdict_of([row], [parse(METRIC)])
+    assert any(line.startswith(f"MAP@10 of b is no more than 1 % below that of a {among}: ") for line in lines)
+    (check,) = gate_checks([Gate(metric=METRIC, max_drop=0.01)], [], [row])
+    assert f" against a {among}; the gate allows" in check.sentence
+    won = {"role": "primary", "better": "candidate"}
+    lost = row | {"metric": "p@1", "role": "guardrail", "better": "baseline"}
+    assert f", {among}" in verdict_of([row | won, lost])[0].partition("; but the guardrail Precision@1 ")[2]
+
+
+@pytest.mark.parametrize(
+    ("rules", "limits"),
+    [
+        ({}, ""),
+        ({"sequential": "any"}, "; one look"),
+        ({"primary_share": 0.5, "roles": {METRIC: "primary"}}, "; not corrected"),
+        ({"cuped": True}, "; without CUPED"),
+        ({"cuped": True, "sequential": "any"}, "; one look, without CUPED"),
+    ],
+)
+def test_the_effect_over_all_users_says_what_its_interval_is_not(rules: dict[str, Any], limits: str) -> None:
+    rows = users()
+    if rules.get("cuped"):
+        earlier = np.random.default_rng(2).random(120)
+        rows = rows.assign(**{f"{name} {METRIC}": earlier for name in ("before", "own")})
+    row = one(rows, **rules)
+    high = f"{row['diluted_ci_high']:+.4f}"
+    (line,) = (line for line in verdict_of([row], [parse(METRIC)]) if line.startswith("Over all 60 users"))
+    assert f" to {high}{limits}) from a: " in line
 
 
 # ---- the option

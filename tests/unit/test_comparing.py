@@ -89,7 +89,11 @@ def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
         ({"power": 1}, "comparison.power is 1; allowed: a number above 0 and below 1"),
         ({"wilcoxon": "yes"}, "comparison.wilcoxon is 'yes'; allowed: true or false"),
         ({"min_users": -1}, "comparison.min_users is -1; allowed: a whole number from 0"),
-        ({"bootstrap": 1000}, "comparison.bootstrap is 1000; allowed: a mapping with keys out of replicates, seed"),
+        (
+            {"bootstrap": 1000},
+            "comparison.bootstrap is 1000; allowed: true, false, or a mapping with keys out of replicates, seed",
+        ),
+        ({"aa_check": "yes"}, "comparison.aa_check is 'yes'; allowed: true, false, or a mapping with keys out of"),
         ({"bootstrap": {"replicates": 10}}, "comparison.bootstrap.replicates is 10; allowed: a whole number from 99"),
         ({"bootstrap": {"method": "bc"}}, "comparison.bootstrap.method: unknown value 'bc'; did you mean 'bca'?"),
         ({"bootstrap": {"seed": 1.5}}, "comparison.bootstrap.seed is 1.5; allowed: a whole number"),
@@ -197,6 +201,6 @@ def test_shares_below_1_need_an_experiment_that_they_do_not_name(shares: dict[st
     pytest.importorskip("pyspark")
     results = import_module("rankmetrics_spark.job.results")
     request = config(comparison={"baseline": "a", "shares": shares})
-    results.refuse_comparison(request, {name: {"lists": 9} for name in "abc"})
+    results.refuse_comparison(request, {name: {"lists": 9} for name in "abc"}, dict)
     with pytest.raises(ConfigError, match=r"^comparison\.shares add up to 0\.8, and name every experiment;"):
-        results.refuse_comparison(request, {name: {"lists": 9} for name in "ab"})
+        results.refuse_comparison(request, {name: {"lists": 9} for name in "ab"}, dict)

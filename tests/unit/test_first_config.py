@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, LogSample, guesses, sample
+from tests.helpers.configs import first, written
 
 LISTS = [(arm, user, rank) for arm in ("new", "control") for user in ("u1", "u2") for rank in (1, 2, 3)]
 
@@ -47,19 +47,6 @@ def a_log(lists: int, length: int, arms: int) -> pd.DataFrame:
 def parquet(tmp_path: Path, rows: pd.DataFrame) -> str:
     pq.write_table(pa.Table.from_pandas(rows, preserve_index=False), tmp_path / "log.parquet")
     return str(tmp_path / "log.parquet")
-
-
-def first(path: str, **more: Any) -> FirstConfig:
-    result = sample(path)
-    return FirstConfig(result, guesses(result.rows, {}), **more)
-
-
-def written(config: FirstConfig) -> dict[str, Any]:
-    """What the text means; every text has to be a config."""
-    content = parse(config.text())
-    assert isinstance(content, dict)
-    from_mapping(content)
-    return content
 
 
 def test_columns_are_known_by_the_names_that_people_use(tmp_path: Path) -> None:

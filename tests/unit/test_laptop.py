@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -220,6 +221,28 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
     on_sail.check(csv(tmp_path / "same", a="x,y\n1,2\n", b="X,Y\n3,4\n", _c="y,x\n", d=""))
     with pytest.raises(InputError, match=r"^cannot read '.*/b.csv': its header differs from that of the other"):
         on_sail.check(csv(tmp_path / "differ", a="x,y\n1,2\n", b="y,x\n3,4\n"))
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "message"),
+    [
+        ("x,clicked,clicked", {}, "2 columns 'clicked'"),
+        ('x;"a;b";"a;b";"a;b"', {"sep": ";"}, "3 columns 'a;b'"),
+        ("x,,", {}, "2 columns ''"),
+        ("x,y,Y, y,'x'", {}, ""),
+        ("x,x", {"header": "false"}, ""),
+        ("x||x", {"sep": "||"}, ""),
+    ],
+)
+def test_a_header_with_a_repeated_name_is_refused(
+    tmp_path: Path, header: str, options: dict[str, str], message: str
+) -> None:
+    section = replace(csv(tmp_path / "log", a=f"{header}\n1,2,3\n"), options=options)
+    if not message:
+        on_sail.check(section)
+        return
+    with pytest.raises(InputError, match=f"^cannot read '.*/a.csv': its header has {message}; allowed: each name once"):
+        on_sail.check(section)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,10 @@ def test_a_few_users_without_a_spread_show_little() -> None:
     row = row_of(table({"a": [0.5] * 4, "b": [0.5] * 4}), 0.01, False)
     assert row["p_no_worse"] == pytest.approx(1 / 16)
     assert row["within_margin"] is None
+    assert np.isnan(row["worst_case"]), "0 would be within the margin"
+    assert verdict_of([row])[-1] == "MAP@10 of b is no more than 0.01 below that of a: not shown"
+    # Of ten it is 1 / 2**10.
+    assert row_of(table({"a": [0.5] * 10, "b": [0.5] * 10}), 0.01, False)["worst_case"] == 0
 
 
 def test_an_unknown_interval_has_no_worst_case_and_a_share_of_nothing_is_no_margin() -> None:
@@ -208,9 +212,24 @@ def test_numbers_that_are_not_to_be_trusted_show_nothing_of_a_margin() -> None:
 def test_a_candidate_that_is_above_is_never_said_to_be_below(p: float, shown: str | None) -> None:
     a, b = same()
     above = {"p_no_worse": p, "p_equivalent": p, "within_margin": shown, "relative_worst_case": -0.18, "note": None}
+    above["better"] = "candidate"
     line = verdict_of([row_of(table({"a": a, "b": b}), 0.02, True) | above])[-1]
     assert "MAP@10 of b" in line and "18.0 % below" not in line and "by up to" not in line
     assert ("at least 18.0 % above" in line) == (shown is not None)
+
+
+def test_a_margin_claims_no_win_and_no_loss_that_the_corrected_test_does_not_show() -> None:
+    # 2.1 standard errors: p = 0.036 alone, 0.072 of two comparisons after Holm.
+    a = np.tile([8.0, 12.0], 500)
+    error = np.sqrt(2 * a.var(ddof=1) / 1000)
+    worst = f"{(2.1 + stats.t.ppf(0.975, 1998)) * error:.4f}"
+    for sign, says in ((1, "shown"), (-1, f"not shown, it may be {worst} below")):
+        users = apart(a=a, b=a + sign * 2.1 * error, c=a + 0.5 * error)
+        result = compared(users, Request("a"), margins={METRIC: (0.01, False)}, directions={METRIC: True})
+        row = result["a", "b", "all", METRIC]
+        assert row["better"] is None and row["p_value"] == pytest.approx(2 * stats.t.sf(2.1, 1998))
+        assert (row["p_no_worse"] < 0.025, row["p_no_worse"] > 0.975) == (sign > 0, sign < 0)
+        assert f"MAP@10 of b is no more than 0.01 below that of a: {says}" in verdict_of([*result.values()])
 
 
 def test_margins_are_read_as_people_write_them() -> None:

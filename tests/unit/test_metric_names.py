@@ -8,10 +8,23 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import REGISTRY, RESERVED, Convention, Floats, Lists, metric, parse, reference
+from rankmetrics_spark.metrics import (
+    REGISTRY,
+    RESERVED,
+    STANDARD,
+    Batch,
+    Convention,
+    Floats,
+    Lists,
+    compute,
+    metric,
+    parse,
+    reference,
+)
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 from tests.helpers.builders import METRICS, shown, value_of, variants
 
@@ -124,6 +137,34 @@ def test_a_user_defined_metric_works_like_the_others() -> None:
     assert parse("first@1").headline == "MFG@1"
     assert [str(each) for each in variants(REGISTRY["first_grade"])] == [f"first_grade@{k}" for k in (1, 3, 20)]
     assert reference()[-1]["summary"] == "First grade: the gain at rank 1."
+
+
+@pytest.mark.outcome("a new metric that returns one number for all lists, or none", "`ConfigError` with its shape")
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        (0.5, "values of shape ()"),
+        (np.array([0.5]), "values of shape (1,)"),
+        (np.zeros((2, 1)), "values of shape (2, 1)"),
+        (None, "None"),
+        ("ab", "a str that holds no such numbers"),
+        ([[1.0], [1.0, 2.0]], "a list that holds no such numbers"),
+    ],
+)
+def test_a_metric_returns_one_number_per_list(returned: Any, what: str) -> None:
+    @metric
+    def spread_out(lists: Lists, k: int) -> Any:
+        return returned
+
+    # Two lists of one item.
+    batch = Batch(2, *map(np.array, ([0, 1], [1, 1], [1.0, 1.0], [1, 1], [0, 1], [1.0, 1.0])))
+    with pytest.raises(ConfigError) as caught:
+        compute(batch, [parse("spread_out@5")], STANDARD)
+    assert str(caught.value) == (
+        f"metric 'spread_out@5' returns {what} for 2 lists; allowed: one number per list, an array of shape "
+        "(lists.batch.size,)"
+    )
 
 
 def define(name: str, *aliases: str) -> None:

@@ -174,6 +174,20 @@ def test_an_independent_row_says_what_users_of_both_sides_do_to_its_interval(sig
     assert (paired["standard_error"] < row["standard_error"]) == (sign > 0)
 
 
+def test_users_of_one_side_only_are_named_where_most_of_a_side_are_on_both() -> None:
+    # 12 of a are in b too, with 5 new users of b, who are why it is lower: 12 / 17 is below the 95 % of a pair.
+    a, _ = values(12)
+    names = [f"u{i}" for i in range(17)]
+    row = one(table({"a": a, "b": [*a, *[-5.0] * 5]}, {"a": names[:12], "b": names}))
+    assert row["design"] == "independent"
+    assert row["note"].partition("; ")[2] == (
+        "5 of the 17 users of b are in one experiment only, which may be why the means differ (design: paired leaves "
+        "them out)"
+    )
+    few = one(table({"a": a, "b": [*a[:2], *[-5.0] * 10]}, {"a": names[:12], "b": [*names[:2], *"abcdefghij"]}))
+    assert few["note"].startswith("2 users are in both") and ";" not in few["note"]
+
+
 def test_a_user_in_two_experiments_is_reported_and_the_verdict_stays() -> None:
     users = table({"a": [0.1, 0.2, 0.3], "b": [9.1, 9.3, 9.2]}, {"a": ["u", "v", "w"], "b": ["w", "x", "y"]})
     row = one(users)

@@ -119,8 +119,8 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
     [
         (
             {},
-            "if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about 24,000 users, "
-            "looked at once)",
+            "if users keep arriving as they do, a change of 2.5 % takes about 20 more days or fewer (about 24,000 "
+            "users, looked at once)",
         ),
         (
             {"days": 1, "looks": "any", "users": 987},
@@ -130,17 +130,17 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
         (
             {"relative_effect": None, "looks": "4 of 8, pocock", "limit": "the limit of a gate"},
             "if users keep arriving as they do, a change of 0.0125, the limit of a gate, takes about 20 more days "
-            "(about 24,000 users, valid at planned looks)",
+            "or fewer (about 24,000 users, valid at planned looks)",
         ),
         (
             {"days": None},
-            "if users keep arriving as they do, 28 more days find changes of 2.9 % or more; 2.5 % takes about 24,000 "
-            "users",
+            "if users keep arriving as they do, 28 more days find changes of 2.9 % or more, perhaps smaller ones "
+            "too; 2.5 % takes about 24,000 users",
         ),
         (
             {"days": None, "furthest": 1, "limit": "the limit of a gate"},
-            "if users keep arriving as they do, 1 more day finds changes of 2.9 % or more; 2.5 %, the limit of a gate, "
-            "takes about 24,000 users",
+            "if users keep arriving as they do, 1 more day finds changes of 2.9 % or more, perhaps smaller ones "
+            "too; 2.5 %, the limit of a gate, takes about 24,000 users",
         ),
         (
             {"has_new_users": False},
@@ -158,8 +158,8 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
         ),
         (
             {"days": None, "relative_effect": None},
-            "if users keep arriving as they do, 28 more days find changes of 0.015 or more; 0.0125 takes about 24,000 "
-            "users",
+            "if users keep arriving as they do, 28 more days find changes of 0.015 or more, perhaps smaller ones "
+            "too; 0.0125 takes about 24,000 users",
         ),
     ],
 )

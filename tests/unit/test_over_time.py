@@ -230,6 +230,8 @@ def test_a_value_that_cannot_be_summed_leaves_no_test_behind() -> None:
 def test_days_with_few_users_are_left_out() -> None:
     result = developed(log(users=20), min_users=9)
     assert 0 < sum(kind == "day" for _, kind, _ in result) < 28
+    # Only the slope is left where each row has fewer: it is of the users of all days.
+    assert {kind for _, kind, _ in developed(log(users=20), min_users=21)} == {"slope"}
 
 
 def test_users_of_two_experiments_are_left_out_of_every_row_where_that_is_asked_for() -> None:
@@ -238,3 +240,20 @@ def test_users_of_two_experiments_are_left_out_of_every_row_where_that_is_asked_
     dropped = developed(rows, request=Request(baseline="a", drop_shared=True), design="independent")
     without = developed(rows[~rows.user.isin(["b3", "b4"])], design="independent")
     assert str(dropped) == str(without) and str(dropped) != str(developed(rows, design="independent"))
+
+
+def test_days_without_relevant_items_are_doubted_wherever_they_count_with_others() -> None:
+    rows = log()
+    rows.loc[(rows.experiment == "b") & (rows.date == DATES[5]), ["relevant", METRIC]] = [False, 0.0]
+    result = developed(rows)
+    doubt = f"not trustworthy: no user of b has a relevant item on {DATES[5]}, while users of a do; these values count "
+    doubt += "as 0: compare a period without this day"
+    for place, date in enumerate(DATES):
+        assert result["b", "cumulative", date]["note"] == (doubt if place >= 5 else None), date
+        if place != 5:
+            assert result["b", "day", date]["note"] is None
+    assert result["b", "day", DATES[5]]["note"] == "no users with relevant items in b"
+    for kind, label in (("days_since_first", "0"), ("slope", "per day since the first date")):
+        assert result["b", kind, label]["note"] == doubt
+        assert result["c", kind, label]["note"] is None
+    assert {row["note"] for (name, *_), row in developed(log()).items() if name == "b"} <= {None}

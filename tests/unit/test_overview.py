@@ -11,11 +11,13 @@ import pytest
 
 from rankmetrics_spark.report import (
     Figures,
+    Shown,
     cards,
     change_rows,
     change_steps,
     further_sentences,
     page,
+    print_result,
     status_line,
     what_else,
 )
@@ -58,6 +60,43 @@ def test_the_status_line_says_users_gates_split_and_look() -> None:
     assert status(compared(look=3, looks="any"))[-1] == ("ok", "look 3, valid at every look")
 
 
+def test_a_look_beyond_the_plan_is_not_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    late = {"look": 5, "looks": "5 of 4, pocock", "note": "not tested, since this is look 5 and 4 are planned"}
+    row = compared(better=None, **late) | {"p_adjusted": None}
+    assert status(row)[-1] == ("warn", "look 5 of 4 planned ones, not tested")
+    bounds = {f"sequential_{share}ci_{end}": None for share in ("", "relative_") for end in ("low", "high")}
+    for looks, valid in (("5 of 4, pocock", False), ("? of 4, pocock", False), ("4 of 4, pocock", True)):
+        print_result(Shown([mean("a"), mean("b")], [row | bounds | {"looks": looks}]))
+        assert ("(valid at look" in capsys.readouterr().out) == valid
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        ((1000, 1000), ("ok", "same users on both sides")),
+        # 30 of 1,030 are 3 %, and 500 of 1,500 are a third.
+        ((1000, 1030), ("ok", "30 users are on one side only, and left out")),
+        ((1000, 1500), ("warn", "500 users are on one side only, and left out")),
+    ],
+)
+def test_users_of_one_side_are_not_the_same_on_both(sides: tuple[int, int], expected: tuple[str, str]) -> None:
+    row = compared(design="paired", n_users_both=1000, n_users_baseline=sides[0], n_users_candidate=sides[1])
+    assert status(row)[-1] == expected
+
+
+def test_gates_are_kept_by_numbers_that_may_not_be_trusted_and_may_not_be_looked_at() -> None:
+    kept, off = (
+        [check("max_drop", "ok"), check("min", "ok")],
+        "not trustworthy: the users do not follow the planned shares",
+    )
+    assert status(compared(note=off, sample_ratio_p=1e-9), checks=kept)[1] == (
+        "warn",
+        "all 2 gates are kept, but by numbers that are not to be trusted",
+    )
+    record = {"config": {"gates": [{"metric": "ap@10", "max_drop": 0.1}]}, "rows": {"in": 1, "quarantined": 0}}
+    assert status(compared(), record=record)[1] == ("none", "gates not checked here")
+
+
 @pytest.mark.parametrize(
     ("newer", "text"),
     [
@@ -91,6 +130,10 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
         "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows "
         "no clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
     )
+    for better, says in (("candidate", "better too."), ("baseline", "better.")):
+        pair = [rows[0] | {"better": better}, rows[3], rows[3] | {"metric": "rr"}]
+        (card,) = cards(Figures(figures.means, pair, order=names))
+        assert "".join(what_else(card, pair)) == f"What else moved in b: all 2 other metrics are {says}"
     alone = Figures([mean("a"), mean("b")], rows[:1])
     assert what_else(cards(alone)[0], rows[:1]) == ()
 

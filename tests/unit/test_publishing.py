@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,13 +19,14 @@ from pyarrow import fs
 
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Record
-from rankmetrics_spark.pointers import Entry, Pointer, newest, parse
+from rankmetrics_spark.pointers import RUN_ID, Entry, Pointer, newest, parse
 from rankmetrics_spark.sinks import (
     Files,
     ParquetFolder,
     Partitions,
     StagedFile,
     Written,
+    as_json,
     live_files,
     pointers_of,
     publish,
@@ -36,6 +38,7 @@ from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.store import check_row_counts, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
 from tests.helpers.kills import Killed, count_down
+from tests.helpers.logs import config
 
 DATE = "2026-11-20"
 RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(4)]
@@ -133,17 +136,17 @@ def test_books_that_do_not_add_up_are_one_sentence() -> None:
     def of(table: str, rows: int, total: int = 0) -> Written:
         return Written(table, None, partitions, (), {"a": rows}, {"a": total})  # type: ignore[arg-type]
 
-    counts = {"a": {"lists": 5, "quarantined": 2}}
+    counts = {"a": {"lists": 6, "lists_outside": 1, "quarantined": 2}}
     good = (of("user_metrics", 3, 5), of("experiment_metrics", 2), of("quarantine", 2))
-    check_row_counts(*good, counts, "lists")
+    check_row_counts(*good, counts)
     for place, wrong, message in (
-        (0, of("user_metrics", 3, 4), "5 lists in the input and 4 in the tables"),
+        (0, of("user_metrics", 3, 4), "5 lists of users with judgements in the input and 4 in the tables"),
         (1, of("experiment_metrics", 0), "3 users with averages in the input and 0 in the tables"),
         (2, of("quarantine", 3), "2 rows left out in the input and 3 in the tables"),
     ):
         tables = [wrong if i == place else table for i, table in enumerate(good)]
         with pytest.raises(OutputError, match=f"experiment 'a' has {message}; nothing was published"):
-            check_row_counts(*tables, counts, "lists")  # type: ignore[arg-type]
+            check_row_counts(*tables, counts)  # type: ignore[arg-type]
 
 
 def test_a_killed_run_is_entered_in_its_record(tmp_path: Path) -> None:
@@ -187,11 +190,37 @@ def test_a_pointer_that_a_killed_run_has_written_twice_is_read_and_tidied_up(tmp
 def test_only_records_are_read_as_records(tmp_path: Path) -> None:
     files = output(tmp_path)
     for run, outcome in zip(RUNS, ("done", "done", "failed"), strict=False):
-        record = {"run_id": run, "outcome": outcome, "quality": {"rate": run}}
+        record = {"run_id": run, "outcome": outcome, "quality": {"rates": {"a": {"tie_rate": float(run[-1])}}}}
         files.write(f"runs/{run}.json", json.dumps(record))
     (tmp_path / "runs" / "z.parquet").write_bytes(b"\xff\xfe")
     store = ParquetFolder(cast(Any, None), str(tmp_path), "")
-    assert previous_quality(store, needed=False) == {"rate": RUNS[1], "run_id": RUNS[1]}
+    assert previous_quality(store, ["a"], needed=False) == {"rates": {"a": {"tie_rate": 1.0}}, "run_id": RUNS[1]}
+
+
+def test_each_experiment_is_held_against_the_newest_run_that_has_it(tmp_path: Path) -> None:
+    files = output(tmp_path)
+    # On the second day b is late, and the last run is another job's, whose log names no experiment.
+    of_runs: list[dict[str | None, float]] = [{"a": 0.1, "b": 0.2}, {"a": 0.3}, {None: 0.4}]
+    for run, rates in zip(RUNS, of_runs, strict=False):
+        quality = {"rates": {name: {"tie_rate": rate} for name, rate in rates.items()}, "overall": {"of": run}}
+        files.write(f"runs/{run}.json", as_json({"run_id": run, "outcome": "done", "quality": quality}))
+    store = ParquetFolder(cast(Any, None), str(tmp_path), "")
+
+    def previous(*names: str | None) -> tuple[dict[str | None, float], str]:
+        """Experiment -> its rate, and the run whose rates of the whole log count."""
+        result = previous_quality(store, names, needed=True)
+        assert result["run_id"] == result["overall"]["of"]
+        return {name: result["rates"][name]["tie_rate"] for name in result["rates"]}, result["run_id"]
+
+    assert previous("a", "b", "new") == ({"a": 0.3, "b": 0.2}, RUNS[1])
+    assert previous("b") == ({"b": 0.2}, RUNS[0])
+    assert previous(None) == ({None: 0.4}, RUNS[2])
+    assert previous_quality(store, ["new"], needed=True) == {}
+
+
+def test_ids_of_runs_are_in_the_order_of_the_runs() -> None:
+    ids = [Record.open(config("log", "out"), "sail", {}, {}).run_id for _ in range(40)]
+    assert ids == sorted(ids) and all(re.fullmatch(RUN_ID, run_id) for run_id in ids)
 
 
 def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:

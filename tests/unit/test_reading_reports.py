@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from rankmetrics_spark import cli
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.report import FolderTables, difference_rows, figures_of, local_tables
+from rankmetrics_spark.report import FolderTables, checks, difference_rows, figures_of, local_tables
 from rankmetrics_spark.sinks import files_of
 from tests.helpers.packages import libraries_of_pages
 from tests.helpers.results import Output
@@ -170,3 +171,38 @@ def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: 
     figures = figures_of(Meanwhile(tables.disk, tables.known))
     assert {row["n_users"] for row in figures.everyone} == {30}
     assert sum(row["users"] for row in figures.users) == 3 * 4 * 30
+
+
+def test_a_date_of_two_runs_has_no_comparison_with_users_that_were_replaced(tmp_path: Path) -> None:
+    written_by(tmp_path, RUNS[0], DATE)
+    Output(tmp_path, ("control", "new"), users=30, effects={"new": 0.0}).write(DATE, run_id=RUNS[1])
+    for file in tmp_path.glob(f"*/*/evaluation_date={DATE}/part-0.parquet"):
+        file.rename(file.with_name(f"part-{RUNS[1]}-0.parquet"))
+    for run in RUNS:
+        text = (tmp_path / "runs" / "20261120T010203-0a1b2c3d.json").read_text().replace(RUNS[1], run)
+        record = json.loads(text)
+        if run == RUNS[0]:
+            count = record["experiments"]["control"]
+            record["experiments"] = {name: count | {"rows": 50} for name in ("control", "candidate_a", "candidate_b")}
+        (tmp_path / "runs" / f"{run}.json").write_text(json.dumps(record))
+    pointer = Pointer(DATE).with_run(Entry(RUNS[0], ("control", "candidate_a", "candidate_b")))
+    pointer = pointer.with_run(Entry(RUNS[1], ("control", "new")))
+    files_of(str(tmp_path)).write(f"published/{DATE}.json", pointer.as_json())
+    tables = local_tables(str(tmp_path))
+    assert tables is not None
+    figures = figures_of(tables)
+    assert {row["experiment_id"] for row in figures.comparisons} == {"new"}
+    assert figures.n_comparisons == len(figures.comparisons) == 3 * 4
+    # Each experiment has the counts of its own run: 4010 rows, or 50 for those of the first one.
+    assert figures.record["run_id"] == RUNS[1] and figures.record["rows"]["in"] == 2 * 4010 + 2 * 50
+    (said,) = [check for check in checks(figures) if check.title == "Comparisons"]
+    assert (said.level, said.text) == (
+        "warn",
+        f"candidate_a against control, candidate_b against control are left out: a later run of {DATE} has other users "
+        f"of control. rankmetrics compare --baseline control --date {DATE} compares what is published.",
+    )
+    # Of the days of a page, this one has what is current alone as well.
+    written_by(tmp_path, "20261119T000000-00000002", "2026-11-19")
+    point_to(tmp_path, "20261119T000000-00000002", "2026-11-19")
+    of_days = {(row["experiment_id"], row["label"]) for row in figures_of(tables).over_time}
+    assert of_days == {("candidate_a", "2026-11-19"), ("candidate_b", "2026-11-19"), ("new", DATE)}

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.report import Figures, difference_rows, newer_failures, payload_of, sentences_over_time
+from rankmetrics_spark.report import (
+    Figures,
+    difference_rows,
+    newer_failures,
+    payload_of,
+    print_over_time,
+    sentences_over_time,
+)
 from tests.helpers.figures import compared, mean
 
 
@@ -57,6 +66,19 @@ def test_a_slope_that_chance_explains_is_no_sign() -> None:
         "Nobody can tell yet whether the effect of b against a on MAP@10 changes with a user's days: no slope: too few "
         "users."
     ]
+
+
+def test_an_effect_over_days_that_differ_is_doubted_and_not_claimed(capsys: pytest.CaptureFixture[str]) -> None:
+    doubt = {"note": "not trustworthy: b has no users on 2 of the 9 days of a"}
+    slope = developed("slope", "per day", -0.025, 0.0123) | doubt
+    assert sentences(slope) == [
+        "The effect of b against a on MAP@10 over time is not trustworthy: b has no users on 2 of the 9 days of a."
+    ]
+    rows = [developed("day", "2026-11-21", 0.2, 0.9), developed("cumulative", "2026-11-21", 0.2, 0.001) | doubt]
+    print_over_time(Days("2026-11-21", "2026-11-21", ("2026-11-21",)), rows, "table")
+    of_day, up_to = (line for line in capsys.readouterr().out.splitlines() if "2026-11-21 │" in line)
+    assert "0.900" in of_day and "not trustworthy" not in of_day
+    assert "not trustworthy" in up_to and "0.001" not in up_to
 
 
 def test_users_who_differed_before_the_start_come_first() -> None:

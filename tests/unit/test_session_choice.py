@@ -219,6 +219,7 @@ sys.exit(child.returncode)
 """
 CHILD = """
 from rankmetrics_spark import cli, evaluate
+from rankmetrics_spark.errors import RankmetricsError
 
 @cli.main.command()
 @cli.FORMAT
@@ -226,7 +227,7 @@ def show(style):
     cli._say.print("a step")
     print("[1]")
     with cli.exit_codes(cli._say):
-        raise cli.RankmetricsError("no disk")
+        raise RankmetricsError("no disk")
 
 cli.main(["show", "--format", "STYLE"])
 """

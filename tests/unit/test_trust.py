@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.report import Figures, checks, figures_of, local_tables, page, without_relevant
+from rankmetrics_spark.report import (
+    Figures,
+    cards,
+    checks,
+    figures_of,
+    further_sentences,
+    local_tables,
+    page,
+    payload_of,
+    period_means,
+    status_line,
+    without_relevant,
+)
 from tests.helpers.figures import compared, mean
 from tests.helpers.results import Output
 
@@ -96,6 +108,60 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
     assert sentence("skip", n_users_with_relevant=1000) == (
         "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
     )
+
+
+def of_clusters(a: int, b: int, both: int, **more: Any) -> Figures:
+    """600 users a side, in so many clusters."""
+    means = [mean(name) | {"n_users": 600, "n_users_with_relevant": 600} for name in "ab"]
+    counts = {"cluster": "house", "n_users_baseline": a, "n_users_candidate": b, "n_users_both": both}
+    counts |= {"n_users": both or a + b, "n_members_baseline": 600, "n_members_candidate": 600}
+    row = compared("b", None, 0.0, baseline="a", design="paired" if both else "independent", **counts | more)
+    config = {"comparison": {"shares": {"a": 0.5, "b": 0.5}}}
+    record = {"config": config, "rows": {"in": 1, "quarantined": 0}}
+    return Figures(means, [row], record=record)
+
+
+def test_clusters_are_not_people() -> None:
+    # 150 households whose users are on both sides: 1,200 other users, and nothing says how many are on both.
+    figures = of_clusters(150, 150, 150, wins=60, losses=48, ties=42)
+    texts = {check.title: check.text for check in checks(figures)}
+    assert texts["Number of users"] == "600 users in each of 2 experiments (paired, 150 clusters of house in each)."
+    assert texts["Split of the users"].startswith("Not checked: the same clusters of house are in")
+    assert [item.text for item in status_line(figures)][::2] == [
+        "600 users in each experiment",
+        "same clusters of house on both sides",
+    ]
+    (card,) = cards(figures)
+    assert card.users == "paired, 150 clusters of house"
+    assert payload_of(figures)["units"] == "clusters"
+    (further,) = further_sentences([card])
+    assert further.endswith(": better for 60 clusters of house, worse for 48, the same for 42")
+
+
+def test_the_split_of_clusters_is_that_of_clusters() -> None:
+    # 900 of 1,500 households are 60 %, and 600 of 1,200 users are 50 %.
+    figures = of_clusters(900, 600, 0, sample_ratio_p=1e-14)
+    texts = {check.title: check.text for check in checks(figures)}
+    off = "The split of the clusters of house is off: 60.0 / 40.0 % instead of 50 / 50 % (p < 0.001)."
+    assert texts["Split of the users"].startswith(off)
+    assert ("fail", "split of clusters of house is off (p < 0.001)") in [
+        (item.level, item.text) for item in status_line(figures)
+    ]
+    seen = {check.title: check.text for check in checks(of_clusters(900, 600, 0))}["Split of the users"]
+    assert seen.endswith("Seen: 60.0 / 40.0 % of the clusters of house.")
+
+
+@pytest.mark.parametrize(("clusters", "level"), [(5, "warn"), (19, "warn"), (20, "ok")])
+def test_few_clusters_are_a_warning(clusters: int, level: str) -> None:
+    (check,) = [each for each in checks(of_clusters(clusters, 600, 0)) if each.title == "Number of users"]
+    rough = f"a has only {clusters} clusters of house, so intervals are rough. "
+    assert check.level == level and check.text.startswith(rough if level == "warn" else "600 users in each")
+
+
+def test_the_means_of_a_period_are_of_people() -> None:
+    (row,) = of_clusters(50, 50, 0, period_from="2026-11-20", period_to="2026-11-21").comparisons
+    rows = period_means([{"convention": "standard"}], [row])
+    assert [each["n_users"] for each in rows] == [600, 600]
 
 
 # ---- can it be trusted

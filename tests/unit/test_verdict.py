@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import MOST_SENTENCES, p_value, print_all, sentence, verdict_of
+from rankmetrics_spark.report import MOST_SENTENCES, Figures, cards, p_value, print_all, sentence, verdict_of
+from tests.helpers.figures import mean
 
 NAN = float("nan")
 
@@ -19,6 +20,7 @@ OPEN = {
     "adjusted_relative_ci_high": 0.24,
 }
 """Of a difference that is not shown."""
+PRINTED = {"design": "independent", "test": "welch", "wins": 0, "ties": 0, "losses": 0}
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -194,6 +196,41 @@ def test_a_long_verdict_begins_with_the_metric_that_decides_and_counts_what_was_
     assert result[-1] == f"... and {21 + 1_000 - MOST_SENTENCES:,} more, in the table comparisons"
 
 
+def test_a_long_verdict_says_every_guardrail_that_is_lost_before_what_is_open(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = [f"c{i:02}" for i in range(14)]
+    lost = {"better": "baseline", "relative_difference": -0.66, "p_adjusted": 0.0001, "role": "guardrail"}
+    rows = [
+        row(experiment_id=name, metric=metric, role=role, **PRINTED | OPEN | {"better": None, "p_adjusted": 0.5})
+        for metric, role in (("p@5", "primary"), ("p@1", "guardrail"))
+        for name in names
+    ]
+    rows[14 + 5] |= lost | {f"adjusted_{name}": None for name in ("ci_low", "relative_ci_low")}
+    order = [line.split()[0] for line in verdict_of(rows)]
+    assert order[:12] == ["c05", *names[:11]] and order[12] == "..."
+    first = printed(rows, capsys)[0]
+    assert first == (
+        "No clear winner yet: none of 14 candidates differs clearly from a on Precision@5; the guardrail Precision@1 "
+        "of c05 falls by 66.0 %"
+    )
+    # Behind 14 winners too; of more than 12 behind the first 12, the others are counted.
+    won = [each | {"better": "candidate"} for each in rows[:14]]
+    assert [line.split()[0] for line in verdict_of([*won, *rows[14:]])][12:14] == ["c05", "..."]
+    result = verdict_of([*won, *(each | lost for each in rows[14:])])
+    assert result[24] == "... and 4 more, 2 of them guardrails that are clearly worse, in the table comparisons"
+
+
+def test_a_primary_metric_alone_says_that_its_p_value_is_of_a_part_of_the_error() -> None:
+    # 0.028 of one test is 0.056 at half of the level of significance.
+    alone = row(metric="ap", p_value=0.028, p_adjusted=0.056, n_comparisons=1, family="primary metrics", better=None)
+    assert "p = 0.056, as primary metrics have 50 % of the error; " in verdict_of([alone | OPEN])[0]
+    (card,) = cards(Figures([mean("a", "ap"), mean("b", "ap")], [alone | OPEN | {"test": "welch"}]))
+    assert card.p == "p = 0.056, as primary metrics have 50 % of the error, which also widens the interval"
+    assert "of the error" not in verdict_of([alone | OPEN | {"p_value": 0.056}])[0]
+    assert "of the error" not in verdict_of([alone | OPEN | {"n_comparisons": 2}])[0]
+
+
 @pytest.mark.parametrize(
     ("p", "confidence", "message"),
     [
@@ -250,11 +287,9 @@ def test_a_verdict_leaves_the_missing_dates_of_a_period_to_the_sentence_about_th
 
 
 def test_a_verdict_says_once_that_its_intervals_are_wider_than_alone() -> None:
-    widened = (
-        "Intervals are corrected for the number of comparisons like the p-values, so some are wider than those of one "
-    )
+    widened = "Intervals are corrected like the p-values, so some are wider than those of one comparison alone"
     wider = row(**OPEN | {"better": None, "p_adjusted": 0.3})
-    assert verdict_of([wider, wider, row()])[-1].startswith(widened)
+    assert verdict_of([wider, wider, row()])[-1] == widened
     alone = {name: row()[name.removeprefix("adjusted_")] for name in OPEN}
     assert [line for line in verdict_of([row(**alone), row()]) if line.startswith("Intervals")] == []
 
@@ -263,9 +298,6 @@ def printed(rows: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> l
     """What stands above the table of ``rankmetrics compare``."""
     print_all("2026-11-20", rows, {}, "table")
     return capsys.readouterr().out.partition("Users of")[0].splitlines()
-
-
-PRINTED = {"design": "independent", "test": "welch", "wins": 0, "ties": 0, "losses": 0}
 
 
 def test_a_terminal_says_once_how_p_values_were_corrected(capsys: pytest.CaptureFixture[str]) -> None:

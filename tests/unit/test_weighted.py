@@ -222,6 +222,7 @@ def test_clicks_are_biased_and_weights_remove_the_bias(name: str, clicks: tuple[
     assert abs(corrected.mean() - truth.mean()) < error < 0.01 * truth.mean() < abs(naive.mean() - truth.mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUTHS)
 def test_an_interval_covers_the_truth_as_often_as_it_says(name: str, clicks: tuple[Any, Any]) -> None:
     relevant, clicked = clicks
@@ -486,7 +487,7 @@ def coverage(table: dict[str, list[Any]], truth: float) -> float:
     return float(np.mean([low <= truth <= high for low, high in kept]))
 
 
-@pytest.mark.parametrize("name", ["ap@3", "ndcg@3"])
+@pytest.mark.parametrize("name", ["ap@3", pytest.param("ndcg@3", marks=pytest.mark.slow)])
 def test_an_estimate_that_is_not_refused_covers_the_truth(name: str) -> None:
     steep = 1 / np.arange(1, 11)
     for rate, propensity in ((0.1, steep**0.5), (0.3, steep**0.5), (0.2, steep)):

@@ -12,6 +12,8 @@ import importlib.metadata
 import importlib.util
 import sys
 from contextlib import suppress
+from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.errors import RankmetricsError, installation
@@ -52,13 +54,9 @@ def _problem() -> str | None:
     version = _version_of_client()
     if version != CLIENT:
         return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {version or 'none'}"
-    if not _has_grpc():
+    if importlib.util.find_spec("grpc") is None:
         return "grpcio is not installed"
     return None
-
-
-def _has_grpc() -> bool:
-    return importlib.util.find_spec("grpc") is not None
 
 
 def _version_of_client() -> str | None:
@@ -72,10 +70,22 @@ def __getattr__(name: str) -> object:
     """Import modules that need the client on first use: the child process needs this package without the client."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
-    if name == "laptop_session" and not _has_grpc():
+    try:
+        return getattr(_module(_HOMES[name]), name)
+    except ImportError as error:
+        if name != "laptop_session":
+            raise
         # Naming it is no error, as for who lists the names of the package; calling it is one, in a sentence.
-        return lambda *_, **__: check_installed()
-    if _HOMES[name] == "session":
+        return partial(_refuse, str(error))
+
+
+def _refuse(problem: str, *_: object, **__: object) -> None:
+    check_installed()
+    raise RankmetricsError(f"the engine 'sail' cannot start: {problem}; install what it needs with {INSTALL}")
+
+
+def _module(name: str) -> ModuleType:
+    if name == "session":
         # If the main module has no file, as with `python -c`, the client would run its own doctests.
         main: Any = sys.modules["__main__"]
         has_no_file = not hasattr(main, "__file__")
@@ -86,4 +96,4 @@ def __getattr__(name: str) -> object:
         finally:
             if has_no_file:
                 del main.__file__
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return importlib.import_module(f"{__name__}.{name}")

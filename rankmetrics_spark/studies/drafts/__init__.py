@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config import Options, Section, choice, count, key, number, text, two_ranks
+from rankmetrics_spark.config import Options, Quality, Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.engines import (
     REAL,
     AnyTable,
@@ -27,18 +27,20 @@ from rankmetrics_spark.engines import (
     rows_of,
     table_of,
 )
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.layouts import entry
 from rankmetrics_spark.road import checked_rows, make_plan
-from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER, quoted
+from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, ROLES, USER, quoted
 from rankmetrics_spark.statistics import CORRECTIONS
 from rankmetrics_spark.studies.drafts.credits import (
+    BELOW,
     FAULTY,
     LIST_COUNTS,
     LOG_COUNTS,
     PAIR_COUNTS,
     RANK_COUNTS,
     RANKS,
+    READ_COUNTS,
     SUMS,
     TEAM,
     Draft,
@@ -46,6 +48,7 @@ from rankmetrics_spark.studies.drafts.credits import (
     user_sums,
 )
 from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
+from rankmetrics_spark.studies.refusals import MOST_FAULTY, refuse_ranks_from_0
 
 __all__ = [
     "COLUMNS",
@@ -75,12 +78,55 @@ class Preferences(Section):
     correction: str = key("holm", choice(*CORRECTIONS))
     tuning_users: int = key(10_000, count(2, 10**12))
     looks: str = key("one", choice("one", "any"))
+    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the baseline is one of two rankers with ranks."""
         super().__post_init__()
         if self.ranks and self.baseline is not None and self.baseline not in self.ranks:
             raise ConfigError(f"baseline: {unknown('ranker', self.baseline, [*self.ranks])}")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many rows may be left out, and how a log of which more are is refused.
+
+    Attributes:
+        share: Largest share of faulty rows, and of rows that repeat a rank of their list.
+        setting: What says so, such as ``max_invalid_fraction is``.
+        first_rank: What the column of ranks calls the first rank.
+        paths: What messages call ``first_rank`` and ``list``.
+        error: What is raised.
+    """
+
+    share: float
+    setting: str
+    first_rank: int
+    paths: tuple[str, str]
+    error: type[RankmetricsError]
+
+    @classmethod
+    def of(cls, options: Options, request: Preferences, quality: Quality | None) -> Limit:
+        """That of the arguments; of a command, that of its config."""
+        paths = (options.path_of("first_rank"), options.path_of("list"))
+        share, setting = request.max_invalid_fraction, "max_invalid_fraction is"
+        if quality is None:
+            return cls(share, setting, options.first_rank, paths, InputError)
+        setting = "on_invalid: fail allows" if quality.on_invalid == "fail" else setting
+        return cls(quality.allowed_fraction, f"quality.{setting}", options.first_rank, paths, QualityError)
+
+    def refuse(self, counts: Mapping[str, int]) -> None:
+        """Refuse a log by its ``READ_COUNTS``: ranks that start at 0, or more rows that are left out than allowed."""
+        first_rank, lists = self.paths
+        if self.share < 1:
+            refuse_ranks_from_0(counts["n_below"], counts["n_lists_of_log"], self.first_rank, first_rank, self.error)
+        n, n_rows = counts["n_faulty_rows"] + counts["n_repeated"], counts["n_rows"]
+        if n > self.share * n_rows:
+            raise self.error(
+                f"{n:,} of {n_rows:,} rows are left out ({n / n_rows:.2%}; {self.setting} {self.share:.2%}): "
+                f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to "
+                f"go on, repair the log, name the columns that tell lists apart ({lists}), or allow more"
+            )
 
 
 def interleaving(
@@ -96,6 +142,7 @@ def interleaving(
     tuning_users: int = 10_000,
     looks: Literal["one", "any"] = "one",
     first_rank: int = 1,
+    max_invalid_fraction: float = 0.01,
 ) -> ResultTable:
     """Compare rankers by the clicks on lists that they made together; every user counts once.
 
@@ -118,6 +165,8 @@ def interleaving(
         tuning_users: Users at which the intervals over any looks are tightest; fixed before the test.
         looks: ``any``: the corrected p-value and the sentence hold however often people look at a growing test.
         first_rank: What the columns of ranks call the first rank: 1 or 0.
+        max_invalid_fraction: Largest fraction of rows that are left out: faulty ones, and those that repeat a rank of
+            their list.
 
     Returns:
         One row per pair (ranker_a, ranker_b), lazy like any DataFrame; see docs/interleaving.md for its columns. The
@@ -127,16 +176,18 @@ def interleaving(
 
     Raises:
         ConfigError: A wrong argument; when it is computed, a baseline that drafted nothing or too many rankers.
-        InputError: A column is missing or has a wrong type.
+        InputError: A column is missing or has a wrong type; when it is computed: ranks seem to start at 0, or too many
+            rows are left out.
     """
     options = Options(columns=columns, list=list, first_rank=first_rank, confidence=confidence)
     settings = {"baseline": baseline, "confidence": confidence, "correction": correction, "tuning_users": tuning_users}
+    settings["max_invalid_fraction"] = max_invalid_fraction
     request = Preferences.read({"team": team, "ranks": ranks, "looks": looks, **settings})
     return preferences(log, options, request)
 
 
-def preferences(log: AnyTable, options: Options, request: Preferences) -> ResultTable:
-    """``interleaving`` with the roles and lists of ``options``, whose other fields are not read."""
+def preferences(log: AnyTable, options: Options, request: Preferences, quality: Quality | None = None) -> ResultTable:
+    """``interleaving`` with the roles and lists of ``options``; with ``quality``, a log is refused as by a run."""
     ranks = request.ranks
     roles = {**options.columns, **dict.fromkeys(("experiment", "item", "score"))}
     options = replace(options, columns=roles, rank_by="position", segments=(), **_UNREAD)
@@ -170,7 +221,8 @@ def preferences(log: AnyTable, options: Options, request: Preferences) -> Result
     # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
-    return result_table(in_one_step(sums, partial(_final, rules=rules), COLUMNS))
+    body = partial(_final, rules=rules, limit=Limit.of(options, request, quality))
+    return result_table(in_one_step(sums, body, COLUMNS))
 
 
 def _typed_rows(table: DataFrame, options: Options) -> DataFrame:
@@ -194,13 +246,19 @@ def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
         ranker = [f"_segment_0 AS {TEAM}"]
     row = entry(f"{of_list} AS {HASH}", POSITION, f"{RELEVANCE} > 0 AS {RELEVANCE}", *ranker)
     is_faulty = " OR ".join(f"({fault})" for fault in faults)
+    below = f"{REJECTED}.{REASON} = 'position_below_{options.first_rank}'"
     return rows.groupBy(USER).agg(
         F.expr(f"collect_list({row}) FILTER (WHERE NOT ({is_faulty})) AS {ENTRIES}"),
         F.expr(f"count_if({is_faulty}) AS {FAULTY}"),
-    ).select(ENTRIES, FAULTY)  # fmt: skip
+        F.expr(f"count_if({below}) AS {BELOW}"),
+    ).select(ENTRIES, FAULTY, BELOW)  # fmt: skip
 
 
-def _final(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
-    """Make the rows of the result from the sums of all partitions."""
-    rows: list[dict[str, Any]] = preference_rows(added_sums(batches), rules)
+def _final(batches: Batches, rules: Rules, limit: Limit) -> Iterator[pa.RecordBatch]:
+    """Make the rows of the result from the sums of all partitions, unless the log is refused."""
+    totals = added_sums(batches)
+    if (of_log := totals.get((None, None))) is not None:
+        limit.refuse(dict(zip(READ_COUNTS, map(int, of_log), strict=True)))
+        totals[None, None] = of_log[: len(LOG_COUNTS)]
+    rows: list[dict[str, Any]] = preference_rows(totals, rules)
     yield from rows_of({name: [row.get(name) for row in rows] for name in COLUMNS}, COLUMNS)

@@ -19,7 +19,7 @@ from rankmetrics_spark.statistics import group_sums, limb_columns, limbs_of_prod
 
 TEAM = "_team"
 RANKS = ("_rank_a", "_rank_b")
-FAULTY = "_faulty"
+FAULTY, BELOW = "_faulty", "_below"
 SUMS = SumTable(("ranker_a", "ranker_b"))
 """Sums by pair; those of one ranker have no ranker_b, those of the whole log have neither."""
 MOST_RANKERS = 1000
@@ -27,6 +27,8 @@ MOST_RANKERS = 1000
 CHECKED_RANKS = 10
 """The draft is checked rank by rank down to this one."""
 LOG_COUNTS = ("n_rows", "n_faulty_rows", "n_repeated", "n_rows_without_team", "n_clicks_without_team", "n_lists_of_log")
+READ_COUNTS = (*LOG_COUNTS, "n_below")
+"""What is counted of the whole log: columns of the result, and how many rows have a rank below the first one."""
 LIST_COUNTS = ("n_lists", "n_lists_clicked", "lists_a", "lists_b", "clicks_a", "clicks_b", "slots_a", "slots_b")
 USER_COUNTS = ("n_users", "users_a", "users_b")
 RANK_COUNTS = tuple(f"rank_{rank}_{of}" for of in "ab" for rank in range(1, CHECKED_RANKS + 1))
@@ -116,9 +118,10 @@ def _sums_of_batch(columns: Mapping[str, pa.Array], draft: Draft) -> Iterator[tu
     team = np.array([-1 if name is None else place[name] for name in codes] or [-1], np.int64)[code]
     slots, of_user, repeated = _slots(user, values, team, draft)
     sides, without = _balanced_sides(slots) if draft.rankers else _team_sides(slots)
-    faulty = int(ints(columns[FAULTY]).sum())
+    faulty, below = (int(ints(columns[name]).sum()) for name in (FAULTY, BELOW))
     n_without, n_clicks = int(without.sum()), int((without & slots.click).sum())
-    yield (None, None), np.array([len(user) + faulty, faulty, repeated, n_without, n_clicks, len(of_user)], np.int64)
+    of_log = [len(user) + faulty, faulty, repeated, n_without, n_clicks, len(of_user), below]
+    yield (None, None), np.array(of_log, np.int64)
     if len(names) > MOST_RANKERS:
         yield from (((name, None), np.zeros(2, np.int64)) for name in names)
         return

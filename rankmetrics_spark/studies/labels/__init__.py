@@ -55,6 +55,7 @@ from rankmetrics_spark.schemas import (
     USER,
 )
 from rankmetrics_spark.studies.labels.assignments import assigned
+from rankmetrics_spark.studies.labels.foreign import counts_of_known
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
     Arms,
@@ -67,7 +68,7 @@ from rankmetrics_spark.studies.labels.pairs import (
     pairs_of,
     sentence,
 )
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, list_counts, log_counts, refuse, sound_lists
+from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, list_counts, refuse, sound_lists
 
 __all__ = [
     "KERNELS",
@@ -121,7 +122,6 @@ _READ = "rows read"
 """In place of a metric: counts of rows, by experiment and of the log."""
 _KNOBS = ("ap_denominator", "gain", "gain_table", "relevant_from")
 """Knobs of a convention that the bounds can read; others have their standard value."""
-
 
 _RowsOfSums: TypeAlias = Callable[[Mapping[Key, Any]], Iterator[dict[str, Any]]]
 """The sums of all users -> the rows of a table."""
@@ -249,8 +249,8 @@ def unjudged(
 
     Raises:
         ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
-        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
-            too many rows are faulty or repeat a rank of their user.
+        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, too
+            many rows are faulty or repeat a rank of their user, or no shown id is in the judgements.
 
     Source: bounds from unjudged items: Moffat and Zobel, Rank-Biased Precision for Measurement of Retrieval
     Effectiveness (TOIS 2008), the residual of RBP. Judging first what moves a difference most: Carterette, Allan and
@@ -291,7 +291,7 @@ def unjudged(
     allowed = Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
     work = _Work(options.metrics, Labels(options.convention, request.max_grade), allowed)
     pool = pools(judged, plan.judgement_mapping, every_grade=True, text=False)
-    return Unjudged(top_rows(table, plan, deepest), pool, log_counts(table, plan), work)
+    return Unjudged(top_rows(table, plan, deepest), pool, counts_of_known(table, plan, judged), work)
 
 
 def _check(options: Options) -> None:

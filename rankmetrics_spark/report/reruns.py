@@ -1,0 +1,135 @@
+"""What of a date belongs together where several runs have published on it: comparisons, and what was counted."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rankmetrics_spark.pointers import Pointer
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, NULL_PARTITION, RUN, WARN, Check
+
+Record = Mapping[str, Any]
+Rows = list[dict[str, Any]]
+
+MOST_NAMED = 3
+"""Comparisons that a sentence names; the others are counted."""
+_DROPS = ("max_drop", "max_relative_drop")
+"""Names of the checks that compare an experiment with a baseline."""
+
+
+def record_of(records: Sequence[Record], date: str, run: str | None) -> Record:
+    """The record of the run that published the date; the newest run that ended well where no pointer names one."""
+    complete = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
+    successful = [record for record in complete if record.get("outcome") == "done"]
+    of_run = [record for record in complete if record.get(RUN) == run]
+    return (of_run or successful or [{}])[-1]
+
+
+def record_of_date(records: Sequence[Record], date: str, pointer: Pointer | None) -> Record:
+    """The record of the newest run of a date, with the counts of each experiment by the run whose rows count.
+
+    >>> from rankmetrics_spark.pointers import Entry
+    >>> of_run = {"evaluation_date": "2026-11-20", "quarantine_reasons": {}}
+    >>> counts = {"rows": 3, "evaluated": 2, "quarantined": 1}
+    >>> records = [of_run | {"run_id": run, "experiments": {"a": counts, name: counts}}
+    ...            for run, name in (("1", "b"), ("2", "c"))]
+    >>> pointer = Pointer("2026-11-20").with_run(Entry("1", ("a", "b"))).with_run(Entry("2", ("a", "c")))
+    >>> record = record_of_date(records, "2026-11-20", pointer)
+    >>> record["run_id"], sorted(record["experiments"]), record["rows"]
+    ('2', ['a', 'b', 'c'], {'in': 9, 'evaluated': 6, 'quarantined': 3})
+    """
+    record = record_of(records, date, pointer.entries[0].run_id if pointer else None)
+    if pointer is None or len(pointer.entries) == 1 or not record:
+        return record
+    run_of = {name or NULL_PARTITION: run for name, run in pointer.run_of().items()}
+    experiments: dict[str, Mapping[str, Any]] = {}
+    reasons: Counter[str] = Counter()
+    are_whole = True
+    for each in (each for each in records if each.get(DATE) == date and each.get(RUN) in run_of.values()):
+        counts = each.get("experiments") or {}
+        own = {name: count for name, count in counts.items() if run_of.get(name or NULL_PARTITION) == each[RUN]}
+        experiments |= own
+        reasons.update(each.get("quarantine_reasons") or {})
+        # Reasons are counted over all experiments of a run.
+        are_whole = are_whole and len(own) == len(counts)
+    names = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
+    rows = {name: sum(count.get(key, 0) for count in experiments.values()) for name, key in names.items()}
+    more = {"rows": rows, "quarantine_reasons": dict(reasons) if are_whole else {}}
+    return {**record, "experiments": experiments, **more}
+
+
+def parted(comparisons: Iterable[dict[str, Any]], pointers: Mapping[str, Pointer]) -> tuple[Rows, Rows]:
+    """The comparisons whose two experiments are of one run, and those whose baseline a later run has replaced."""
+    runs = {
+        date: {str(name): run for name, run in pointer.run_of().items()}
+        for date, pointer in pointers.items()
+        if len(pointer.entries) > 1
+    }
+    current: Rows = []
+    replaced: Rows = []
+    for row in comparisons:
+        run_of = runs.get(str(row[DATE]), {})
+        is_current = run_of.get(str(row[BASELINE])) == run_of.get(str(row[EXPERIMENT]))
+        (current if is_current else replaced).append(row)
+    return current, replaced
+
+
+def compared_as_now(pointers: Mapping[str, Pointer], date: str, dates: Iterable[str]) -> bool:
+    """Whether the runs of a date have compared the other days of a period as they are published now.
+
+    >>> from rankmetrics_spark.pointers import Compared, Entry
+    >>> compared = Compared(("a", "b"), runs={"2026-11-19": ("1",)})
+    >>> days = {"2026-11-19": Pointer("2026-11-19").with_run(Entry("1", ("a", "b"))),
+    ...         "2026-11-20": Pointer("2026-11-20").with_run(Entry("2", ("a", "b"), compared=compared))}
+    >>> again = days | {"2026-11-19": days["2026-11-19"].with_run(Entry("3", ("b",)))}
+    >>> [compared_as_now(each, "2026-11-20", [*days]) for each in (days, again)]
+    [True, False]
+    """
+    others = [pointers[other] for other in dates if other != date and other in pointers]
+    for entry in pointers[date].entries if date in pointers else ():
+        if entry.compared:
+            names = {*entry.experiments, *entry.compared.experiments}
+            for other in others:
+                now = {run.run_id for run in other.entries if names & {*run.experiments}}
+                if now != {*entry.compared.runs.get(other.date, ())}:
+                    return False
+    return True
+
+
+def checks_of_runs(stored: Sequence[Record], computed: Sequence[Check], replaced: Rows) -> Rows:
+    """The checks of a date on which several runs count.
+
+    Args:
+        stored: Rows of ``checks``, whose sentences are about all experiments of a run.
+        computed: What the tables and the records say now.
+        replaced: The comparisons that are left out.
+    """
+    # What was found in the log of a run is known to that run only.
+    anew = [check.as_row() for check in computed if not stored or check.name != "log"]
+    candidates = dict.fromkeys(str(row[EXPERIMENT]) for row in replaced)
+    old = {*(row["name"] for row in anew)}
+    kept = [
+        dict(row)
+        for row in stored
+        if row["name"] not in old and not (row["name"] in _DROPS and str(row[EXPERIMENT]) in candidates)
+    ]
+    sentence = _left_out(replaced)
+    return [*kept, *anew, *(Check("comparisons", WARN, sentence, name).as_row() for name in candidates)]
+
+
+def _left_out(replaced: Rows) -> str:
+    """Which comparisons are left out, why, and how to make them."""
+    pairs = sorted({(str(row[EXPERIMENT]), str(row[BASELINE])) for row in replaced})
+    if not pairs:
+        return ""
+    named = [f"{candidate} against {baseline}" for candidate, baseline in pairs]
+    more = len(named) - MOST_NAMED
+    text = ", ".join(named[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    baselines = [*dict.fromkeys(baseline for _, baseline in pairs)]
+    are, date = "is" if len(named) == 1 else "are", str(replaced[0][DATE])
+    return (
+        f"{text} {are} left out: a later run of {date} has other users of {', '.join(baselines[:MOST_NAMED])}. "
+        f"rankmetrics compare --baseline {shlex.quote(baselines[0])} --date {date} compares what is published"
+    )
