@@ -81,6 +81,7 @@ def test_percentiles_do_not_depend_on_the_order_of_rows_and_leave_other_columns_
     assert {*plain.collect()} == {*result.experiment_metrics.select(*plain.columns).collect()}
 
 
+@pytest.mark.slow
 def test_several_lists_and_their_segments(spark: SparkSession) -> None:
     impressions = log(30, lists=3)
     shape: dict[str, Any] = {"list": "request", "percentiles": PERCENTILES}
@@ -99,6 +100,7 @@ def test_several_lists_and_their_segments(spark: SparkSession) -> None:
         hold(row, users[users["experiment_id"] == row["experiment_id"]][METRICS[row["metric"]]])
 
 
+@pytest.mark.slow
 def test_under_two_conventions_each_row_has_its_own(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log(20))
     rules = [resolve(name) for name in ("standard", "tfma")]
