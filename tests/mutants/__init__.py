@@ -63,7 +63,7 @@ def mutants(lists: Path = LISTS) -> list[Mutant]:
     entries = [
         _mutant(path.stem, entry)
         for path in sorted(lists.glob("*.yaml"))
-        for entry in yaml.load(path.read_text(encoding="utf-8"), LOADER)  # noqa: S506  # a SafeLoader or []
+        for entry in yaml.load(path.read_text(encoding="utf-8"), LOADER) or []
     ]
     faults = [f"{mutant}: {fault}" for mutant in entries for fault in _faults(mutant)]
     names = [str(mutant) for mutant in entries]
