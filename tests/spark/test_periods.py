@@ -380,6 +380,7 @@ def document(log_folder: Path, out: Path, **sections: Any) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_experiments_of_different_days_have_no_verdict(spark: SparkSession) -> None:
     # An A/A test whose second arm began on the third day, when users were better served: in both arms.
     rows = [
