@@ -48,7 +48,8 @@ _VALUE, _LISTS, _DAY = "value", "lists", "day"
 def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None = None) -> Arrivals:
     """Users by day, from one row per (experiment_id, user_id, evaluation_date); runs one small job.
 
-    A user counts in the experiment of their first row only. Values of days ``before`` explain a part of the variance.
+    A user counts in the experiment of their first day only, of several the first by name. Values of days ``before``
+    explain a part of the variance.
     """
     column, lists = metric.column, lists_of(metric.column, users.columns)
     rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).where(f"{column} IS NOT NULL")
@@ -112,7 +113,9 @@ class States:
 
 def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...]) -> None:
     """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``."""
-    order = np.lexsort((rows.experiment, day, rows.user))
+    # By name: the numbers of experiments are those of a batch, and depend on the order of its rows.
+    by_name = sorted(range(len(rows.experiments)), key=lambda i: (rows.experiments[i] is None, rows.experiments[i]))
+    order = np.lexsort((np.argsort(by_name)[rows.experiment], day, rows.user))
     user, experiment = rows.user[order], rows.experiment[order]
     first = first_places(user)
     own = experiment == np.repeat(experiment[first], np.diff(first, append=len(user)))
