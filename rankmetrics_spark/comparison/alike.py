@@ -28,7 +28,7 @@ _SEVERAL = {
 
 
 def alike_columns(names: Iterable[str]) -> list[str]:
-    """Columns for ``by_user``, as SQL: each value as text. Sail fails to hash a column that a filter made constant."""
+    """Columns for ``by_user``, as SQL: each value as text. Sail may fail to hash what is the same in every row."""
     return [f"string({name}) AS {_PREFIX}{name}" for name in names]
 
 

@@ -47,7 +47,7 @@ def test_rows_of_several_conventions_or_dates_have_no_verdict(spark: SparkSessio
 
 
 def test_the_rows_of_a_folder_that_a_filter_chooses_are_compared(spark: SparkSession, tmp_path: Path) -> None:
-    """Sail knows that the filter leaves one value of the column, and fails to hash it."""
+    """The filter leaves one value in the columns that all rows of a comparison have to share."""
     users = users_of(spark, *DAYS).withColumn("convention_hash", F.lit("f6792186"))
     users.write.partitionBy("evaluation_date", "convention_hash").parquet(str(tmp_path / "users"))
     stored = spark.read.parquet(str(tmp_path / "users"))
