@@ -48,9 +48,9 @@ def compare_conventions(
             tied items. Presets have the ``relevant_from`` of the options, since that belongs to the data.
 
     Returns:
-        A row per (experiment, convention): n_users, n_users_with_relevant, n_users_without_list, n_faulty_rows, the
-        mean of each metric (None where there is none), and ``differs``: the knobs in which the convention differs from
-        the standard one.
+        A row per (experiment, convention): n_users, n_users_with_relevant, n_users_without_list, n_faulty_rows,
+        with judgements n_faulty_judgements (of all; the same in each row), the mean of each metric (None where there
+        is none), and ``differs``: the knobs in which the convention differs from the standard one.
 
     Raises:
         ConfigError: The options do not fit one another, the columns or the conventions.
@@ -66,7 +66,10 @@ def compare_conventions(
     # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
     cells: dict[tuple[Any, str], dict[str, dict[str, Any]]] = {}
     faulty: dict[Any, int] = {}
-    for row in few_rows(_means(impressions, judgements, request, rules)):
+    tables = Tables.of(impressions, judgements, request, rules)
+    judgement_counts = tables.judgement_counts
+    more = {"n_faulty_judgements": judgement_counts.counts["invalid"]} if judgement_counts else {}
+    for row in few_rows(_means(tables)):
         if row[METRIC] is None:
             faulty[row[EXPERIMENT]] = row[N_ROWS]
         else:
@@ -85,6 +88,7 @@ def compare_conventions(
                 CONVENTION: rule.name,
                 **{count: counts[count] for count in _COUNTS},
                 "n_faulty_rows": faulty.get(name, 0),
+                **more,
                 **{each: None if refused or each not in means else means[each]["mean"] for each in metrics},
                 "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
             }
@@ -108,14 +112,11 @@ def _chosen(conventions: Sequence[str | Mapping[str, object] | Convention], opti
     return rules
 
 
-def _means(
-    impressions: AnyTable, judgements: AnyTable | None, options: Options, rules: Sequence[Convention]
-) -> DataFrame:
+def _means(tables: Tables) -> DataFrame:
     """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
 
     All in one table, so that one query reads the impressions once.
     """
-    tables = Tables.of(impressions, judgements, options, rules)
     faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
     return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
 

@@ -101,7 +101,9 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         # Imported here: environments with an older Spark have no gRPC.
         from rankmetrics_spark.engines.sail import laptop_session
 
-        session = laptop_session(threads=2, memory="6g")
+        # One thread has found what two hide: nothing then stands between a step of the engine and the next one. With
+        # --slow two, as most users have more than one.
+        session = laptop_session(threads=2 if pytestconfig.getoption("slow") else 1, memory="6g")
         session.conf.set("spark.sql.warehouse.dir", settings["spark.sql.warehouse.dir"])
     elif remote:
         session = connect_session(remote)

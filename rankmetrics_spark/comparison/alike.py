@@ -1,6 +1,6 @@
 """What all rows of a comparison have to share: the convention and, unless it is about a period, the date.
 
-The values of these columns travel to Python with the users, as hashes, and are noted among the sums: no job more.
+The values of these columns travel to Python with the users, and are noted among the sums: no job more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE
 
 ALIKE = "alike"
-"""Kind of the sums of a value of such a column, whose name is the metric of the key, and its hash the candidate."""
+"""Kind of the sums of a value of such a column, whose name is the metric of the key, and itself the candidate."""
 _PREFIX = "_alike_"
 _SEVERAL = {
     CONVENTION_HASH: "the rows of user_metrics follow different conventions, and their values cannot be compared; "
@@ -28,8 +28,8 @@ _SEVERAL = {
 
 
 def alike_columns(names: Iterable[str]) -> list[str]:
-    """Columns for ``by_user``, as SQL: the hash of each value."""
-    return [f"xxhash64(string({name})) AS {_PREFIX}{name}" for name in names]
+    """Columns for ``by_user``, as SQL: each value as text. Sail may fail to hash what is the same in every row."""
+    return [f"string({name}) AS {_PREFIX}{name}" for name in names]
 
 
 def noted(batches: Batches, totals: Totals, names: Iterable[str]) -> Batches:

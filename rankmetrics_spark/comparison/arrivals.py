@@ -20,7 +20,7 @@ from rankmetrics_spark.comparison.daily import first_places
 from rankmetrics_spark.comparison.periods import period_rows
 from rankmetrics_spark.comparison.sums import KEY, PARTIALS, ROWS_AT_ONCE, Layout, added, as_batches, whole_users
 from rankmetrics_spark.comparison.table import UserTable, by_user, lists_of
-from rankmetrics_spark.comparison.totals import BEFORE_SUMS, Ints, Key, Name, Totals, moments
+from rankmetrics_spark.comparison.totals import BEFORE_SUMS, Ints, Key, Name, Totals, by_name, moments
 from rankmetrics_spark.comparison.units import UserRows, refuse_repeats
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, few_rows
@@ -48,7 +48,8 @@ _VALUE, _LISTS, _DAY = "value", "lists", "day"
 def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None = None) -> Arrivals:
     """Users by day, from one row per (experiment_id, user_id, evaluation_date); runs one small job.
 
-    A user counts in the experiment of their first row only. Values of days ``before`` explain a part of the variance.
+    A user counts in the experiment of their first day only, of several the first by name. Values of days ``before``
+    explain a part of the variance.
     """
     column, lists = metric.column, lists_of(metric.column, users.columns)
     rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).where(f"{column} IS NOT NULL")
@@ -112,7 +113,10 @@ class States:
 
 def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...]) -> None:
     """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``."""
-    order = np.lexsort((rows.experiment, day, rows.user))
+    # By name: the numbers of experiments are those of a batch, and depend on the order of its rows.
+    rank_of = {name: rank for rank, name in enumerate(by_name(rows.experiments))}
+    ranks = np.array([rank_of[name] for name in rows.experiments], np.int64)
+    order = np.lexsort((ranks[rows.experiment], day, rows.user))
     user, experiment = rows.user[order], rows.experiment[order]
     first = first_places(user)
     own = experiment == np.repeat(experiment[first], np.diff(first, append=len(user)))
@@ -159,7 +163,7 @@ class _Groups:
 
 def _arrivals(totals: Totals, days: tuple[str, ...]) -> Arrivals:
     """Sums of all experiments; variances are those within experiments."""
-    experiments = sorted({key.candidate for key in totals.sums}, key=lambda name: (name is None, name))
+    experiments = by_name({key.candidate for key in totals.sums})
     tables = [_by_day(totals, "arrivals", name, days, len(ARRIVAL_SUMS)) for name in experiments]
     arms = [moments(table, table[:, 0], ARRIVAL_SUMS, ("v", "vv")) for table in tables]
     added = np.sum(tables, axis=0)

@@ -151,7 +151,8 @@ def plan(
         shares: Of all users, those of the baseline and of the candidate.
         dates: First and last stored day; None for the first or the last one there is, without those of ``before``.
         before: First and last of earlier days, whose values CUPED takes away.
-        experiment: Only users of this experiment.
+        experiment: Only users of this experiment; by default of all, each in the experiment of their first day, of
+            several the first by name.
         confidence: Of the intervals.
         power: Probability of finding the effect.
         tuning_users: Users at which intervals that are valid at every look are tightest.

@@ -5,7 +5,7 @@ All sums are whole numbers, so they add up to the same bits in any order, in any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -253,8 +253,16 @@ BASELINE, CANDIDATE = 1, 2
 def experiments_of(totals: Totals) -> list[Name]:
     """The experiments that have users, in the order of their names; None last."""
     kinds = ("arm", SHARED)
-    names = {key.candidate for key in totals.sums if key.kind in kinds and key.segment == EVERYONE}
-    return sorted(names, key=lambda name: (name is None, name))
+    return by_name({key.candidate for key in totals.sums if key.kind in kinds and key.segment == EVERYONE})
+
+
+def by_name(experiments: Iterable[Name]) -> list[Name]:
+    """Experiments in the order of their names; None last.
+
+    >>> by_name(["b", None, "a"])
+    ['a', 'b', None]
+    """
+    return sorted(experiments, key=lambda name: (name is None, name))
 
 
 def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:

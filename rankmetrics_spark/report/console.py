@@ -293,6 +293,7 @@ _SHORT = {
     N_USERS_WITH_RELEVANT: "with relevant",
     N_USERS_WITHOUT_LIST: "without list",
     "n_faulty_rows": "faulty rows",
+    "n_faulty_judgements": "faulty judgements",
     "differs": "differs from standard in",
 }
 _TEXT = (EXPERIMENT, CONVENTION, "differs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
 from rankmetrics_spark.config import from_mapping
@@ -20,9 +22,10 @@ from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS, resolve
 from rankmetrics_spark.report import accounting, tie_warnings
+from rankmetrics_spark.road import Tables
 from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT, Call, ran
 from tests.helpers.logs import averages, impressions, random_log
 from tests.unit.test_golden import POPULATIONS, ZERO_DEFECTS
 
@@ -92,6 +95,25 @@ def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSes
     ]
 
 
+def test_side_by_side_counts_the_faulty_judgements(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    lost = [("u1", "i1", None), ("u1", None, 2.0), (None, "i1", 1.0)]
+    truth = spark.createDataFrame([*JUDGED, *lost], "user_id string, item_id string, relevance double")
+    own = {"metrics": "ap@10", "columns": {"relevance": None}}
+    counted, sound = compare_conventions(log(spark), truth, own), compare_conventions(log(spark), judged(spark), own)
+    assert {row["n_faulty_judgements"] for row in counted} == {3}
+    assert counted == [row | {"n_faulty_judgements": 3} for row in sound]
+    assert "n_faulty_judgements" not in compare_conventions(log(spark), None, BY_SCORE)[0]
+    log(spark).write.parquet(f"{tmp_path}/log")
+    truth.write.parquet(f"{tmp_path}/truth")
+    source = {"path": f"{tmp_path}/log", "columns": own["columns"]}
+    document = {"source": source, "judgements": {"path": f"{tmp_path}/truth"}, "metrics": "ap@10"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
+    code, out, _ = call("conventions", "--config", tmp_path / "config.yaml", "--format", "csv")
+    assert code == 0
+    header, *lines = csv.reader(out.splitlines())
+    assert {line[header.index("n_faulty_judgements")] for line in lines} == {"3"}
+
+
 @pytest.mark.parametrize("metrics", [["ap@10"], ["softmax_loss"]])
 def test_side_by_side_a_refused_repeat_is_counted_for_users_without_a_value_too(
     spark: SparkSession, metrics: list[str]
@@ -140,7 +162,7 @@ def test_side_by_side_refuses_a_convention_that_cannot_have_an_effect(spark: Spa
 @pytest.mark.classic
 def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> None:
     options = Options(metrics=METRICS, rank_by="score", judged=True)
-    means = _means(log(spark), judged(spark), options, every_convention(options))
+    means = _means(Tables.of(log(spark), judged(spark), options, every_convention(options)))
     means.collect()
     plan = means._jdf.queryExecution().executedPlan().toString().split("== Initial Plan ==")[0]
     scans = [line for line in plan.splitlines() if "score#" in line and "Scan ExistingRDD" in line]

@@ -226,7 +226,10 @@ def test_files_and_partitions_change_no_bit(
 KEPT = ["masks", "own relevance, judged pool", "relevant of sessions", "ignored repeats", "by score"]
 
 
-@pytest.mark.parametrize("last", [63, math.inf], ids=["ranks up to 63", "every rank"])
+@pytest.mark.parametrize(
+    "last",
+    [pytest.param(63, id="ranks up to 63"), pytest.param(math.inf, id="every rank", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i > 1 else ()) for i, name in enumerate(KEPT)]
 )

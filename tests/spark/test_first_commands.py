@@ -201,6 +201,7 @@ def completed(words: str, shell: str = "bash") -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_shell_completes_commands_options_and_keys() -> None:
     assert completed("rankmetrics ev") == ["evaluate"]
     assert completed("rankmetrics evaluate --eng") == ["--engine"]

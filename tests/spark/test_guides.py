@@ -64,6 +64,7 @@ def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
         assert out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSession, folder: Path, guide: str) -> None:
     FILES[guide](folder)

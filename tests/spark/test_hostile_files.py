@@ -103,6 +103,7 @@ def test_a_filter_compares_folders_by_what_they_hold(spark: SparkSession, tmp_pa
             assert result == {("1.10", user): 1 for user in kept}, where
 
 
+@pytest.mark.slow
 @pytest.mark.outcome(
     "a folder `user_id=__HIVE_DEFAULT_PARTITION__`, as {write}", "quarantine: `null_user`; its segment is null"
 )

@@ -341,6 +341,7 @@ def test_lists_by_score_and_with_removed_items_have_the_values_of_the_definition
         assert {key: row[parse(name).column] for key, row in actual.items()} == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_row_order_partitions_and_the_order_of_intents_never_change_a_bit(spark: SparkSession) -> None:
     rows, judged = random_rows(seed=7)
     # One item twice, once with other intents; one rank twice.

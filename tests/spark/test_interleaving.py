@@ -382,7 +382,6 @@ def test_more_rows_left_out_than_allowed_are_refused(spark: SparkSession) -> Non
     )
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "an interleaved log whose ranks start at 0, without `first_rank: 0`", "`InputError`, of the command exit 4"
 )
@@ -449,7 +448,6 @@ def test_a_wrong_argument_is_one_sentence_before_any_job(
     assert message in f"{caught.value}\0"
 
 
-@pytest.mark.both_engines
 def test_a_baseline_that_drafted_nothing_is_named(spark: SparkSession) -> None:
     rows = team_log(1, {"control": 0.2, "new": 0.3}, 5)
     with pytest.raises(Exception) as caught:

@@ -259,7 +259,7 @@ def test_a_missing_column_and_an_unknown_baseline_are_named(spark: SparkSession)
     assert "a" in str(error.value)
 
 
-@pytest.mark.parametrize("name", [pytest.param("users", marks=pytest.mark.both_engines), "means", "pairs", "to_judge"])
+@pytest.mark.parametrize("name", ["users", "means", "pairs", "to_judge"])
 def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSession, name: str) -> None:
     users = users_at_random(random.Random(12), 30, 1)
     log, qrels = tables(spark, users)
@@ -289,7 +289,7 @@ def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSes
     ("moved", "table", "shown", "judged"),
     [
         # Of numbers that pandas has read as real ones, the text has a point.
-        pytest.param("item_id", "pairs", "a.9", "a", marks=pytest.mark.both_engines),
+        ("item_id", "pairs", "a.9", "a"),
         ("user_id", "to_judge", "a99.9", "a99"),
     ],
 )

@@ -105,6 +105,7 @@ def test_a_run_that_fails_a_gate_sends_fail_with_its_sentence_and_the_gate(
     assert (first["actual"], first["expected"]) == ("0.25", "0.3")
 
 
+@pytest.mark.slow
 @needs_client
 def test_a_run_whose_log_is_missing_sends_start_and_fail(
     call: Call, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +121,7 @@ def test_a_run_whose_log_is_missing_sends_start_and_fail(
     assert err.splitlines()[-1] == f"rankmetrics: {message}"
 
 
+@pytest.mark.slow
 @needs_client
 @pytest.mark.parametrize("place", ["settings", "environment"])
 def test_the_run_that_started_it_is_its_parent(
@@ -146,6 +148,7 @@ def test_the_run_that_started_it_is_its_parent(
         assert (facet["root"]["run"]["runId"], facet["root"]["job"]["namespace"]) == (root, "airflow")
 
 
+@pytest.mark.slow
 @needs_client
 def test_the_endpoint_may_be_that_of_the_environment(
     spark: SparkSession, tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch

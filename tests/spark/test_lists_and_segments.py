@@ -232,6 +232,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, len(NAMES), 5))
 def test_any_name_can_be_a_list_column_or_a_segment_column(spark: SparkSession, start: int) -> None:
     """One user has two lists and a third with a faulty row; another log has one list and five segments."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import compare, effect_over_time, evaluate, plan
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
+from tests.helpers.commands import ROOT, ran
 from tests.helpers.logs import exact
 
 DAYS = ("2026-11-08", "2026-11-09")
@@ -39,6 +44,41 @@ def test_rows_of_several_conventions_or_dates_have_no_verdict(spark: SparkSessio
     (row,) = compare(hashed, "a").collect()
     assert row["difference"] == 0.25
     assert exact([row]) == exact(compare(users.drop("evaluation_date"), "a").collect())
+
+
+def test_the_rows_of_a_folder_that_a_filter_chooses_are_compared(spark: SparkSession, tmp_path: Path) -> None:
+    """The filter leaves one value in the columns that all rows of a comparison have to share."""
+    users = users_of(spark, *DAYS).withColumn("convention_hash", F.lit("f6792186"))
+    users.write.partitionBy("evaluation_date", "convention_hash").parquet(str(tmp_path / "users"))
+    stored = spark.read.parquet(str(tmp_path / "users"))
+    chosen = stored.where(f"evaluation_date = '{DAYS[0]}' and convention_hash = 'f6792186'")
+    for rows in (chosen, chosen.orderBy("user_id"), chosen.coalesce(1)):
+        (row,) = compare(rows, "a").collect()
+        assert (row["n_users_baseline"], row["n_users_candidate"], row["difference"]) == (2, 2, 0.25)
+
+
+ON_ONE_CORE = """
+from pyspark.sql import functions as F
+from rankmetrics_spark import compare, laptop_session
+
+spark = laptop_session(threads=1)
+rows = [("ab"[n % 2], f"u{n}", 1, 1, n / 4) for n in range(4)]
+users = spark.createDataFrame(rows, "experiment_id string, user_id string, n_lists int, n_relevant int, ap double")
+sorted_users = users.withColumn("convention_hash", F.lit("f6792186")).orderBy(F.rand(3))
+print([row["difference"] for row in compare(sorted_users, "a").collect()])
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_sorted_users_of_one_convention_are_compared_on_one_core(spark: SparkSession, tmp_path: Path) -> None:
+    """With one thread of Sail, nothing stands between a value that is constant and what is computed from it."""
+    hashed = users_of(spark, DAYS[0]).withColumn("convention_hash", F.lit("f6792186"))
+    assert [row["difference"] for row in compare(hashed.orderBy(F.rand(3)), "a").collect()] == [0.25]
+    if engine_of(spark) == "sail":
+        (tmp_path / "program.py").write_text(ON_ONE_CORE)
+        done = ran([sys.executable, "program.py"], tmp_path, {"PYTHONPATH": str(ROOT), "PATH": "/nothing"})
+        assert (done.returncode, done.stdout) == (0, "[0.25]\n"), done.stderr
 
 
 def test_users_of_two_evaluations_are_compared_under_one_convention_only(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import compare_conventions, evaluate, read, run
 from rankmetrics_spark.config import Source
 from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError
 from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.claims import Claim
 from rankmetrics_spark.sinks.files import output_failure
@@ -99,6 +99,23 @@ def test_a_filter_that_fails_on_a_row_is_named_by_the_view_of_all_conventions_to
     code, out, err = call("conventions", "--config", tmp_path / "config.yaml")
     assert (code, out) == (3, "")
     assert err.splitlines()[-1].startswith(f"rankmetrics: cannot filter by source.where '{where}': ")
+
+
+def test_rows_that_the_engine_loses_without_an_error_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """Sail fails to hash a column of folders of which a filter leaves one, and a Python step then sees no row."""
+    spark.range(6).selectExpr("id", "id % 2 AS part").write.partitionBy("part").parquet(str(tmp_path / "parts"))
+    hashed = spark.read.parquet(str(tmp_path / "parts")).where("part = 1").selectExpr("id", "xxhash64(part) AS hash")
+    step = hashed.mapInArrow(lambda batches: batches, "id long, hash long")
+    if engine_of(spark) != "sail":
+        assert step.count() == 3
+        return
+    for _ in range(2):
+        with pytest.raises(RankmetricsError) as error:
+            step.collect()
+        assert str(error.value).startswith("the laptop engine, Sail, failed inside (")
+        assert str(error.value).endswith("), and rows may be missing; use --engine spark")
+    # A failure is one of the query in which it happened.
+    assert spark.range(3).count() == 3
 
 
 CSV = "experiment_id,user_id,item_id,position,relevance,new\na,u,i,1,1,true\na,v,i,1,0,false\n"

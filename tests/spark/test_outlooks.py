@@ -183,6 +183,7 @@ def test_run_compare_and_page_say_when_an_open_test_could_find_more(
         assert f'<p class="sure">{message[DAYS[2]][0]}.</p>' in answer
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_gate_is_the_effect_that_a_run_speaks_of(
     call: Call, spark: SparkSession, tmp_path: Path
 ) -> None:

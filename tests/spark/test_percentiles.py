@@ -60,7 +60,6 @@ def held(result: Any, users: pd.DataFrame, segment: str = "country") -> int:
     return len(rows)
 
 
-@pytest.mark.both_engines
 def test_percentiles_are_those_of_numpy_and_scipy(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log())
     result = evaluate(impressions, [*METRICS], segments="country", percentiles=PERCENTILES)
@@ -69,6 +68,7 @@ def test_percentiles_are_those_of_numpy_and_scipy(spark: SparkSession) -> None:
     assert held(result, users) == 2 * 3 * 3
 
 
+@pytest.mark.slow
 def test_percentiles_do_not_depend_on_the_order_of_rows_and_leave_other_columns_as_they_are(
     spark: SparkSession,
 ) -> None:
@@ -81,6 +81,7 @@ def test_percentiles_do_not_depend_on_the_order_of_rows_and_leave_other_columns_
     assert {*plain.collect()} == {*result.experiment_metrics.select(*plain.columns).collect()}
 
 
+@pytest.mark.slow
 def test_several_lists_and_their_segments(spark: SparkSession) -> None:
     impressions = log(30, lists=3)
     shape: dict[str, Any] = {"list": "request", "percentiles": PERCENTILES}
@@ -99,6 +100,7 @@ def test_several_lists_and_their_segments(spark: SparkSession) -> None:
         hold(row, users[users["experiment_id"] == row["experiment_id"]][METRICS[row["metric"]]])
 
 
+@pytest.mark.slow
 def test_under_two_conventions_each_row_has_its_own(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log(20))
     rules = [resolve(name) for name in ("standard", "tfma")]
@@ -113,6 +115,7 @@ def test_under_two_conventions_each_row_has_its_own(spark: SparkSession) -> None
         }
 
 
+@pytest.mark.slow
 def test_of_one_user_every_percentile_is_their_value_without_an_interval(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log(2)).where("user = 'u1'")
     result = evaluate(impressions, ["cg@2"], percentiles=[25, 50])

@@ -70,6 +70,7 @@ def test_a_day_in_the_middle_that_is_run_again_counts_with_its_new_rows(spark: S
     assert whole.record["verdict"][-1] == f"The comparisons are over {DAYS[0]} to {DAYS[2]} (3 days)"
 
 
+@pytest.mark.slow
 def test_a_day_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -> None:
     rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)

@@ -96,6 +96,7 @@ def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark:
     assert exact(means.collect()) == exact(whole.experiment_metrics.select(*means.columns).collect())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_period_of_several_lists_a_day_is_one_run_within_the_rounding_of_a_day(
     spark: SparkSession, rule: Any
@@ -379,6 +380,7 @@ def document(log_folder: Path, out: Path, **sections: Any) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_experiments_of_different_days_have_no_verdict(spark: SparkSession) -> None:
     # An A/A test whose second arm began on the third day, when users were better served: in both arms.
     rows = [

@@ -135,6 +135,12 @@ def test_order_and_partitions_change_no_bit(spark: SparkSession) -> None:
     once = plan(table(spark, rows), "ap", **options)  # type: ignore[arg-type]
     assert plan(table(spark, rows[::-1]).repartition(7), "ap", **options) == once  # type: ignore[arg-type]
     assert [row["users"] for row in once.rows] == sorted(row["users"] for row in once.rows)
+    # With every user in both experiments on every day, the first one by name is planned with.
+    alone = [row for row in rows if row[0] != "c"]
+    both = [(name, *row[1:5], row[5] and row[5] + (name == "b"), *row[6:]) for row in alone for name in "ba"]
+    of_first = plan(table(spark, both), "ap", 9, dates=(DAYS[0], DAYS[-1]), experiment="a")
+    for several in (both, both[::-1]):
+        assert plan(table(spark, several).repartition(3), "ap", 9, dates=(DAYS[0], DAYS[-1])) == of_first
 
 
 def test_users_and_experiments_can_be_chosen(spark: SparkSession) -> None:

@@ -139,6 +139,7 @@ def test_the_code_of_the_user_guide_runs(spark: SparkSession, folder: Path, caps
     assert "candidate_a" in out and "ndcg@10" in out
 
 
+@pytest.mark.slow
 def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: Path) -> None:
     log = spark.read.parquet(f"{folder}/out/demo/input/impressions")
     sound = log.where("item_id IS NOT NULL AND clicked IS NOT NULL AND slot > 0 AND NOT isnan(model_score)")

@@ -43,6 +43,7 @@ def assert_equal_to_reference(result: Mapping[Any, Any], expected: pd.DataFrame,
             assert result[key][ours] == pytest.approx(row[theirs], rel=0, abs=1e-9), (key, ours)
 
 
+@pytest.mark.slow
 def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
     spark: SparkSession, shared_data: Path, tmp_path: Path
 ) -> None:

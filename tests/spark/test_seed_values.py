@@ -10,8 +10,6 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate
 from tests.helpers.logs import Shown, a_list, averages, by_user, impressions, judgements
 
-pytestmark = pytest.mark.both_engines
-
 
 def near(value: float) -> float:
     approximately: float = pytest.approx(value, rel=1e-14)
@@ -35,6 +33,7 @@ def test_the_average_precision_of_known_lists(spark: SparkSession) -> None:
     assert [round(value, 3) for value in expected.values()] == [0.443, 0.692, 0.747]
 
 
+@pytest.mark.both_engines
 def test_the_mean_average_precision_of_three_lists(spark: SparkSession) -> None:
     log = [
         *a_list([1, 0, 1, 1, 0, 0, 1, 0, 0, 0], "u1"),
@@ -61,6 +60,7 @@ def test_the_average_precision_of_one_relevant_item_is_one_over_its_rank(spark: 
     }
 
 
+@pytest.mark.both_engines
 def test_the_ideal_list_takes_a_judged_item_that_was_not_shown(spark: SparkSession) -> None:
     log = a_list([3, 0, 2, 2, 1])
     truth = [("u", "i1", 3.0), ("u", "i2", 0.0), ("u", "i3", 2.0), ("u", "i4", 2.0), ("u", "i5", 1.0), ("u", "i6", 3.0)]
@@ -90,6 +90,7 @@ def test_a_user_without_a_relevant_item_counts_zero_unless_left_out(spark: Spark
     assert (skip["mean"], skip["n_users"], skip["mean_with_relevant"]) == (1 / 2, 1, 1 / 2)
 
 
+@pytest.mark.both_engines
 def test_the_interval_of_three_users_is_that_of_students_t(spark: SparkSession) -> None:
     log = impressions(spark, [*a_list([1], "u1"), *a_list([0, 1], "u2"), *a_list([0, 0, 0, 1], "u3")])
     row = evaluate(log, ["rr"], confidence=0.9).experiment_metrics.collect()[0]

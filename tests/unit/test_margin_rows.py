@@ -168,6 +168,9 @@ def test_an_unknown_interval_has_no_worst_case_and_a_share_of_nothing_is_no_marg
     row = row_of(table({"a": [0.5] * 3, "b": [0.6] * 3}), 0.01, True)
     assert row["within_margin"] is None and np.isnan(row["relative_worst_case"])
     assert "MAP@10 of b is no more than 1 % below that of a: not shown" in verdict_of([row])
+    # Where the baseline has a spread, its share has a test; the difference has no interval still.
+    spread = row_of(table({"a": [0.5, 0.7, 0.9], "b": [0.6, 0.8, 1.0]}), 0.01, True)
+    assert np.isnan([spread["ci_low"], spread["relative_worst_case"]]).all() and spread["difference"] > 0
     for baseline in (0.0, -0.5):
         lost = row_of(table({"a": [baseline] * 30, "b": [baseline + 0.1] * 30}), 0.01, True)
         assert np.isnan(lost["p_no_worse"]) and lost["within_margin"] is None

@@ -51,7 +51,8 @@ def test_an_entry_that_does_not_fit_is_refused(tmp_path: Path, entry: dict[str, 
 
 
 @pytest.mark.slow
-def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path) -> None:
+def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
     project = tmp_path / "a project"
     (project / "tests").mkdir(parents=True)
     option = "def pytest_addoption(parser):\n    parser.addoption('--slow', action='store_true')\n"
@@ -59,10 +60,11 @@ def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path) -> None:
     (project / "answers.py").write_text('def answer():\n    """\n    >>> answer()\n    42\n    """\n    return 42\n')
     (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '--doctest-modules'\n")
     (project / "tests" / "test_answers.py").write_text(
-        "import pytest\nfrom answers import answer\n\n"
+        "import os\nimport pytest\nfrom answers import answer\n\n"
         "def test_value():\n    assert answer() == 42\n\n"
         "def test_kind():\n    assert answer() is not None\n\n"
-        "@pytest.mark.skip\ndef test_later():\n    assert answer() == 42\n"
+        "@pytest.mark.skip\ndef test_later():\n    assert answer() == 42\n\n"
+        "def test_data():\n    assert os.environ.get('CI') != 'true'\n"
     )
     copy = Copy(tmp_path / "a copy", project)
 
@@ -75,6 +77,8 @@ def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path) -> None:
     assert catches(*changed, "")
     assert not catches(*changed, "::test_kind")
     assert not catches(*changed, "::test_later")
+    # The data of other systems are not beside the copy: their tests are skipped there, not failed.
+    assert copy.run(("tests/test_answers.py::test_data",), "none")[0] == pytest.ExitCode.OK
     # A doctest knows no option of tests/conftest.py.
     assert copy.catches(Mutant("area", "name", "answers.py", *changed, ("answers.py",)))[0]
     # The module cannot be imported, so no test runs.

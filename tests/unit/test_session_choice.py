@@ -239,8 +239,8 @@ ERROR = "rankmetrics: no disk\n"
     ("parent", "style", "stderr", "out", "err"),
     [
         (SUBMIT, "json", "pipe", "[1]\n", f"a step\n{ERROR}"),
-        (SUBMIT, "table", "pipe", "[1]\n", f"a step\n{ERROR}"),
-        (SUBMIT, "json", "a", "[1]\n", f"earlier\na step\n{ERROR}"),
+        pytest.param(SUBMIT, "table", "pipe", "[1]\n", f"a step\n{ERROR}", marks=pytest.mark.slow),
+        pytest.param(SUBMIT, "json", "a", "[1]\n", f"earlier\na step\n{ERROR}", marks=pytest.mark.slow),
         # A file that the program and spark-submit would overwrite for one another.
         (SUBMIT, "json", "r+", f"[1]\n{ERROR}", "earlier\n"),
         (SUBMIT, "table", "r+", f"a step\n[1]\n{ERROR}", "earlier\n"),

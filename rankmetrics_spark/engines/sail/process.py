@@ -28,6 +28,8 @@ _SMALLEST = 64 * 2**20
 _LARGEST = 4 * 2**30
 """Most memory unless it is asked for: with more, aggregations of a billion rows keep groups that are complete, and take
 1.5 times as long."""
+_PANIC = re.compile(r"^thread .* panicked at .*:\n(.*)$", re.MULTILINE)
+"""What the engine writes to its log where its own code fails, and why."""
 _START = 60
 """Seconds for the start; it takes less than one."""
 _STARTS = 5
@@ -195,6 +197,23 @@ class Engine:
         reason = self._last_log_line()
         self.stop()
         raise RankmetricsError(f"the laptop engine did not start{f': {reason}' if reason else ''}; use --engine spark")
+
+    def log_size(self) -> int:
+        """Bytes that the child has written to its log so far; 0 once it is stopped, and the log is gone."""
+        with suppress(OSError):
+            return (self._folder / "log").stat().st_size
+        return 0
+
+    def panic_since(self, size: int) -> str | None:
+        """What failed inside the engine after its log had this size, if anything did.
+
+        Sail ends the input of a Python step without an error where its own code panics above it, so that the step
+        would see no row, or some of them.
+        """
+        if self.log_size() == size:
+            return None
+        panic = _PANIC.search((self._folder / "log").read_bytes()[size:].decode("utf-8", "replace"))
+        return panic and panic[1].strip()
 
     def _last_log_line(self) -> str:
         with suppress(OSError):

@@ -166,10 +166,12 @@ class _Attempts(RetryPolicyState):
 
 
 class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    """Raise a ``RankmetricsError`` if the engine has ended or has run out of memory."""
+    """Raise a ``RankmetricsError`` if the engine has ended, has run out of memory, or has failed without an error."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._logged: dict[str, int] = {}
+        """Running query -> the size of the log at its start."""
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         call = continuation(details, request)
@@ -179,16 +181,28 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         return call
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Iterator[Any]:
-        return self._stream(continuation(details, request))
+        self._logged.setdefault(request.operation_id, self._engine.log_size())
+        return self._stream(continuation(details, request), request.operation_id)
 
-    def _stream(self, call: Any) -> Iterator[Any]:
+    def _stream(self, call: Any, query: str) -> Iterator[Any]:
         try:
-            yield from call
+            for response in call:
+                # The client may ask for the end again, over another connection.
+                if response.HasField("result_complete") and (size := self._logged.pop(query, None)) is not None:
+                    self._refuse_panic(size)
+                yield response
         except grpc.RpcError as error:
             self._explain(error)
             raise
         finally:
             call.cancel()
+
+    def _refuse_panic(self, size: int) -> None:
+        """Refuse a result without an error, if rows may be missing from it."""
+        if panic := self._engine.panic_since(size):
+            raise RankmetricsError(
+                f"the laptop engine, Sail, failed inside ({panic}), and rows may be missing; use --engine spark"
+            )
 
     def _explain(self, error: Any) -> None:
         """Raise a readable error for this one, if its cause is known."""
