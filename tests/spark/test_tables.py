@@ -19,9 +19,6 @@ from tests.helpers.logs import a_list, parquet
 from tests.helpers.readme import blocks, commands, section
 from tests.tables_page import PARTITION_COLUMNS, tables, updated
 
-# On Spark, the environment has every library of the page.
-pytestmark = pytest.mark.both_engines
-
 PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
 DAYS = ("2026-11-20", "2026-11-21")
 # The relevant item is first in 007, and second in b/c: NDCG is 1, and 1 / log2(3).
@@ -63,6 +60,7 @@ def answered(rows: Any) -> list[tuple[Any, ...]]:
     return [(name, day, None if mean is None or mean != mean else pytest.approx(mean)) for name, day, mean in rows]
 
 
+@pytest.mark.both_engines
 def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, out: Path) -> None:
     assert updated(PAGE) == PAGE, "run make readme"
     result = {table: dict(read(spark, f"{out}/{table}").dtypes) for table in tables()}
@@ -93,6 +91,8 @@ def test_pandas_gives_the_answer_of_the_page(out: Path) -> None:
     assert answered(names["answer"].itertuples(index=False, name=None)) == ANSWER
 
 
+# Only the environment of Spark has Polars and DuckDB.
+@pytest.mark.both_engines
 @pytest.mark.skipif(find_spec("polars") is None, reason="only the environment of Spark has Polars")
 def test_polars_gives_the_answer_of_the_page(out: Path) -> None:
     names: dict[str, Any] = {}
@@ -100,6 +100,7 @@ def test_polars_gives_the_answer_of_the_page(out: Path) -> None:
     assert answered(names["answer"].rows()) == ANSWER
 
 
+@pytest.mark.both_engines
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="only the environment of Spark has DuckDB")
 def test_duckdb_gives_the_answer_of_the_page_and_the_views_keep_their_columns(spark: SparkSession, out: Path) -> None:
     import duckdb
