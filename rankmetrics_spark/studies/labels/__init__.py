@@ -55,7 +55,6 @@ from rankmetrics_spark.schemas import (
     USER,
 )
 from rankmetrics_spark.studies.labels.assignments import assigned
-from rankmetrics_spark.studies.labels.foreign import counts_of_known
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
     Arms,
@@ -68,7 +67,14 @@ from rankmetrics_spark.studies.labels.pairs import (
     pairs_of,
     sentence,
 )
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, list_counts, refuse, sound_lists
+from rankmetrics_spark.studies.refusals import (
+    MOST_FAULTY,
+    Allowed,
+    counts_of_known,
+    list_counts,
+    refuse,
+    sound_lists,
+)
 
 __all__ = [
     "KERNELS",
