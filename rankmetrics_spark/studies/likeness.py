@@ -20,18 +20,17 @@ from rankmetrics_spark.engines import (
     result_table,
     rows_of,
     schema_text,
-    table_of,
 )
 from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import Ints, Overlap, jaccard, kendall, overlap, rbo, same_top, unexpectedness
-from rankmetrics_spark.road import make_plan, sound_rows
-from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, ROLES, SCORE, USER
+from rankmetrics_spark.road import sound_rows
+from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
 from rankmetrics_spark.studies.refusals import (
     DEEPEST,
     MOST_FAULTY,
     Allowed,
     log_counts,
-    options_of_lists,
+    log_of_lists,
     sound_lists,
 )
 
@@ -94,16 +93,14 @@ def changed(
     if baseline is None:
         raise refuse("baseline", baseline, "the experiment that the others are compared with")
     change = Change.read({"baseline": baseline, "k": k, "p": p, "max_invalid_fraction": max_invalid_fraction})
-    options = options_of_lists(columns, rank_by, first_rank)
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    plan = make_plan(options, table.schema)
+    table, plan = log_of_lists(impressions, columns, rank_by, first_rank)
     rows, is_scored = sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
     order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
     rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
     row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
     lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
-    allowed = Allowed(change.max_invalid_fraction, options.first_rank, change.baseline)
+    allowed = Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
     lists = sound_lists(lists, log_counts(table, plan), allowed)
     return result_table(lists.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
 

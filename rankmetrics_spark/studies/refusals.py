@@ -1,4 +1,4 @@
-"""What a study refuses once its rows are computed: ranks from 0, many faulty rows, several lists of a user.
+"""What a study refuses once its rows are computed: ranks from 0, faulty rows, several lists of a user, foreign ids.
 
 The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job.
 """
@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import SUMS, Batches, SumTable, coded, in_one_step, rows_of
+from rankmetrics_spark.engines import SUMS, AnyTable, Batches, SumTable, coded, in_one_step, rows_of, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, shape, unknown
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.road import Plan, checked_rows, typed_judgements
-from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, USER, Columns
+from rankmetrics_spark.road import Plan, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, ROLES, USER, Columns
 
 MOST_FAULTY = 0.01
 """The usual ``max_invalid_fraction``, as in ``evaluate``."""
@@ -50,13 +50,16 @@ class Allowed:
     baseline: str | None = None
 
 
-def options_of_lists(columns: Mapping[str, str | None] | None, rank_by: str, first_rank: int) -> Options:
-    """The options of lists that are compared by their items; refuse a log without them."""
+def log_of_lists(
+    impressions: AnyTable, columns: Mapping[str, str | None] | None, rank_by: str, first_rank: int
+) -> tuple[DataFrame, Plan]:
+    """The log of lists that are compared by their items, and its plan; relevance is not read."""
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
     options = Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
-    return options
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    return table, make_plan(options, table.schema)
 
 
 def counts_in_sql(columns: Columns) -> dict[str, str]:

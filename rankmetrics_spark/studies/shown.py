@@ -30,8 +30,8 @@ from rankmetrics_spark.engines import (
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty
-from rankmetrics_spark.road import make_plan, top_rows
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, ROLES, USER, quoted
+from rankmetrics_spark.road import top_rows
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.statistics import poisson_weights
 from rankmetrics_spark.studies.refusals import (
     COUNTS,
@@ -39,7 +39,7 @@ from rankmetrics_spark.studies.refusals import (
     MOST_FAULTY,
     Allowed,
     log_counts,
-    options_of_lists,
+    log_of_lists,
     refuse_faulty,
 )
 
@@ -144,17 +144,15 @@ def exposure(
     request = Exposure.read({**settings, "max_invalid_fraction": max_invalid_fraction})
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
-    options = options_of_lists(columns, rank_by, first_rank)
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    plan = make_plan(options, table.schema)
+    table, plan = log_of_lists(impressions, columns, rank_by, first_rank)
     rows = top_rows(table, plan, request.k)
     size = catalogue if isinstance(catalogue, int) else None
-    known = None if size or catalogue is None else _items(catalogue, "catalogue", options, rows)
-    seen = None if interactions is None else _items(interactions, "interactions", options, rows)
+    known = None if size or catalogue is None else _items(catalogue, "catalogue", plan.options, rows)
+    seen = None if interactions is None else _items(interactions, "interactions", plan.options, rows)
     of_log = log_counts(table, plan).select(F.posexplode(SUMS).alias(_AT, _TIMES))
     of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
     spread = _spread(_item_counts(rows, request), known, seen).union(of_log)
-    body = partial(_exposures, request=request, size=size, first_rank=options.first_rank)
+    body = partial(_exposures, request=request, size=size, first_rank=plan.options.first_rank)
     return result_table(in_one_step(spread, body, EXPOSURE))
 
 
