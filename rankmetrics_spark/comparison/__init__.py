@@ -170,7 +170,8 @@ def compare(
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
         aa_check: How often the test finds a difference where there is none: true, or its keys.
-        primary: The metrics that decide; by default that of the first gate, else the first with its largest cut-off.
+        primary: The metrics that decide; by default the first gate's, else the first at its largest cut-off; no
+            guardrail.
         guardrails: Metrics that must not get worse.
         families: ``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.
         primary_share: Share of the level of significance for the primary metrics; all other comparisons share the

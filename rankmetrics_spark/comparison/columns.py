@@ -127,7 +127,9 @@ def wins(rows: Compared) -> tuple[Ints, ...]:
 
 @statistic(type="string")
 def better(rows: Compared) -> Texts:
-    """`candidate` or `baseline` where `p_adjusted < 1 - confidence`, by the direction of the metric; null otherwise."""
+    """`candidate` or `baseline` where `p_adjusted < 1 - confidence`, by the direction of the metric; null otherwise,
+    and where `note` begins with `not trustworthy`, though `p_adjusted` and the intervals have their numbers there.
+    """
     winners: Texts = [None] * len(rows.keys)
     for i in np.flatnonzero(rows.decided).tolist():
         direction = rows.rules.directions.get(rows.keys[i].metric)

@@ -158,7 +158,7 @@ class Comparison(Section):
     primary: tuple[Metric, ...] = key(
         (),
         _metrics,
-        "The metrics that decide; by default that of the first gate, else the first with its largest cut-off.",
+        "The metrics that decide; by default the first gate's, else the first at its largest cut-off; no guardrail.",
     )
     guardrails: tuple[Metric, ...] = key((), _metrics, "Metrics that must not get worse.")
     families: str = key(

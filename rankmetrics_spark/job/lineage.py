@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.config import Config, local_path
-from rankmetrics_spark.errors import first_sentence, without_secrets
+from rankmetrics_spark.errors import first_sentence, installation, without_secrets
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, NOT_CHECKED, OK, SEGMENT, Check
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Events:
             return events
         try:
             if find_spec("openlineage") is None:
-                raise ModuleNotFoundError("the extra lineage of rankmetrics-spark is not installed")
+                raise ModuleNotFoundError(f"openlineage-python is not installed; run: {installation('lineage')}")
             from openlineage.client import OpenLineageClient
 
             # The repository in the folder of a command is not that of the job.

@@ -54,7 +54,7 @@ from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
 MOST_ROWS = 100_000
 """Rows of a table that are read for the verdict and for the checks."""
-MOST_KEPT = 5
+MOST_NAMED = 5
 """Experiments of other runs that a note names."""
 _BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
 
@@ -111,7 +111,7 @@ def kept_beside(store: Store, partitions: Partitions) -> list[str]:
     kept = sorted(str(name) for name in (pointer.run_of() if pointer else ()) if name not in own)
     if not kept:
         return []
-    names = ", ".join(kept[:MOST_KEPT]) + (f" and {more:,} more" if (more := len(kept) - MOST_KEPT) > 0 else "")
+    names = ", ".join(kept[:MOST_NAMED]) + (f" and {more:,} more" if (more := len(kept) - MOST_NAMED) > 0 else "")
     stay = "stays as an earlier run has" if len(kept) == 1 else "stay as earlier runs have"
     return [f"{names} of {partitions.date} {stay} published {'it' if len(kept) == 1 else 'them'}: not in this log"]
 

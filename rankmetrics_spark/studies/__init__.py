@@ -1,6 +1,6 @@
 """What else a ranking log can tell, beside the evaluation; ``refusals`` says which logs a study does not read.
 
-``shown``: how far lists differ, and which items users see. ``labels``: what missing judgements could change.
+``likeness``: how far lists differ. ``shown``: which items users see. ``labels``: what missing judgements could change.
 ``weighting``: position bias, values of other policies, and judgements from clicks. ``drafts``: interleaved lists.
 """
 
@@ -11,7 +11,8 @@ from rankmetrics_spark.doors import lazy
 if TYPE_CHECKING:
     from rankmetrics_spark.studies.drafts import LOG_COUNTS, Preferences, counts_in_words, interleaving, preferences
     from rankmetrics_spark.studies.labels import unjudged
-    from rankmetrics_spark.studies.shown import changed, exposure
+    from rankmetrics_spark.studies.likeness import changed
+    from rankmetrics_spark.studies.shown import exposure
     from rankmetrics_spark.studies.weighting import coec_judgements, off_policy, propensities
 
 __getattr__ = lazy(
@@ -19,7 +20,8 @@ __getattr__ = lazy(
     {
         "drafts": "LOG_COUNTS Preferences counts_in_words interleaving preferences",
         "labels": "unjudged",
-        "shown": "changed exposure",
+        "likeness": "changed",
+        "shown": "exposure",
         "weighting": "coec_judgements off_policy propensities",
     },
 )

@@ -1,4 +1,4 @@
-"""What a study refuses once its rows are computed: ranks from 0, many faulty rows, several lists of a user.
+"""What a study refuses once its rows are computed: ranks from 0, faulty rows, several lists of a user, foreign ids.
 
 The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job.
 """
@@ -15,19 +15,24 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines import SUMS, Batches, SumTable, coded, in_one_step, rows_of
-from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, unknown
+from rankmetrics_spark.config import Options
+from rankmetrics_spark.engines import SUMS, AnyTable, Batches, SumTable, coded, in_one_step, rows_of, table_of
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, shape, unknown
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.road import Plan, checked_rows
-from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, POSITION, REASON, REJECTED, Columns
+from rankmetrics_spark.road import Plan, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, ROLES, USER, Columns
 
 MOST_FAULTY = 0.01
 """The usual ``max_invalid_fraction``, as in ``evaluate``."""
 COUNTS = ("n_rows", "n_faulty", "n_below", "n_first")
 """Rows; those with a fault; with a rank below the first one; sound ones at the first rank, of which a list has one."""
+DEEPEST = 1000
+"""The largest k: Kendall's tau compares the items of a list with one another."""
 _SUMS = SumTable((EXPERIMENT,))
-_SOUND = "_sound"
+_NAME, _ID, _SOUND, _KNOWN = "_name", "_id", "_sound", "_known"
+_PAIRS = ", ".join(f"struct('{name}' AS {_NAME}, {name} AS {_ID})" for name in (USER, ITEM))
+_EACH = f"inline(array({_PAIRS}))"
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,18 @@ class Allowed:
     faulty: float = MOST_FAULTY
     first_rank: int = 1
     baseline: str | None = None
+
+
+def log_of_lists(
+    impressions: AnyTable, columns: Mapping[str, str | None] | None, rank_by: str, first_rank: int
+) -> tuple[DataFrame, Plan]:
+    """The log of lists that are compared by their items, and its plan; relevance is not read."""
+    roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
+    options = Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
+    if options.lacks("item"):
+        raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    return table, make_plan(options, table.schema)
 
 
 def counts_in_sql(columns: Columns) -> dict[str, str]:
@@ -129,6 +146,48 @@ def left_out(n: int, n_rows: int) -> str | None:
 
 def _limit(n: int, n_rows: int, allowed: Allowed) -> str:
     return f"{n / n_rows:.2%}, allowed {allowed.faulty:.2%}: max_invalid_fraction is {allowed.faulty:g}"
+
+
+# ---- judgements of other ids
+
+
+def counts_of_known(table: DataFrame, plan: Plan, judged: DataFrame) -> DataFrame:
+    """``log_counts``, which fail to be computed if no user or no item of the log is in the judgements.
+
+    Ids are counted before they are shuffled, so the raw rows are not.
+    """
+    rows, counts = log_rows(table, plan)
+    sums = {f"_{at}": sql for at, sql in enumerate((*counts.values(), f"count_if({REJECTED} IS NULL)"))}
+    *of_rows, sound = sums
+    each = rows.selectExpr("*", _EACH).groupBy(_NAME, _ID).agg(*(F.expr(sql).alias(at) for at, sql in sums.items()))
+    typed = typed_judgements(judged, plan.judgement_mapping, text=False)
+    ids = typed.selectExpr(_EACH).where(f"{_ID} IS NOT NULL").distinct()
+    found = each.join(ids.withColumn(_KNOWN, F.lit(True)), [_NAME, _ID], "left")
+    # Each row is counted once, as one of its user.
+    once = ", ".join(f"coalesce(sum(CASE WHEN {_NAME} = '{USER}' THEN {at} END), 0L)" for at in of_rows)
+    facts = [f"array({once}) AS {SUMS}"]
+    for name in (USER, ITEM):
+        facts.append(f"sum(CASE WHEN {_NAME} = '{name}' AND {_KNOWN} THEN {sound} END) AS matched_{name}")
+        facts.append(f"min(CASE WHEN {_NAME} = '{name}' AND {sound} > 0 THEN {_ID} END) AS shown_{name}")
+    of_judged = (f"min(CASE WHEN {_NAME} = '{name}' THEN {_ID} END) AS judged_{name}" for name in (USER, ITEM))
+    one = found.agg(*map(F.expr, facts)).crossJoin(ids.agg(*map(F.expr, of_judged)))
+    return in_one_step(one, _refuse_foreign, {EXPERIMENT: "string", SUMS: "array<bigint>"})
+
+
+def _refuse_foreign(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The counts, unless none of the shown ids is judged."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            for name in (USER, ITEM):
+                shown, judged = row[f"shown_{name}"], row[f"judged_{name}"]
+                if shown is not None and judged is not None and not row[f"matched_{name}"]:
+                    raise InputError(
+                        f"no {name} of the impressions is in the judgements, so every shown item would be unjudged; "
+                        f"shown: {shape(shown)!r}; judged: {shape(judged)!r} (letters shown as a, digits as 9); an id "
+                        "has to be the same text in both"
+                    )
+        none = pa.nulls(batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([none, batch.column(SUMS)], [EXPERIMENT, SUMS])
 
 
 # ---- lists of which a user has one per experiment

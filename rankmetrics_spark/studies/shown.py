@@ -1,8 +1,9 @@
-"""What was shown, without any relevance: ``changed`` (how far lists differ) and ``exposure`` (which items)."""
+"""Which items users see, without any relevance: how often each is shown -> coverage, Gini index, entropy, novelty."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,170 +26,22 @@ from rankmetrics_spark.engines import (
     in_one_step,
     result_table,
     rows_of,
-    schema_text,
     table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
-from rankmetrics_spark.metrics import (
-    Floats,
-    Ints,
-    Overlap,
-    jaccard,
-    kendall,
-    overlap,
-    rbo,
-    same_top,
-    unexpectedness,
-)
-from rankmetrics_spark.road import make_plan, sound_rows, top_rows
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    ENTRIES,
-    EXPERIMENT,
-    HASH,
-    ITEM,
-    METRIC,
-    POSITION,
-    ROLES,
-    SCORE,
-    USER,
-    quoted,
-)
+from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty
+from rankmetrics_spark.road import top_rows
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.statistics import poisson_weights
-from rankmetrics_spark.studies.refusals import COUNTS, MOST_FAULTY, Allowed, log_counts, refuse_faulty, sound_lists
-from rankmetrics_spark.studies.spread import counts_of, values_of
-
-COLUMNS = {
-    **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
-    **dict.fromkeys(("n_items_baseline", "n_items", "n_common"), "long"),
-    **dict.fromkeys(("same_top", "jaccard", "rbo", "kendall", "unexpectedness"), "double"),
-}
-"""Columns of the result -> their types."""
-DEEPEST = 1000
-"""The largest k: Kendall's tau compares the items of a list with one another."""
-
-
-@dataclass(frozen=True)
-class Change(Section):
-    """What is compared, and how deep: see ``changed``."""
-
-    baseline: str = key("control", text)
-    k: int = key(10, count(1, DEEPEST))
-    p: float = key(0.9, number(0, 1, inclusive=False))
-    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
-
-
-def changed(
-    impressions: AnyTable,
-    baseline: str,
-    *,
-    k: int = 10,
-    p: float = 0.9,
-    columns: Mapping[str, str | None] | None = None,
-    rank_by: Literal["position", "score"] = "position",
-    first_rank: int = 1,
-    max_invalid_fraction: float = 0.01,
-) -> ResultTable:
-    """How alike the top k of each user is to that of the same user in the baseline; relevance is not read.
-
-    A user has one list per experiment; where they have several, name the column of the request as the user. Reads the
-    impressions once for the counts of faulty rows, and once for the lists, with one shuffle.
-
-    Args:
-        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out, a few of them.
-        baseline: The experiment that the others are compared with.
-        k: Items down to this rank count, up to 1,000. A repeated item counts at its best rank.
-        p: Of RBO, in (0, 1): the chance that a reader goes on to the next rank.
-        columns: Role (experiment, user, item, position, score) -> column.
-        rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
-        first_rank: What the column of ranks calls the first rank.
-        max_invalid_fraction: Largest fraction of faulty rows, and of the rows down to rank k that repeat a rank.
-
-    Returns:
-        One row per (experiment_id, user_id) of the users who are in the baseline too, lazy like any DataFrame:
-        baseline, experiment_id, user_id, n_items_baseline, n_items, n_common, same_top (1 if both top k are the same,
-        in the same order, else 0), jaccard (common items over items of either), rbo (rank-biased overlap, extrapolated:
-        Webber, Moffat and Zobel, TOIS 2010, equation 32), kendall (tau of the common items; null below two of them),
-        unexpectedness (share of the n_items that are not among those of the baseline: Murakami et al., 2008).
-
-    Raises:
-        ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
-        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
-            too many rows are faulty or repeat a rank of their user.
-    """
-    if baseline is None:
-        raise refuse("baseline", baseline, "the experiment that the others are compared with")
-    change = Change.read({"baseline": baseline, "k": k, "p": p, "max_invalid_fraction": max_invalid_fraction})
-    options = _options(columns, rank_by, first_rank)
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    plan = make_plan(options, table.schema)
-    rows, is_scored = sound_rows(table, plan), plan.columns.by_score
-    # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
-    order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
-    rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
-    row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
-    lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
-    allowed = Allowed(change.max_invalid_fraction, options.first_rank, change.baseline)
-    lists = sound_lists(lists, log_counts(table, plan), allowed)
-    return result_table(lists.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
-
-
-def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank: int) -> Options:
-    roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
-    options = Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
-    if options.lacks("item"):
-        raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
-    return options
-
-
-def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
-    """Compare the lists of each user of a batch with their list of the baseline."""
-    for batch in batches:
-        user, values = flat(batch.column(ENTRIES))
-        experiments, experiment = coded(values.field(EXPERIMENT))
-        if change.baseline not in experiments:
-            continue
-        arm = experiments.index(change.baseline)
-        cell = user * len(experiments) + experiment
-        has_rows = np.bincount(cell) > 0
-        lists, of = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[cell]
-        of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
-        users, arms = np.divmod(lists, len(experiments))
-        base_of = np.full(batch.num_rows, -1)
-        base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
-        others = np.flatnonzero((arms != arm) & (base_of[users] >= 0))
-        if len(others):
-            overlaps = _pairs(of, items, base_of[users[others]], others)
-            names = batch.column(USER).take(pa.array(users[others]))
-            keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
-            counts = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
-            values = {
-                "same_top": same_top(overlaps),
-                "jaccard": jaccard(overlaps),
-                "rbo": rbo(overlaps, change.p),
-                "kendall": kendall(overlaps),
-                "unexpectedness": unexpectedness(overlaps),
-            }
-            yield from rows_of({**keys, USER: names, **counts, **values}, COLUMNS)
-
-
-def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
-    """Return the common items of lists and their baselines, from the items of all lists."""
-    counts = np.bincount(of)
-    starts = np.cumsum(counts) - counts
-
-    def rows(lists: Ints) -> tuple[Ints, Ints]:
-        """Pair and item of each row of some lists, one after the other."""
-        pair = np.repeat(np.arange(len(lists)), counts[lists])
-        ends = np.cumsum(counts[lists])
-        within = np.arange(len(pair)) - np.repeat(ends - counts[lists], counts[lists])
-        return pair, items[starts[lists][pair] + within]
-
-    return overlap(*rows(bases), *rows(others), len(others))
-
-
-# ---- which items users saw
+from rankmetrics_spark.studies.refusals import (
+    COUNTS,
+    DEEPEST,
+    MOST_FAULTY,
+    Allowed,
+    log_counts,
+    log_of_lists,
+    refuse_faulty,
+)
 
 EXPOSURE = {
     **dict.fromkeys((EXPERIMENT, METRIC), "string"),
@@ -212,6 +65,9 @@ _KINDS = {
     "union": ("0L", f"int({_AT} = 0 AND {_FIRST})"),
 }
 """What is counted of each (experiment, item, replicate) -> its value and how much a row adds to it."""
+
+
+_NONE = np.array([], np.int64)
 
 
 def _replicates(path: str, value: object) -> int:
@@ -288,17 +144,15 @@ def exposure(
     request = Exposure.read({**settings, "max_invalid_fraction": max_invalid_fraction})
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
-    options = _options(columns, rank_by, first_rank)
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    plan = make_plan(options, table.schema)
+    table, plan = log_of_lists(impressions, columns, rank_by, first_rank)
     rows = top_rows(table, plan, request.k)
     size = catalogue if isinstance(catalogue, int) else None
-    known = None if size or catalogue is None else _items(catalogue, "catalogue", options, rows)
-    seen = None if interactions is None else _items(interactions, "interactions", options, rows)
+    known = None if size or catalogue is None else _items(catalogue, "catalogue", plan.options, rows)
+    seen = None if interactions is None else _items(interactions, "interactions", plan.options, rows)
     of_log = log_counts(table, plan).select(F.posexplode(SUMS).alias(_AT, _TIMES))
     of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
     spread = _spread(_item_counts(rows, request), known, seen).union(of_log)
-    body = partial(_exposures, request=request, size=size, first_rank=options.first_rank)
+    body = partial(_exposures, request=request, size=size, first_rank=plan.options.first_rank)
     return result_table(in_one_step(spread, body, EXPOSURE))
 
 
@@ -366,7 +220,7 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
 
 def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``exposure``, from the counts of all experiments."""
-    counts = counts_of(batches)
+    counts = _counts_of(batches)
     of_log = dict(zip(*(each.tolist() for each in counts.pop((None, 0, _OF_LOG))), strict=True))
     of_log = {name: of_log[at] for at, name in enumerate(COUNTS)}
     refuse_faulty(of_log, Allowed(request.max_invalid_fraction, first_rank))
@@ -382,7 +236,7 @@ def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank
         for kind in (f"total{_INSIDE}", f"total{_INTERACTIONS}")
     )
     catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
-    values = {name: values_of(counts, name, request.replicates, catalogue, of_interactions) for name in names}
+    values = {name: _values_of(counts, name, request.replicates, catalogue, of_interactions) for name in names}
     if request.baseline is not None and request.baseline not in names:
         raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
     base = values[request.baseline] if request.baseline is not None else None
@@ -410,6 +264,43 @@ def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank
             rows.append(row)
     if rows:
         yield from rows_of({column: [row.get(column) for row in rows] for column in EXPOSURE}, EXPOSURE)
+
+
+def _counts_of(batches: Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:
+    """(experiment, replicate, kind) -> numbers, and how many items or rows have each; none of a key that is missing."""
+    counts: dict[tuple[str | None, int, str], tuple[Ints, Ints]] = defaultdict(lambda: (_NONE, _NONE))
+    if full := [batch for batch in batches if batch.num_rows]:
+        rows_of_all = pa.Table.from_batches(full).to_pandas()
+        for (name, replicate, kind), rows in rows_of_all.groupby([EXPERIMENT, "replicate", "kind"], dropna=False):
+            known = name if isinstance(name, str) else None
+            counts[known, int(replicate), kind] = rows["value"].to_numpy(), rows["n"].to_numpy()
+    return counts
+
+
+def _values_of(
+    counts: Mapping[Any, tuple[Ints, Ints]],
+    name: str | None,
+    replicates: int,
+    n_catalogue: int,
+    n_interactions: int | None,
+) -> dict[str, Floats]:
+    """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
+    values = []
+    for replicate in range(1 + replicates):
+        shown, items = counts[name, replicate, "shown"]
+        interactions, rows = counts[name, replicate, "interactions"]
+        n_items = int(items.sum())
+        fits = bool(n_items) and n_items <= n_catalogue
+        values.append(
+            (
+                coverage(n_items, n_catalogue) if fits else math.nan,
+                gini(shown, items, n_catalogue) if fits else math.nan,
+                entropy(shown, items),
+                novelty(interactions, rows, n_interactions or 0),
+            )
+        )
+    named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
+    return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 
 
 def _interval(values: Floats, confidence: float) -> tuple[float, float]:

@@ -175,15 +175,17 @@ def _grouped(spark: SparkSession, out: Path) -> None:
 
 def store_days(out: Path, days: Sequence[str], users: int) -> None:
     """Store the users of the first day under the other dates too, as runs would: other users, the same values."""
-    for file in [*out.glob(f"user_metrics/*/evaluation_date={days[0]}/*.parquet")]:
-        table = pq.ParquetFile(file).read()
+    for folder in [*out.glob(f"user_metrics/*/evaluation_date={days[0]}")]:
+        # A large day has several files of an experiment; each other date gets one, so nobody is drawn twice.
+        files = sorted(folder.glob("*.parquet"))
+        table = pa.concat_tables(pq.ParquetFile(file).read() for file in files)
         place = table.column_names.index("user_id")
         for number, day in enumerate(days[1:], start=1):
             drawn = np.random.default_rng(number).choice(2 * users, len(table), replace=False)
-            target = file.parents[1] / f"evaluation_date={day}" / file.name
-            target.parent.mkdir()
-            names = pa.array(np.char.add(f"{file.parents[1].name[-1]}u", drawn.astype(str)))
-            pq.write_table(table.set_column(place, table.schema.field(place), names), target)
+            target = folder.parent / f"evaluation_date={day}"
+            target.mkdir()
+            names = pa.array(np.char.add(f"{folder.parent.name[-1]}u", drawn.astype(str)))
+            pq.write_table(table.set_column(place, table.schema.field(place), names), target / files[0].name)
     pointer = (out / "published" / f"{days[0]}.json").read_text(encoding="utf-8")
     for day in days[1:]:
         (out / "published" / f"{day}.json").write_text(pointer.replace(days[0], day), encoding="utf-8")

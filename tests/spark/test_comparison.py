@@ -53,7 +53,12 @@ def by_pair(rows: list[Any], expected: pd.DataFrame, columns: dict[str, str]) ->
     ("name", "columns", "pairs"),
     [
         ("clef_tar2017", {"ap": "ap", "ndcg10_lin": "ndcg_at_10"}, 120),
-        ("lightgbm_rank", {"ap": "ap", "ndcg10_lin": "ndcg_at_10", "ndcg10_exp": "ndcg_at_20"}, 15),
+        pytest.param(
+            "lightgbm_rank",
+            {"ap": "ap", "ndcg10_lin": "ndcg_at_10", "ndcg10_exp": "ndcg_at_20"},
+            15,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_all_pairs_have_the_numbers_of_the_reference(

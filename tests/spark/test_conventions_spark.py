@@ -180,7 +180,10 @@ COVERAGE = [("perfect", 1.0), ("unjudged", None), ("unseen", 1.0), ("zero", 0.0)
 """User -> the grade of the only item; None: it is not judged. ``unseen`` has no list."""
 
 
-@pytest.mark.parametrize("zero", [False, True], ids=["three users", "with a user of grade 0"])
+@pytest.mark.parametrize(
+    "zero",
+    [pytest.param(False, id="three users", marks=pytest.mark.slow), pytest.param(True, id="with a user of grade 0")],
+)
 def test_the_populations_of_the_systems_hold_in_spark(spark: SparkSession, zero: bool) -> None:
     users = COVERAGE if zero else COVERAGE[:-1]
     shown = log(spark, [("all", user, "a", 1, 1.0, None) for user, _ in users if user != "unseen"])

@@ -231,7 +231,7 @@ KEPT = ["masks", "own relevance, judged pool", "relevant of sessions", "ignored 
     [pytest.param(63, id="ranks up to 63"), pytest.param(math.inf, id="every rank", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if i > 1 else ()) for i, name in enumerate(KEPT)]
+    "name", [pytest.param(name, marks=pytest.mark.slow if i else ()) for i, name in enumerate(KEPT)]
 )
 def test_a_job_which_keeps_scored_lists_publishes_the_same_bits(
     spark: SparkSession, logs: dict[bool, Logs], tmp_path: Path, name: str, last: float

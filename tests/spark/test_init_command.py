@@ -101,7 +101,7 @@ def test_a_run_that_would_stop_at_pages_says_what_they_seem_to_be(call: Call, tm
 
 
 # Sail filters no JSON by its date.
-@pytest.mark.parametrize(("format", "day"), [("json", "at"), ("parquet", "day")])
+@pytest.mark.parametrize(("format", "day"), [("json", "at"), pytest.param("parquet", "day", marks=pytest.mark.slow)])
 def test_a_log_with_structs_is_evaluated(call: Call, tmp_path: Path, format: str, day: str) -> None:
     rows = [
         {"event": {"user": {"id": f"u{user}"}, "arm": arm, day: "2026-11-20"}, "item": {"sku": f"i{rank}"},
@@ -322,6 +322,7 @@ def test_a_run_of_trec_without_judgements_writes_nothing(call: Call, tmp_path: P
     assert not (tmp_path / "first.yaml").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.classic
 def test_a_table_of_the_catalog_is_looked_at_by_its_engine(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     rows = [*a_list([1, 0], "u", "a"), *a_list([0, 1], "u", "b")]
@@ -350,7 +351,9 @@ def test_a_run_of_trec_is_evaluated_with_its_judgements(call: Call, tmp_path: Pa
     assert (means["ap"], means["rr"], means["p@10"]) == (1 / 2, 1 / 2, 1 / 10)
 
 
-@pytest.mark.parametrize(("control", "new"), [("control.csv", "new.csv"), ("control/0.csv", "new/0.csv")])
+@pytest.mark.parametrize(
+    ("control", "new"), [("control/0.csv", "new/0.csv"), pytest.param("control.csv", "new.csv", marks=pytest.mark.slow)]
+)
 def test_a_folder_with_a_file_or_folder_per_experiment_is_evaluated(
     call: Call, tmp_path: Path, control: str, new: str
 ) -> None:

@@ -259,7 +259,9 @@ def test_a_missing_column_and_an_unknown_baseline_are_named(spark: SparkSession)
     assert "a" in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["users", "means", "pairs", "to_judge"])
+@pytest.mark.parametrize(
+    "name", ["users", *(pytest.param(name, marks=pytest.mark.slow) for name in ("means", "pairs", "to_judge"))]
+)
 def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSession, name: str) -> None:
     users = users_at_random(random.Random(12), 30, 1)
     log, qrels = tables(spark, users)

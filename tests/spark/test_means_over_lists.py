@@ -43,7 +43,7 @@ def influence(users: pd.DataFrame, name: str) -> Any:
     return y.sum() / n.sum() + (y - y.sum() / n.sum() * n) / n.mean()
 
 
-@pytest.mark.parametrize("zero_relevant", ["zero", "skip"])
+@pytest.mark.parametrize("zero_relevant", ["zero", pytest.param("skip", marks=pytest.mark.slow)])
 def test_means_and_comparisons_are_those_of_the_lists(spark: SparkSession, zero_relevant: str) -> None:
     impressions = log()
     result = evaluate(

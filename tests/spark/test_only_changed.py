@@ -81,7 +81,6 @@ def mixed(number: int) -> int:
     return number ^ (number >> 31)
 
 
-@pytest.mark.both_engines
 def test_only_users_whose_lists_differ_are_compared_and_the_hash_is_that_of_a_loop(spark: SparkSession) -> None:
     impressions = log()
     result = evaluate(spark.createDataFrame(impressions), ["p@3", "ap@2"], columns=COLUMNS, baseline="a",

@@ -113,6 +113,14 @@ def test_a_rerun_replaces_exactly_the_partitions_that_it_computed(spark: SparkSe
     assert len(list((out / "runs").glob("*.json"))) == 3
 
 
+def test_of_many_experiments_that_stay_a_run_names_five(spark: SparkSession, tmp_path: Path) -> None:
+    everyone = parquet(tmp_path / "everyone", [row for e in "abcdefgh" for row in a_list([1, 0], "u", e)])
+    run(spark, config(everyone, tmp_path / "out"))
+    done = run(spark, config(parquet(tmp_path / "one", a_list([1, 0], "u", "h")), tmp_path / "out"))
+    stay = f"a, b, c, d, e and 2 more of {DATE} stay as earlier runs have published them: not in this log"
+    assert done.record["notes"] == [stay]
+
+
 def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     log = [*a_list([0, 1, 1], "u1"), *a_list([1, 0], "u2"), Shown("a", "u1", "i2", 7, 1)]
     settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})

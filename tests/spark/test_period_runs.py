@@ -330,13 +330,8 @@ def test_a_backfill_publishes_each_day_on_its_own_and_prints_the_last(
     "a day of a backfill that fails (`evaluate --from --to`)",
     "the exit code of that day; the days before it stay published, and stderr names them",
 )
-@pytest.mark.parametrize(
-    "days",
-    [
-        ("--from", DAYS[0], "--to", DAYS[3]),
-        pytest.param(("--date", f"{DAYS[0]}..{DAYS[3]}"), marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("days", [("--from", DAYS[0], "--to", DAYS[3]), ("--date", f"{DAYS[0]}..{DAYS[3]}")])
 def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
     spark: SparkSession, tmp_path: Path, call: Call, days: tuple[str, ...]
 ) -> None:

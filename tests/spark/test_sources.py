@@ -358,20 +358,14 @@ def rows_as(format: str, rows: list[tuple[Any, ...]], path: Path) -> None:
 ARMS = {"control": [("u", "x", 1, 0), ("u", "y", 2, 1)], "b 1%+ä": [("u", "x", 1, 1), ("007", "y", 4, 1)]}
 RR = {("control", "u"): 1 / 2, ("b 1%+ä", "u"): 1, ("b 1%+ä", "007"): 1 / 4}
 ONLY_SPARK_READS_ORC = pytest.mark.needs_spark("Sail reads no ORC")
-FORMATS_OF_FILES = [
-    "csv",
-    pytest.param("json", marks=pytest.mark.slow),
-    "parquet",
-    pytest.param("orc", marks=[ONLY_SPARK_READS_ORC, pytest.mark.slow]),
-]
-FORMATS_OF_FOLDERS = [
+FORMATS = [
     "csv",
     *(pytest.param(each, marks=pytest.mark.slow) for each in ("json", "parquet")),
     pytest.param("orc", marks=[ONLY_SPARK_READS_ORC, pytest.mark.slow]),
 ]
 
 
-@pytest.mark.parametrize("format", FORMATS_OF_FILES)
+@pytest.mark.parametrize("format", FORMATS)
 def test_files_of_any_format_name_the_experiments(spark: SparkSession, tmp_path: Path, format: str) -> None:
     for name, rows in ARMS.items():
         rows_as(format, rows, tmp_path / "logs" / "more" / f"{name}.{format}")
@@ -391,7 +385,7 @@ def test_files_of_any_format_name_the_experiments(spark: SparkSession, tmp_path:
     assert values(spark, source) == {("control", "u"): 1 / 2}
 
 
-@pytest.mark.parametrize("format", FORMATS_OF_FOLDERS)
+@pytest.mark.parametrize("format", FORMATS)
 def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSession, tmp_path: Path, format: str) -> None:
     for name, rows in ARMS.items():
         for number, row in enumerate(rows):
@@ -411,7 +405,7 @@ def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSessio
     assert values(spark, source | {"path": f"{tmp_path}/days/*/day=2[01]"}) == of_two_days
 
 
-@pytest.mark.parametrize("ending", ["", pytest.param(".gz", marks=pytest.mark.slow), ".zst"])
+@pytest.mark.parametrize("ending", ["", *(pytest.param(each, marks=pytest.mark.slow) for each in (".gz", ".zst"))])
 @pytest.mark.parametrize("formats", [("csv", "csv"), ("json", "json"), ("parquet", "csv"), ("json", "parquet")])
 def test_a_mapping_names_the_files_of_each_experiment_whatever_their_format(
     spark: SparkSession, tmp_path: Path, formats: tuple[str, str], ending: str

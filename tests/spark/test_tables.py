@@ -19,9 +19,6 @@ from tests.helpers.logs import a_list, parquet
 from tests.helpers.readme import blocks, commands, section
 from tests.tables_page import PARTITION_COLUMNS, tables, updated
 
-# On Spark, the environment has every library of the page.
-pytestmark = pytest.mark.both_engines
-
 PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
 DAYS = ("2026-11-20", "2026-11-21")
 # The relevant item is first in 007, and second in b/c: NDCG is 1, and 1 / log2(3).
@@ -31,14 +28,14 @@ ANSWER = [(name, date.fromisoformat(day), NDCG[name] if day == DAYS[1] else None
 
 @pytest.fixture(scope="module")
 def stored(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two days have written; the second one has a metric more, percentiles, and a hash of the lists."""
+    """What two days have written; the second one has a metric more, and each column that is asked for."""
     folder = tmp_path_factory.mktemp("tables")
     rows = [row for n in range(3) for name, grades in (("007", [1, 0]), ("b/c", [0, 1]))
             for row in a_list(grades, f"u{n}", name)]  # fmt: skip
     log = parquet(folder / "log", [*rows, rows[0]._replace(item_id=None, position=9)])
     for day, metrics in zip(DAYS, ("ap@10", "ap@10, ndcg@10"), strict=True):
         document = {"source": {"path": str(log)}, "metrics": metrics, "evaluation_date": day,
-                    "comparison": {"baseline": "007", "only_changed": day == DAYS[1]},
+                    "comparison": {"baseline": "007", "only_changed": day == DAYS[1], "bootstrap": day == DAYS[1]},
                     "percentiles": [50] if day == DAYS[1] else [], "quality": {"max_invalid_fraction": 1},
                     "sink": {"path": str(folder / "out" / "first")}}  # fmt: skip
         run(spark, from_mapping(document))
@@ -63,6 +60,7 @@ def answered(rows: Any) -> list[tuple[Any, ...]]:
     return [(name, day, None if mean is None or mean != mean else pytest.approx(mean)) for name, day, mean in rows]
 
 
+@pytest.mark.both_engines
 def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, out: Path) -> None:
     assert updated(PAGE) == PAGE, "run make readme"
     result = {table: dict(read(spark, f"{out}/{table}").dtypes) for table in tables()}
@@ -74,7 +72,7 @@ def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, o
     for table, request, stored in (("experiment_metrics", "_<p>", "_50"), ("user_metrics", "<k>", "10")):
         listed[table] = {name.replace(request, stored): kind for name, kind in listed[table].items()}
     # Not asked for here: columns of the log, several lists of a user, a rank by score.
-    absent = {"<segment>", "<covariate>", "<metric>", "n_lists_<metric>", "<list>"}
+    absent = {"<segment>", "<covariate>", "<cluster>", "<metric>", "n_lists_<metric>", "<list>"}
     listed = {table: {name: kind for name, kind in columns.items() if name not in absent}
               for table, columns in listed.items()}  # fmt: skip
     del listed["quarantine"]["score"]
@@ -93,6 +91,8 @@ def test_pandas_gives_the_answer_of_the_page(out: Path) -> None:
     assert answered(names["answer"].itertuples(index=False, name=None)) == ANSWER
 
 
+# Only the environment of Spark has Polars and DuckDB.
+@pytest.mark.both_engines
 @pytest.mark.skipif(find_spec("polars") is None, reason="only the environment of Spark has Polars")
 def test_polars_gives_the_answer_of_the_page(out: Path) -> None:
     names: dict[str, Any] = {}
@@ -100,6 +100,7 @@ def test_polars_gives_the_answer_of_the_page(out: Path) -> None:
     assert answered(names["answer"].rows()) == ANSWER
 
 
+@pytest.mark.both_engines
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="only the environment of Spark has DuckDB")
 def test_duckdb_gives_the_answer_of_the_page_and_the_views_keep_their_columns(spark: SparkSession, out: Path) -> None:
     import duckdb

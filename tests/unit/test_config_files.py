@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, from_mapping, load
+from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, described, from_mapping, load
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import resolve
 from tests.helpers.configs import SOURCE
@@ -35,6 +36,11 @@ def test_the_example_states_the_defaults() -> None:
     example = load(CONF / "example.yaml", evaluation_date="2026-11-21")
     bare = from_mapping({"source": {"path": "logs/impressions"}, "evaluation_date": "2026-11-21"})
     assert dataclasses.replace(example, source=bare.source) == bare
+
+
+def test_the_example_has_every_key() -> None:
+    keys = {*re.findall(r"(\w+):", (CONF / "example.yaml").read_text(encoding="utf-8"))}
+    assert [setting.path for setting in described(Config) if setting.path.split(".")[-1] not in keys] == []
 
 
 def test_the_other_examples_have_the_settings_that_they_show() -> None:

@@ -55,7 +55,6 @@ from rankmetrics_spark.schemas import (
     USER,
 )
 from rankmetrics_spark.studies.labels.assignments import assigned
-from rankmetrics_spark.studies.labels.foreign import counts_of_known
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
     Arms,
@@ -63,12 +62,19 @@ from rankmetrics_spark.studies.labels.pairs import (
     Moves,
     arm_rows,
     arm_sums,
+    heaviest,
     pair_rows,
     pair_sums,
-    pairs_of,
     sentence,
 )
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, list_counts, refuse, sound_lists
+from rankmetrics_spark.studies.refusals import (
+    MOST_FAULTY,
+    Allowed,
+    counts_of_known,
+    list_counts,
+    refuse,
+    sound_lists,
+)
 
 __all__ = [
     "KERNELS",
@@ -397,7 +403,7 @@ def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
         read = _read(batch)
         arms, shown = read.arms, read.arms.shown
         limits = bounds(shown, work.metrics[0], work.labels)
-        weight, pair, ranks = _heaviest(arms, limits, work.allowed.baseline)
+        weight, pair, ranks = heaviest(arms, limits, work.allowed.baseline)
         chosen = np.flatnonzero(weight > 0)
         if not len(chosen):
             continue
@@ -421,29 +427,3 @@ def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
         arrays = [pa.ListArray.from_arrays(ends, values) for values in lists]
         columns = [users, text, *arrays, pa.array(weight[chosen]), base, other, *of_pair]
         yield pa.RecordBatch.from_arrays(columns, [*TO_JUDGE])
-
-
-def _heaviest(arms: Arms, limits: Bounds, baseline: str | None) -> tuple[Any, Any, Any]:
-    """(i,) largest weight of each item, and (2, i) experiments and ranks of the pair that has it; -1 and 0: none."""
-    shown = arms.shown
-    size = int(shown.item.max(initial=-1)) + 1
-    weight, pair, ranks = np.zeros(size), np.full((2, size), -1), np.zeros((2, size), np.int64)
-    rows = arms.rows(limits)
-    n_lists = np.bincount(shown.user)
-    if baseline is not None:
-        is_base = np.array([name == baseline for name in arms.names])[arms.experiment]
-        n_lists *= np.bincount(shown.user[is_base], minlength=len(n_lists))
-    # Of users without a pair, the move of the value itself; of several lists the largest one stays.
-    alone = np.flatnonzero(limits.unjudged & (n_lists[shown.user[shown.list[limits.at]]] < 2))
-    alone = alone[np.lexsort((-shown.rank[limits.at[alone]], np.abs(limits.move[alone])))]
-    at, item = limits.at[alone], shown.item[limits.at[alone]]
-    weight[item], ranks[1, item] = np.abs(limits.move[alone]), shown.rank[at]
-    pair[1, item] = arms.experiment[shown.list[at]]
-    for one in pairs_of(arms.names, baseline):
-        moves = Moves.of(arms, limits, rows, one)
-        heavier = np.abs(moves.move) > weight[moves.item]
-        of = moves.item[heavier]
-        weight[of] = np.abs(moves.move[heavier])
-        pair[:, of] = np.array(one)[:, None]
-        ranks[:, of] = moves.rank[:, heavier]
-    return weight, pair, ranks

@@ -328,3 +328,32 @@ def sentence(row: Mapping[str, Any]) -> str:
 
 def _range(low: float, high: float) -> str:
     return f"{low:.4g} to {high:.4g}" if f"{low:.4g}" != f"{high:.4g}" else f"{low:.4g}"
+
+
+# ---- which items to judge first
+
+
+def heaviest(arms: Arms, limits: Bounds, baseline: str | None) -> tuple[Any, Any, Any]:
+    """(i,) largest weight of each item, and (2, i) experiments and ranks of the pair that has it; -1 and 0: none."""
+    shown = arms.shown
+    size = int(shown.item.max(initial=-1)) + 1
+    weight, pair, ranks = np.zeros(size), np.full((2, size), -1), np.zeros((2, size), np.int64)
+    rows = arms.rows(limits)
+    n_lists = np.bincount(shown.user)
+    if baseline is not None:
+        is_base = np.array([name == baseline for name in arms.names])[arms.experiment]
+        n_lists *= np.bincount(shown.user[is_base], minlength=len(n_lists))
+    # Of users without a pair, the move of the value itself; of several lists the largest one stays.
+    alone = np.flatnonzero(limits.unjudged & (n_lists[shown.user[shown.list[limits.at]]] < 2))
+    alone = alone[np.lexsort((-shown.rank[limits.at[alone]], np.abs(limits.move[alone])))]
+    at, item = limits.at[alone], shown.item[limits.at[alone]]
+    weight[item], ranks[1, item] = np.abs(limits.move[alone]), shown.rank[at]
+    pair[1, item] = arms.experiment[shown.list[at]]
+    for one in pairs_of(arms.names, baseline):
+        moves = Moves.of(arms, limits, rows, one)
+        heavier = np.abs(moves.move) > weight[moves.item]
+        of = moves.item[heavier]
+        weight[of] = np.abs(moves.move[heavier])
+        pair[:, of] = np.array(one)[:, None]
+        ranks[:, of] = moves.rank[:, heavier]
+    return weight, pair, ranks

@@ -1,0 +1,151 @@
+"""How far the lists of users differ between experiments, without any relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.config import Section, count, key, number, refuse, text
+from rankmetrics_spark.engines import (
+    AnyTable,
+    Batches,
+    ResultTable,
+    coded,
+    result_table,
+    rows_of,
+    schema_text,
+)
+from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
+from rankmetrics_spark.metrics import Ints, Overlap, jaccard, kendall, overlap, rbo, same_top, unexpectedness
+from rankmetrics_spark.road import sound_rows
+from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
+from rankmetrics_spark.studies.refusals import (
+    DEEPEST,
+    MOST_FAULTY,
+    Allowed,
+    log_counts,
+    log_of_lists,
+    sound_lists,
+)
+
+COLUMNS = {
+    **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
+    **dict.fromkeys(("n_items_baseline", "n_items", "n_common"), "long"),
+    **dict.fromkeys(("same_top", "jaccard", "rbo", "kendall", "unexpectedness"), "double"),
+}
+"""Columns of the result -> their types."""
+
+
+@dataclass(frozen=True)
+class Change(Section):
+    """What is compared, and how deep: see ``changed``."""
+
+    baseline: str = key("control", text)
+    k: int = key(10, count(1, DEEPEST))
+    p: float = key(0.9, number(0, 1, inclusive=False))
+    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
+
+
+def changed(
+    impressions: AnyTable,
+    baseline: str,
+    *,
+    k: int = 10,
+    p: float = 0.9,
+    columns: Mapping[str, str | None] | None = None,
+    rank_by: Literal["position", "score"] = "position",
+    first_rank: int = 1,
+    max_invalid_fraction: float = 0.01,
+) -> ResultTable:
+    """How alike the top k of each user is to that of the same user in the baseline; relevance is not read.
+
+    A user has one list per experiment; where they have several, name the column of the request as the user. Reads the
+    impressions once for the counts of faulty rows, and once for the lists, with one shuffle.
+
+    Args:
+        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out, a few of them.
+        baseline: The experiment that the others are compared with.
+        k: Items down to this rank count, up to 1,000. A repeated item counts at its best rank.
+        p: Of RBO, in (0, 1): the chance that a reader goes on to the next rank.
+        columns: Role (experiment, user, item, position, score) -> column.
+        rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
+        first_rank: What the column of ranks calls the first rank.
+        max_invalid_fraction: Largest fraction of faulty rows, and of the rows down to rank k that repeat a rank.
+
+    Returns:
+        One row per (experiment_id, user_id) of the users who are in the baseline too, lazy like any DataFrame:
+        baseline, experiment_id, user_id, n_items_baseline, n_items, n_common, same_top (1 if both top k are the same,
+        in the same order, else 0), jaccard (common items over items of either), rbo (rank-biased overlap, extrapolated:
+        Webber, Moffat and Zobel, TOIS 2010, equation 32), kendall (tau of the common items; null below two of them),
+        unexpectedness (share of the n_items that are not among those of the baseline: Murakami et al., 2008).
+
+    Raises:
+        ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
+        InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
+            too many rows are faulty or repeat a rank of their user.
+    """
+    if baseline is None:
+        raise refuse("baseline", baseline, "the experiment that the others are compared with")
+    change = Change.read({"baseline": baseline, "k": k, "p": p, "max_invalid_fraction": max_invalid_fraction})
+    table, plan = log_of_lists(impressions, columns, rank_by, first_rank)
+    rows, is_scored = sound_rows(table, plan), plan.columns.by_score
+    # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
+    order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
+    rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
+    row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
+    lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
+    allowed = Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
+    lists = sound_lists(lists, log_counts(table, plan), allowed)
+    return result_table(lists.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
+
+
+def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
+    """Compare the lists of each user of a batch with their list of the baseline."""
+    for batch in batches:
+        user, values = flat(batch.column(ENTRIES))
+        experiments, experiment = coded(values.field(EXPERIMENT))
+        if change.baseline not in experiments:
+            continue
+        arm = experiments.index(change.baseline)
+        cell = user * len(experiments) + experiment
+        has_rows = np.bincount(cell) > 0
+        lists, of = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[cell]
+        of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
+        users, arms = np.divmod(lists, len(experiments))
+        base_of = np.full(batch.num_rows, -1)
+        base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
+        others = np.flatnonzero((arms != arm) & (base_of[users] >= 0))
+        if len(others):
+            overlaps = _pairs(of, items, base_of[users[others]], others)
+            names = batch.column(USER).take(pa.array(users[others]))
+            keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
+            counts = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
+            values = {
+                "same_top": same_top(overlaps),
+                "jaccard": jaccard(overlaps),
+                "rbo": rbo(overlaps, change.p),
+                "kendall": kendall(overlaps),
+                "unexpectedness": unexpectedness(overlaps),
+            }
+            yield from rows_of({**keys, USER: names, **counts, **values}, COLUMNS)
+
+
+def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
+    """Return the common items of lists and their baselines, from the items of all lists."""
+    counts = np.bincount(of)
+    starts = np.cumsum(counts) - counts
+
+    def rows(lists: Ints) -> tuple[Ints, Ints]:
+        """Pair and item of each row of some lists, one after the other."""
+        pair = np.repeat(np.arange(len(lists)), counts[lists])
+        ends = np.cumsum(counts[lists])
+        within = np.arange(len(pair)) - np.repeat(ends - counts[lists], counts[lists])
+        return pair, items[starts[lists][pair] + within]
+
+    return overlap(*rows(bases), *rows(others), len(others))
