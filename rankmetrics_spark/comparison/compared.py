@@ -416,10 +416,19 @@ def _doubt(rows: Compared, i: int) -> str | None:
         places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
         if places:
             return f"{text.replace('users', rows.rules.units)} in {_listed(rows.keys[i], places)}"
+    untrusted = None
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        p = f"(p = {rows.sample_ratio_p:.2g})"
+        untrusted = f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
+    elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
+        untrusted = f"{NOT_TRUSTED}: {uneven}"
     if np.isnan(rows.deciding.p_value[i]):
         # Why two experiments that could be compared have no p-value.
         plan = rows.rules.sequential
         if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+            # Beyond the plan there is no test, but a broken split is worth knowing.
+            if untrusted:
+                return untrusted
             if look := plan.look or rows.look[i]:
                 return f"not tested, since this is look {look} and {plan.planned} are planned"
             return "not tested, since looks are planned and the number of this look is not known"
@@ -433,12 +442,7 @@ def _doubt(rows: Compared, i: int) -> str | None:
             return f"{n} {rows.rules.units} in both experiments{others}"
         few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
         return f"fewer than two {rows.rules.units} in {_listed(rows.keys[i], few)}"
-    if rows.sample_ratio_p < SMALL_RATIO_P:
-        p = f"(p = {rows.sample_ratio_p:.2g})"
-        return f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
-    if uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
-        return f"{NOT_TRUSTED}: {uneven}"
-    return None
+    return untrusted
 
 
 def _listed(key: Key, places: Sequence[int]) -> str:

@@ -303,6 +303,7 @@ class Gate(Section):
         choice("point", "bound", "clear"),
         "The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.",
     )
+    trusted: bool = key(False, flag, "Fails too where the test is not trustworthy, or there is none.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a metric and a limit."""
@@ -310,12 +311,13 @@ class Gate(Section):
         if self.metric is None:
             raise refuse(self.path_of("metric"), None, "a metric of the run")
         if self.min is None and not self.compares:
-            raise ConfigError(f"the gate on {self.metric} has no limit; allowed: min, max_drop or max_relative_drop")
+            allowed = "min, max_drop, max_relative_drop or trusted: true"
+            raise ConfigError(f"the gate on {self.metric} has no limit; allowed: {allowed}")
 
     @property
     def compares(self) -> bool:
         """Whether the gate needs a comparison with the baseline."""
-        return self.max_drop is not None or self.max_relative_drop is not None
+        return self.trusted or self.max_drop is not None or self.max_relative_drop is not None
 
 
 _NOT_WITH_CHANGED = {

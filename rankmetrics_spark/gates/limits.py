@@ -25,6 +25,7 @@ from rankmetrics_spark.schemas import (
     Check,
     Status,
     among_changed,
+    doubt_of,
     is_unknown,
     of_test,
     shown_of,
@@ -228,7 +229,8 @@ def _of_gate(
     missing = {gate.experiment} if gate.experiment else set(experiments)
     missing -= {str(row[EXPERIMENT]) for row in matches}
     problem = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
-    name = "min" if check is _of_mean else "max_drop" if gate.max_drop is not None else "max_relative_drop"
+    drops = (("max_drop", gate.max_drop), ("max_relative_drop", gate.max_relative_drop), ("trusted", gate.trusted))
+    name = "min" if check is _of_mean else next(name for name, limit in drops if limit is not None)
     keys: dict[str, Any] = {"segment": gate.segment, "metric": str(gate.metric)}
     if not matches and gate.experiment is None:
         # One sentence: no experiment has the segment.
@@ -263,12 +265,19 @@ def _of_mean(gate: Gate, row: Row) -> Iterator[Check]:
 
 
 def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
-    """Hold the difference of the deciding test, or a bound of it, against the limits."""
+    """Hold the difference of the deciding test, or a bound of it, against the limits; and the test, if asked for."""
     limits = (
         ("max_drop", gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
         ("max_relative_drop", gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
     )
     pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
+    if gate.trusted:
+        doubt = doubt_of(row)
+        sentence = f"the test of {_label(gate)} of {pair} is {doubt or 'not in doubt'}"
+        if not doubt and row.get("design") == "independent" and is_unknown(row.get("sample_ratio_p")):
+            sentence += "; the split of the users is not checked without comparison.shares"
+        keys = {"segment": gate.segment, "metric": str(gate.metric)}
+        yield Check("trusted", FAIL if doubt else OK, sentence, row[EXPERIMENT], **keys)
     for name, limit, point, prefix, style, allowed in limits:
         if limit is None:
             continue

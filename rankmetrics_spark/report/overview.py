@@ -14,7 +14,7 @@ from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows
 from rankmetrics_spark.report.verdict import units_of, valid_at
 from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, LOOKS, METRIC, NOT_CHECKED, ROLE, WARN, doubt_of, number
 
-GATES = ("min", "max_drop", "max_relative_drop")
+GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""
 MOST_NAMED = 3
 """Metrics or experiments that a sentence names."""

@@ -15,7 +15,7 @@ Rows = list[dict[str, Any]]
 
 MOST_NAMED = 3
 """Comparisons that a sentence names; the others are counted."""
-_DROPS = ("max_drop", "max_relative_drop")
+_DROPS = ("max_drop", "max_relative_drop", "trusted")
 """Names of the checks that compare an experiment with a baseline."""
 
 

@@ -42,7 +42,7 @@ STATES: dict[State, str] = {
     "better": "better",
     "worse": "worse",
     "open": "no difference shown",
-    "doubtful": "not to be trusted",
+    "doubtful": "no verdict",
 }
 
 
@@ -238,7 +238,10 @@ def answer(figures: Figures) -> Answer:
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.state == "doubtful" for card in comparisons):
-        note = comparisons[0].note
+        doubts = [card.note for card in comparisons if doubt_of(card.row)]
+        if not doubts:
+            return Answer(("No verdict: there is no test",), sure=(_sentence(comparisons[0].note),))
+        note = doubts[0]
         off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
     if len(figures.baselines) > 1:

@@ -60,6 +60,7 @@ _TITLES = {
     "min": "Gates",
     "max_drop": "Gates",
     "max_relative_drop": "Gates",
+    "trusted": "Gates",
     "books_rows": "Books",
     "books_lists": "Books",
     "books_quarantine": "Books",

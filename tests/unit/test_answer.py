@@ -97,6 +97,19 @@ def test_the_title_says_who_won() -> None:
     assert title(better | note, worse | note) == "No verdict: these numbers are not to be trusted"
 
 
+def test_without_any_test_the_title_distrusts_no_number() -> None:
+    few = {"p_adjusted": None, "better": None, "note": "fewer than two users in both experiments"}
+    untested = [compared(name, None, 0.1) | few for name in "ab"]
+    found = answer(Figures([mean(name) for name in ("control", "a", "b")], untested))
+    assert "".join(found.title) == "No verdict: there is no test"
+    assert found.sure == ("Fewer than two users in both experiments.",)
+    # One of them is in doubt: its reason, not that of the first.
+    note = "not trustworthy: 1 of 4 days is missing"
+    found = answer(Figures([mean(name) for name in ("control", "a", "b")], [untested[0], untested[1] | {"note": note}]))
+    assert "".join(found.title) == "No verdict: these numbers are not to be trusted"
+    assert found.sure == ("Not trustworthy: 1 of 4 days is missing.",)
+
+
 def test_of_all_pairs_the_one_that_nobody_beats_is_ahead() -> None:
     rows = [
         compared("b", "candidate", 0.1, baseline="a"),
