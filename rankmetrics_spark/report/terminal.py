@@ -154,7 +154,8 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
     lines = [title(list(result.rows))]
     for row in list(result.differences.values())[:1]:
         valid = f" ({valid_at(row)})" if valid_at(row) else ""
-        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
+        unknown = ", ? no verdict" if any(state_of(each) == "doubtful" for each in result.differences.values()) else ""
+        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}{unknown}")
         if among_changed(row):
             lines.append("means are over all users; changes are those of the users whose lists changed")
     if result.letters:

@@ -99,7 +99,7 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
     of_primary = (row for row in sorted_rows if row[METRIC] in primary)
-    diluted = [*filter(None, map(sentence_of_dilution, of_primary))][:MOST_SENTENCES]
+    diluted = [*dict.fromkeys(filter(None, map(sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
     wide = [WIDENED] if any(map(widened, said)) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = sentences_of_order(everyone, decided)

@@ -105,7 +105,8 @@ def test_a_gate_can_refuse_a_split_that_is_off(call: Call, tmp_path: Path) -> No
     request = {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}
     limit = {"metric": "ap@5", "max_drop": 0.5}
     file = document(tmp_path, source=source, comparison=request, gates=[limit], quality={})
-    assert call("evaluate", "--config", file, "--date", EARLIER)[0] == 0
+    code, out, _ = call("evaluate", "--config", file, "--date", EARLIER)
+    assert code == 0 and "▲ better, ▼ worse than a, ≈ no difference shown, ? no verdict" in out
     trusted = [{**limit, "trusted": True}, {"metric": "ap@5", "trusted": True, "experiment": "b"}]
     file = document(tmp_path, source=source, comparison=request, gates=trusted, quality={})
     code, _, err = call("evaluate", "--config", file, "--date", DATE)
@@ -121,6 +122,7 @@ def test_a_gate_can_refuse_a_split_that_is_off(call: Call, tmp_path: Path) -> No
     file = document(tmp_path, source=source, comparison=request, gates=trusted, quality={})
     code, out, err = call("evaluate", "--config", file, "--date", DATE, "--format", "json")
     assert code == 0, err
+    assert "? no verdict" not in call("evaluate", "--config", file, "--date", DATE)[1]
     row = by_name(json.loads(out)["checks"])["b", "trusted"]
     assert (row["status"], row["sentence"]) == ("ok", "the test of MAP@5 of b against a is not in doubt")
     assert published_dates(tmp_path / "out") == {EARLIER, DATE}
