@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.beside import but, is_lost_guardrail, sentence_of_margin
+from rankmetrics_spark.report.beside import but, is_lost_guardrail, reversals, sentence_of_margin
 from rankmetrics_spark.report.differences import (
     change_in_words,
     detectable,
@@ -19,7 +19,6 @@ from rankmetrics_spark.report.differences import (
     widened,
 )
 from rankmetrics_spark.report.figures import label_of, over_lists, primary_names
-from rankmetrics_spark.report.reversals import reversals
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,
