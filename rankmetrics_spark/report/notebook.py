@@ -125,31 +125,26 @@ def as_html(figures: Figures) -> str:
         key += f"; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
     if any(map(among_changed, figures.compared)):
         key += "; means are over all users, changes are those of the users whose lists changed"
+    checks = trust.checks(figures)
+    bad = [check for check in checks if check.level in ("fail", "warn")]
+    fine = sum(check.level == "ok" for check in checks)
+    items = "".join(f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad)
+    checked = f'<ul style="margin:.6em 0;padding-left:1.2em">{items}</ul>' if bad else ""
+    if bad or fine:
+        few = trust.left_out(figures)
+        state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine" + (f"; {few}" if few else "")
+        checked += f'<div style="{_SOFT}">{state}</div>'
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
         f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{turned}{_table(figures)}'
-        f'<div style="{_SOFT};margin-top:.4em">{key}</div>{_checks(figures)}</div>'
+        f'<div style="{_SOFT};margin-top:.4em">{key}</div>{checked}</div>'
     )
 
 
 _SOFT = "opacity:.75"
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
-
-
-def _checks(figures: Figures) -> str:
-    """What weakens the answer, a line each, and how much is fine."""
-    checks = trust.checks(figures)
-    bad = [check for check in checks if check.level in ("fail", "warn")]
-    fine = sum(check.level == "ok" for check in checks)
-    lines = [f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad]
-    state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine"
-    few = trust.left_out(figures)
-    state += f"; {few}" if few else ""
-    if not lines:
-        return f'<div style="{_SOFT}">{state}</div>' if fine else ""
-    return f'<ul style="margin:.6em 0;padding-left:1.2em">{"".join(lines)}</ul><div style="{_SOFT}">{state}</div>'
 
 
 def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
@@ -335,10 +330,19 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
     """Key of MLflow -> value: means as ``ndcg_at_10/EXPERIMENT``, differences as ``ndcg_at_10_difference/EXPERIMENT``.
 
     Characters that MLflow refuses become ``_``; where two names then are the same, the second one gets a number.
+
+    >>> row = {"segment": "all", "metric": "ap@10", "mean": 0.5}
+    >>> logged_metrics(Figures([row | {"experiment_id": name} for name in ("a", "b(1)", "b[1]")]))
+    {'ap_at_10/a': 0.5, 'ap_at_10/b_1_': 0.5, 'ap_at_10/b_1__2': 0.5}
     """
+    names: dict[str, str] = {}
+    for name in figures.experiments:
+        key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
+        while key in names.values():
+            key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in names.values())}"
+        names[name] = key
     columns = {str(metric): metric.column for metric in figures.metrics}
     metrics: dict[str, float] = {}
-    names = _keys([*figures.experiments])
     for row in figures.everyone:
         if (mean := number(row["mean"])) is not None:
             metrics[f"{columns[row[METRIC]]}/{names[row[EXPERIMENT]]}"] = mean
@@ -348,21 +352,6 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
                 if (value := number(of_test(row, name))) is not None:
                     metrics[f"{columns[row[METRIC]]}_{name}/{names[row[EXPERIMENT]]}"] = value
     return metrics
-
-
-def _keys(names: list[str]) -> dict[str, str]:
-    """Name -> a key that MLflow takes.
-
-    >>> _keys(["a", "b(1)", "b[1]"])
-    {'a': 'a', 'b(1)': 'b_1_', 'b[1]': 'b_1__2'}
-    """
-    keys: dict[str, str] = {}
-    for name in names:
-        key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
-        while key in keys.values():
-            key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in keys.values())}"
-        keys[name] = key
-    return keys
 
 
 def logged_parameters(figures: Figures) -> dict[str, str]:
