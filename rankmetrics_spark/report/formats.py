@@ -130,7 +130,7 @@ _LATEX = str.maketrans(
 
 def sentence(text: str, style: str) -> str:
     """A sentence as a paragraph of Markdown, or as a comment of LaTeX."""
-    return f"{_markdown(text)}\n\n" if style == "markdown" else f"% {text}\n"
+    return f"{_escaped(text, style)}\n\n" if style == "markdown" else f"% {text}\n"
 
 
 def table(grid: Table, style: str) -> str:
@@ -151,21 +151,10 @@ def table(grid: Table, style: str) -> str:
     \\bottomrule
     \\end{tabular}
     """
-    is_markdown = style == "markdown"
-    bold, raised = ("**%s**", "%s<sup>%s</sup>") if is_markdown else (r"\textbf{%s}", r"%s$^{\mathrm{%s}}$")
-
-    def plain(text: str) -> str:
-        return _markdown(text) if is_markdown else text.translate(_LATEX)
-
-    def shown(cell: Text) -> str:
-        words, above = map(plain, _raised(cell))
-        words = bold % words if _is_bold(cell) and words else words
-        return raised % (words, above) if above else words
-
-    heads = [plain(_text(column.header).plain) for column in grid.columns]
-    rows = list(zip(*([shown(_text(cell)) for cell in column.cells] for column in grid.columns), strict=True))
+    heads = [_escaped(_text(column.header).plain, style) for column in grid.columns]
+    rows = [*zip(*([_marked(_text(cell), style) for cell in column.cells] for column in grid.columns), strict=True)]
     is_right = [column.justify == "right" for column in grid.columns]
-    if is_markdown:
+    if style == "markdown":
         rule = "|".join("---:" if right else ":---" for right in is_right)
         lines = [f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
     else:
@@ -174,7 +163,7 @@ def table(grid: Table, style: str) -> str:
         lines += [*(" & ".join(row) + r" \\" for row in rows), "\\bottomrule", "\\end{tabular}"]
     above, below = (_text(part).plain if part else "" for part in (grid.title, grid.caption))
     title, caption = (sentence(text, style) if text else "" for text in (above, below))
-    gap = "\n" if is_markdown and caption else ""
+    gap = "\n" if style == "markdown" and caption else ""
     return "".join([title, *(f"{line}\n" for line in lines), gap, caption])
 
 
@@ -182,24 +171,25 @@ def _text(cell: object) -> Text:
     return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
 
 
-def _is_bold(cell: Text) -> bool:
-    whole = (span.style for span in cell.spans if span.start == 0 and span.end == len(cell.plain))
-    return any("bold" in str(style) for style in (cell.style, *whole))
-
-
-def _raised(cell: Text) -> tuple[str, str]:
-    """What stands on the line, and what is raised above it; without needless spaces."""
+def _marked(cell: Text, style: str) -> str:
+    """A cell in the markup of a document: what stands on the line, and what is raised, without needless spaces."""
     start = min((span.start for span in cell.spans if span.style == RAISED), default=len(cell.plain))
-    on_line, above = cell.plain[:start], cell.plain[start:]
-    return " ".join(on_line.split()), "".join(above.split())
+    words, above = _escaped(" ".join(cell.plain[:start].split()), style), "".join(cell.plain[start:].split())
+    bold, raised = ("**%s**", "%s<sup>%s</sup>") if style == "markdown" else (r"\textbf{%s}", r"%s$^{\mathrm{%s}}$")
+    whole = (span.style for span in cell.spans if span.start == 0 and span.end == len(cell.plain))
+    if words and any("bold" in str(style) for style in (cell.style, *whole)):
+        words = bold % words
+    return raised % (words, _escaped(above, style)) if above else words
 
 
-def _markdown(text: str) -> str:
-    r"""The text without meaning for Markdown.
+def _escaped(text: str, style: str) -> str:
+    r"""The text without meaning for Markdown, or for LaTeX.
 
-    >>> print(_markdown("a|b *c* <d>"))
+    >>> print(_escaped("a|b *c* <d>", "markdown"))
     a\|b \*c\* &lt;d>
     """
+    if style == "latex":
+        return text.translate(_LATEX)
     for character in "\\|*`":
         text = text.replace(character, f"\\{character}")
     return text.replace("<", "&lt;")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, unknown
-from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, has_page_libraries
 from rankmetrics_spark.report.beside import sentences_of_reversals
@@ -234,7 +234,17 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     """The means of a metric with their intervals, for all users; of the metric that decides unless one is named."""
     by_name = {str(m): m for m in figures.metrics}
     text = metric if metric is not None else figures.primary.name if figures.primary else ""
-    chosen = _named(text, figures.metrics)
+    query = text.strip().lower().removeprefix("mean ")
+    chosen: set[str] = set()
+    with suppress(ConfigError):
+        if (found := parse(query.replace(" ", "_"))) in figures.metrics:
+            chosen.add(str(found))
+    # Without a cut-off, a text names all of them.
+    for name, each in by_name.items() if not chosen else ():
+        family = each.definition.headline.removeprefix("mean ").lower()
+        names = (name, label_of(each).lower(), each.name, family, *each.definition.aliases)
+        if query in names or query.replace(" ", "_").replace("-", "_") in names:
+            chosen.add(name)
     if not chosen:
         raise ConfigError(unknown("metric", text, sorted({*by_name, *(m.name for m in by_name.values())})))
     try:
@@ -248,27 +258,6 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     )
     units = "lists" if over_lists(figures.means) else "users"
     return charts.picture(_points(figures, chosen), f"{label}: mean over {units}{level}")
-
-
-def _named(text: str, metrics: Sequence[Metric]) -> set[str]:
-    """The metrics that a text names: by name, alias or label, one cut-off or all of them.
-
-    >>> found = [parse(name) for name in ("ap@5", "ap@10", "hit_rate@5")]
-    >>> sorted(_named("mean_average_precision", found)), _named("MAP@10", found), _named("hit rate", found)
-    (['ap@10', 'ap@5'], {'ap@10'}, {'hit_rate@5'})
-    """
-    query = text.strip().lower().removeprefix("mean ")
-    with suppress(ConfigError):
-        metric = parse(query.replace(" ", "_"))
-        if metric in metrics:
-            return {str(metric)}
-    heads = set()
-    for metric in metrics:
-        family = metric.definition.headline.removeprefix("mean ").lower()
-        names = (str(metric), label_of(metric).lower(), metric.name, family, *metric.definition.aliases)
-        if query in names or query.replace(" ", "_").replace("-", "_") in names:
-            heads.add(str(metric))
-    return heads
 
 
 def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:

@@ -223,7 +223,9 @@ def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
             yield Check("users_without_relevant", NOT_CHECKED, "They are left out of the mean.", name)
         return
     of_each = "" if len(shares) == 1 else " of each experiment"
-    text = f"{_percent(*shares.values())} of the {of}{of_each} had no relevant item{effect}."
+    low, high = (f"{100 * share:.{0 if share >= 0.1 or not share else 1}f}" for share in
+                 (min(shares.values()), max(shares.values())))  # fmt: skip
+    text = f"{low if low == high else f'{low} to {high}'} % of the {of}{of_each} had no relevant item{effect}."
     for name, share in shares.items():
         yield _at_most("users_without_relevant", share, MANY_WITHOUT, text, name)
 
@@ -244,16 +246,6 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
     if people.total == sum(people.users.values()):
         return title, f"{sum(numbers):,}"
     return f"{title}, in each experiment", range_text(numbers)
-
-
-def _percent(*shares: float) -> str:
-    """A share, or the range of several, with the digits that people read.
-
-    >>> _percent(0.3811), _percent(0.154, 0.171), _percent(0.004)
-    ('38 %', '15 to 17 %', '0.4 %')
-    """
-    low, high = (f"{100 * share:.{0 if share >= 0.1 or not share else 1}f}" for share in (min(shares), max(shares)))
-    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 _COUNTED = {"zero": "they count as 0", "one": "they count as 1"}

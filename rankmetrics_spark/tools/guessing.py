@@ -195,7 +195,12 @@ def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequenc
         known = rows[rows[others["user"].column].notna()]
         requests = _list_by_values(known, others, names) or others.get("list")
         of_list = requests.columns if requests else ()
-        varying = [name for name in names if not _is_constant(known, others, of_list, name)]
+        keys = [*(others[role].column for role in ("user", "date") if role in others), *of_list]
+        for name in names:
+            values = known[[*keys, name]].drop_duplicates()
+            # A few lists with faulty rows do not count.
+            if (~values.duplicated(keys, keep=False)).sum() < 0.95 * (~values.duplicated(keys)).sum():
+                varying.append(name)
         if repeats(known, others, of_list):
             # A user may be in several experiments, with a list in each: they tell which of two equal ranks is whose,
             # perhaps with one more column that tells lists apart.
@@ -214,14 +219,6 @@ def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequenc
     if any(name not in one_value and not odd[name] for name in names):
         odd |= dict.fromkeys(one_value, "it has the same value in every row")
     return _weighed(names, odd)
-
-
-def _is_constant(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str], name: str) -> bool:
-    """Whether a column has one value in nearly every list, told apart by these columns."""
-    keys = [*(columns[role].column for role in ("user", "date") if role in columns), *of_list]
-    values = rows[[*keys, name]].drop_duplicates()
-    n_lists = (~values.duplicated(keys)).sum()
-    return bool((~values.duplicated(keys, keep=False)).sum() >= 0.95 * n_lists)
 
 
 def _experiment_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], refused: Container[str]) -> Guess | None:

@@ -80,8 +80,8 @@ def sample(path: str, what: str = "log") -> LogSample:
     Raises:
         InputError: There is no such file, or its format is unknown or not what its name says.
     """
-    place, files = Path(path), _files_of(path, what)
-    format = _one_format(files, path, what)
+    place = Path(path)
+    files, format = _files_of(path, what)
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
     options: dict[str, str] = {}
@@ -106,11 +106,11 @@ def sample(path: str, what: str = "log") -> LogSample:
     return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
 
 
-def _files_of(path: str, what: str) -> list[Path]:
-    """The files of a log: the file itself, those in a folder that are not hidden, or those that a pattern names.
+def _files_of(path: str, what: str) -> tuple[list[Path], str]:
+    """The file itself, the files of a folder that are not hidden, or those that a pattern names; and their format.
 
     Raises:
-        InputError: There are none, or a folder of TREC runs holds judgements as well.
+        InputError: There are none, their format is unknown, or another one has another format.
     """
     place = Path(path)
     inside = [file for file in sorted(place.rglob("*")) if file.is_file()]
@@ -129,7 +129,15 @@ def _files_of(path: str, what: str) -> list[Path]:
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
         raise InputError(f"the {what} '{path}' holds '{judged[0]}', which looks like TREC judgements; allowed: runs "
                          f"alone, with the judgements elsewhere{pattern}, and --judgements")  # fmt: skip
-    return files
+    format = format_of(files[0], what)
+    kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
+    if (other := next(kinds, None)) and format != "trec_run":
+        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
+    odd = (file for file in files if format == "trec_qrels" and trec_fields(file) != 4)
+    if unlike := next(odd, None):
+        raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
+                         "qrels alone")  # fmt: skip
+    return files, format
 
 
 def _experiment_of(file: Path, named: str, format: str) -> str:
@@ -232,23 +240,6 @@ def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
         groups.setdefault(tuple(part for part in parts if not _DAY.search(part)), []).append(file)
     for turn in zip_longest(*(groups[key] for key in sorted(groups))):
         yield from filter(None, turn)
-
-
-def _one_format(files: Sequence[Path], path: str, what: str) -> str:
-    """The format of the files of a log or of judgements.
-
-    Raises:
-        InputError: It is unknown, or another file has another one.
-    """
-    format = format_of(files[0], what)
-    others = (kind for file in files if (kind := _named_format(file)) and kind != format)
-    if (other := next(others, None)) and format != "trec_run":
-        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
-    odd = (file for file in files if format == "trec_qrels" and trec_fields(file) != 4)
-    if unlike := next(odd, None):
-        raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
-                         "qrels alone")  # fmt: skip
-    return format
 
 
 def format_of(file: Path, what: str) -> str:
