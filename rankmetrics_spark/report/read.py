@@ -91,16 +91,19 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     )
     if date in pointers and len(pointers[date].entries) > 1:
         draft = replace(draft, checks=checks_of_runs(draft.checks, check_rows(draft), replaced))
-    experiments = draft.experiments[:MOST_EXPERIMENTS]
-    edges = edges_of(tables, date, draft.metrics)
-    users = tables.users(date, edges, draft.metrics, experiments)
-    user_changes = tables.changes(date, edges, draft.metrics, paired_of(draft))
-    trend: Rows = []
-    over_time: Rows = []
+    draft, trend, over_time = with_users(tables, date, draft), [], []
     if len(dates) > 1:
-        over_time = difference_rows(parted(tables.differences(dates[-MOST_DATES:], experiments), pointers)[0])
-        trend = [] if over_time else tables.history(dates[-MOST_DATES:], experiments)
-    return replace(draft, users=users, user_changes=user_changes, trend=trend, over_time=over_time)
+        shown, experiments = dates[-MOST_DATES:], draft.experiments[:MOST_EXPERIMENTS]
+        over_time = difference_rows(parted(tables.differences(shown, experiments), pointers)[0])
+        trend = [] if over_time else tables.history(shown, experiments)
+    return replace(draft, trend=trend, over_time=over_time)
+
+
+def with_users(tables: Tables, date: str, figures: Figures) -> Figures:
+    """The figures with their users, counted by value and by how much it changes between two experiments."""
+    edges = edges_of(tables, date, figures.metrics)
+    users = tables.users(date, edges, figures.metrics, figures.experiments[:MOST_EXPERIMENTS])
+    return replace(figures, users=users, user_changes=tables.changes(date, edges, figures.metrics, paired_of(figures)))
 
 
 def plain(row: Row) -> dict[str, Any]:

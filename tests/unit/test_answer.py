@@ -199,6 +199,17 @@ def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() ->
     assert "".join(actual.sure).startswith(
         "1 candidate is worse, 1 shows no clear difference. Chance alone could explain this (p = 0.180"
     )
+    more = Figures([mean("control")], [*rows, compared("c", None, 0.01, p_adjusted=0.18)])
+    assert "".join(answer(more).sure).startswith("1 candidate is worse, 2 show no clear difference. ")
+
+
+def test_a_card_counts_what_the_metrics_say() -> None:
+    rows = [compared("a", better, 0.1, metric=name) for name, better in
+            (("ap@10", "candidate"), ("rr", "candidate"), ("p@10", None))]  # fmt: skip
+    (card,) = cards(Figures([mean("control"), mean("a")], rows))
+    assert card.others == "better on 2 of 3 metrics, no difference shown on 1"
+    (card,) = cards(Figures([mean("control"), mean("a")], rows[:1]))
+    assert card.others == "better on the only metric"
 
 
 def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:

@@ -167,6 +167,8 @@ def test_what_was_computed_beside_the_test_is_said() -> None:
         "with users on random sides, the test finds a difference in 6.0 % of the tries (5 % is right)",
     ]
     assert further_sentences(cards(Figures([mean("a"), mean("b")], [compared()]))) == []
+    of_cuped = Figures([mean("a"), mean("b")], [compared(**more | {"test": "cuped"})])
+    assert further_sentences(cards(of_cuped))[1].endswith("from ±0.0200 to ±0.0100 (75 % less variance)")
 
 
 # ---- changes of users

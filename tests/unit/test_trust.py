@@ -108,6 +108,9 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
     assert sentence("skip", n_users_with_relevant=1000) == (
         "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
     )
+    rows = [mean(name) | {"n_users_with_relevant": n} for name, n in (("a", 846), ("b", 829))]
+    text = {check.title: check.text for check in checks(Figures(rows))}["Users without a relevant item"]
+    assert text == "15 to 17 % of the users of each experiment had no relevant item."
 
 
 def of_clusters(a: int, b: int, both: int, **more: Any) -> Figures:
