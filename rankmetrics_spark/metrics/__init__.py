@@ -24,6 +24,7 @@ from rankmetrics_spark.metrics.batch import (
     pair_codes,
     pair_starts,
     place,
+    spans,
 )
 from rankmetrics_spark.metrics.beyond_accuracy import (
     Overlap,
@@ -120,6 +121,7 @@ __all__ = [
     "resolve",
     "running_sums",
     "same_top",
+    "spans",
     "sums",
     "unexpectedness",
     "unit",
