@@ -5,7 +5,7 @@ The counts are a table of one row, so nothing is computed before the result is: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -247,16 +247,12 @@ def refuse(totals: Mapping[str | None, Any], allowed: Allowed) -> None:
     """
     refuse_faulty(dict(zip(COUNTS, totals[None], strict=True)), allowed)
     names = [name for name in totals if name is not None]
-    _refuse_repeats([totals[name] for name in names], allowed)
-    if names and allowed.baseline is not None and allowed.baseline not in names:
-        raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))
-
-
-def _refuse_repeats(sums: Sequence[Any], allowed: Allowed) -> None:
-    n_rows, n = (sum(int(each[place]) for each in sums) for place in range(2))
+    n_rows, n = (sum(int(totals[name][place]) for name in names) for place in range(2))
     if n > allowed.faulty * n_rows:
         raise InputError(
             f"{n:,} of {n_rows:,} rows repeat a rank of their user in one experiment ({_limit(n, n_rows, allowed)}); "
             "allowed: one list per user: if users have several requests each, name the column of the request as the "
             "user (columns.user)"
         )
+    if names and allowed.baseline is not None and allowed.baseline not in names:
+        raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))
