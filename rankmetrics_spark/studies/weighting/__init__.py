@@ -45,7 +45,7 @@ from rankmetrics_spark.schemas import (
     USER,
     quoted,
 )
-from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
+from rankmetrics_spark.studies.refusals import counts_in_sql, partition_sums, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
 from rankmetrics_spark.studies.weighting.estimates import (
     ESTIMATORS,
@@ -259,7 +259,8 @@ def off_policy(
         weighting.clip,
         {str(metric): metric.definition.range for metric in options.metrics},
     )
-    partials = users.mapInArrow(partial(_partial_sums, work=work), _SUMS.schema)
+    added = partial(partition_sums, table=_SUMS, sums_of=partial(_sums, work=work))
+    partials = users.mapInArrow(added, _SUMS.schema)
     estimates = partial(_final, work=work, rules=rules)
     return result_table(in_one_step(partials, estimates, COLUMNS))
 
@@ -298,19 +299,9 @@ def _users(table: DataFrame, options: Options, weighting: Weighting) -> tuple[Da
     return users.select(EXPERIMENT, ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW), roles.item
 
 
-def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
-    """Add up the users of a partition: exact sums by key."""
-    totals: dict[Key, Ints] = {}
-    for batch in batches:
-        if batch.num_rows:
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for of, sums in _sums(columns, work):
-                totals[of] = totals[of] + sums if of in totals else sums
-    if totals:
-        yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
-
-
-def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
+def _sums(batch: pa.RecordBatch, work: _Work) -> Iterator[tuple[Key, Ints]]:
+    """Yield the sums of some users, by experiment, metric and estimator."""
+    columns: Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     lists = weighted_lists(columns, work.repeats)
     experiments, group = coded(columns[EXPERIMENT])
     faulty, unweighted, below = (ints(columns[name]) for name in (_FAULTY, _UNWEIGHTED, _BELOW))

@@ -20,6 +20,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options, Section, count, key, number
@@ -36,7 +37,7 @@ from rankmetrics_spark.engines import (
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.road import checked_rows, make_plan
-from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER
+from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER, Columns
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
 from rankmetrics_spark.studies.weighting.examination import DEEPEST, examined_ranks
 
@@ -133,29 +134,31 @@ def coec_judgements(
     plan = make_plan(options, table.schema)
     present = replace(plan.columns, item=True, relevance=True, position=True)
     every = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
-    counted = f"{REJECTED} IS NULL AND {POSITION} <= {request.k}"
-    wrong, of_log = f"{counted} AND NOT {RELEVANCE} IN (0, 1)", counts_in_sql(present)
-    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
-    sums = (*_counts(request.k, f"{REJECTED} IS NULL AND "), f"count_if({wrong})", grade, *of_log.values())
-    ((shown, clicks, n_wrong, largest, *counts),) = few_rows(every.agg(*map(F.expr, sums)))
-    refuse_faulty(dict(zip(of_log, counts, strict=True)), Allowed(request.max_invalid_fraction, options.first_rank))
-    if n_wrong:
-        raise InputError(
-            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
-        )
-    # (k,) click rates of the ranks; NaN where a rank has no impression.
-    impressions = np.array(shown, np.float64)
-    none = np.full(request.k, np.nan)
-    rates = np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
+    rates = _click_rates(every, present, request, options.first_rank)
     if propensities is not None:
         examined = examined_ranks(propensities, table)
         rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
     # The only shuffle of raw rows.
-    rows = every.where(counted).select(USER, ITEM, POSITION, RELEVANCE)
+    rows = every.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
     body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
     return result_table(
         rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, schema_text(COEC_COLUMNS))
     )
+
+
+def _click_rates(every: DataFrame, columns: Columns, request: Clicks, first_rank: int) -> Floats:
+    """Return (k,) click rates of the ranks of a log that may be read, NaN without an impression; reads it."""
+    wrong = f"{REJECTED} IS NULL AND {POSITION} <= {request.k} AND NOT {RELEVANCE} IN (0, 1)"
+    grade, of_log = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)", counts_in_sql(columns)
+    sums = (*_counts(request.k, f"{REJECTED} IS NULL AND "), f"count_if({wrong})", grade, *of_log.values())
+    ((shown, clicks, n_wrong, largest, *counts),) = few_rows(every.agg(*map(F.expr, sums)))
+    refuse_faulty(dict(zip(of_log, counts, strict=True)), Allowed(request.max_invalid_fraction, first_rank))
+    if n_wrong:
+        raise InputError(
+            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
+        )
+    impressions, none = np.array(shown, np.float64), np.full(request.k, np.nan)
+    return np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
 
 
 def _counts(k: int, condition: str = "") -> tuple[str, str]:
