@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.metrics import (
-    UNCUT,
     Convention,
     Floats,
     Ints,
@@ -33,6 +32,7 @@ from rankmetrics_spark.metrics import (
     gain,
     geometric,
     grids,
+    last_rank,
     reciprocal,
     sums,
     unit,
@@ -128,7 +128,7 @@ class Top:
 
     def __init__(self, shown: Shown, cut: int | None, labels: Labels) -> None:
         """Nothing is computed yet."""
-        self.shown, self.labels, self.cut = shown, labels, UNCUT if cut is None else cut
+        self.shown, self.labels, self.cut = shown, labels, last_rank(cut)
         self.size = len(shown.user)
         self.at = np.flatnonzero(shown.rank <= self.cut)
         self.list, self.rank, self.grade = shown.list[self.at], shown.rank[self.at], shown.grade[self.at]
