@@ -81,7 +81,7 @@ class Exposure(Section):
     """What is computed: see ``exposure``."""
 
     k: int = key(10, count(1, DEEPEST))
-    baseline: str | None = key(None, lambda path, value: None if value is None else text(path, value))
+    baseline: str | None = key(None, text)
     replicates: int = key(100, _replicates)
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     seed: int = key(1, count(0, 2**63 - 1))
