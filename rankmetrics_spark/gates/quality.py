@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from unicodedata import normalize
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -192,6 +193,12 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     for name, count in arms(counts).items():
         if not count["lists"]:
             yield f"experiment '{name}' has no result: all {count['rows']:,} of its rows are faulty"
+    alike: dict[str, list[str]] = {}
+    for name in sorted(map(str, arms(counts))):
+        letters = (c for c in normalize("NFC", name).casefold() if c.isprintable() and not c.isspace())
+        alike.setdefault("".join(letters), []).append(repr(name))
+    for names in (names for names in alike.values() if len(names) > 1):
+        yield f"the experiments {' and '.join(names)} look alike; are they one?"
     if ranks_seem_to_start_at_0(log, counts):
         yield (
             f"{total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "

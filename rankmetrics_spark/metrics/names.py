@@ -306,7 +306,7 @@ def parse(text: str) -> Metric:
     >>> [str(parse(text)) for text in ("MAP@10", "Precision@5", "ndcg_cut_10", "RBP(p=0.95)@20", "R-Prec")]
     ['ap@10', 'p@5', 'ndcg@10', 'rbp(p=0.95)@20', 'rprec']
     """
-    match = _NAME.fullmatch(text.strip().lower())
+    match = _NAME.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if match is None:
         raise errors.ConfigError(f"metric {text!r} is not of the form name, name@10 or name(p=0.8)")
     stem, cut = match["stem"].replace("-", "_"), match["cut"]

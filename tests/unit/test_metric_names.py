@@ -85,6 +85,8 @@ def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, col
         ("alpha_ndcg(alpha=0.5)", "metric 'alpha_ndcg(alpha=0.5)' needs a cut-off, such as alpha_ndcg@10"),
         ("@10", "is not of the form"),
         ("", "is not of the form"),
+        (None, "metric None is not of the form name, name@10"),
+        (["ap"], "metric ['ap'] is not of the form"),
     ],
 )
 def test_a_wrong_name_is_refused_with_a_hint(text: str, message: str) -> None:
