@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rankmetrics_spark.comparison.alike import refuse_several
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.families import Rules, interval
 from rankmetrics_spark.comparison.registry import Statistic, types_of
-from rankmetrics_spark.comparison.sums import read
+from rankmetrics_spark.comparison.sums import read, refuse_several
 from rankmetrics_spark.comparison.totals import (
     ARM_LISTS,
     ARM_SUMS,
