@@ -17,7 +17,7 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.road import aggregation, checking, percentiles, ranking, scoring
+from rankmetrics_spark.road import checking, percentiles, ranking, scoring
 from rankmetrics_spark.road.aggregation import (
     SUMS_OF_USERS,
     SUMS_OVER_LISTS,
@@ -123,7 +123,7 @@ class Tables:
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
         text, pools = options.text_numbers, None
-        rows = checking.checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
+        rows = checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
         if judgements is not None:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
@@ -137,17 +137,14 @@ class Tables:
     @cached_property
     def outcome(self) -> DataFrame:
         """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
-        if self.plan.engine == "sail" and self.keep is not None:
-            return self._in_parts(self.keep)
-        packed, none = self._packed, self._none_rejected
-        lists = self._scored(packed).selectExpr("*", none)
-        return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
-
-    def _in_parts(self, keep: Callable[[DataFrame, str], DataFrame]) -> DataFrame:
-        """The same on Sail: the log is read again for flagged lists and for faulty rows, each only if it has some."""
-        plan, flags, none = self.plan, self._flags, self._none_rejected
+        plan, keep, none, packed = self.plan, self.keep, self._none_rejected, self._packed
+        if plan.engine != "sail" or keep is None:
+            lists = self._scored(packed).selectExpr("*", none)
+            return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
+        # On Sail, the log is read again for flagged lists and for faulty rows, each only if it has some.
+        flags = self._flags
         beside = scoring.columns_beside(plan.columns, plan.layout, plan.scoring) | {name: name for name in flags}
-        lists = keep(self._in_python(self._packed, plan.layout, kept=beside), "outcome")
+        lists = keep(self._in_python(packed, plan.layout, kept=beside), "outcome")
         is_flagged = FLAGGED if flags else "false"
         numbers = (f"count_if({is_flagged}) AS flagged", f"coalesce(sum({N_ROWS}), 0) AS sound")
         (counts,) = few_rows(lists.selectExpr(*numbers))
@@ -156,7 +153,7 @@ class Tables:
             again = self._rescored(lists.where(FLAGGED))
             outcome = outcome.unionByName(keep(again, "flagged").selectExpr("*", none))
         if self.rows.count() > counts["sound"]:
-            faulty = keep(self._faulty_groups(self._packed), "faulty")
+            faulty = keep(self._faulty_groups(packed), "faulty")
             outcome = outcome.unionByName(faulty, allowMissingColumns=True)
         return outcome
 
@@ -380,11 +377,11 @@ def averages(
     segments, metrics, over_lists = plan.public_segments, plan.scoring.metrics, plan.over_lists
     whole = {} if within else segments
     combined = () if within else plan.options.combined_segments
-    sums = aggregation.sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
+    sums = sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = aggregation.sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
+        split = sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    means = aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+    means = averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
     return _with_percentiles(means, user_metrics, plan, within, several_conventions)
 
 

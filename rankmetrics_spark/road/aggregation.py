@@ -43,6 +43,7 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
+    LIMB_UNIT,
     SQUARE_EXPONENTS,
     Moments,
     RatioSums,
@@ -121,9 +122,8 @@ def averages_of_sums(
     keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
     made = T.StructType([T.StructField(name, T.LongType()) for name in _COUNTS])
     made = T.StructType([*made.fields, *(T.StructField(name, T.DoubleType()) for name in _ESTIMATES)])
-    body = partial(_estimates, confidence=confidence)
-    if over_lists:
-        made, body = made.add(N_LISTS, T.LongType()), partial(_estimates_over_lists, confidence=confidence)
+    made = made.add(N_LISTS, T.LongType()) if over_lists else made
+    body = partial(_estimates, confidence=confidence, over_lists=over_lists)
     estimated = computing(body, keys, made).of(added)
     *estimates, of_relevant = _ESTIMATES
     return estimated.selectExpr(
@@ -184,7 +184,12 @@ def _sums_of_batch(
     cells = []
     for part in parts:
         values = np.stack([_numbers(columns[metric.column]) for metric in part]).astype(np.float64, copy=False)
-        lists = np.stack([_lists(columns, metric.column) for metric in part]) if over_lists else None
+        lists = None
+        if over_lists:
+            every, stored = _column_or_default(columns, N_LISTS), [lists_with_value(metric.column) for metric in part]
+            n = np.stack([_numbers(columns[name]) if name in columns else every for name in stored])
+            # Who was judged and shown nothing has one list, which is empty.
+            lists = np.maximum(np.where(np.isnan(n), every, n), 1).astype(np.float64)
         cells.append(_cells(values, lists, counts))
     names, experiment = coded(columns[EXPERIMENT])
     rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
@@ -200,14 +205,6 @@ def _sums_of_batch(
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
         totals = [_totals(of_part, group, len(groups), len(part)) for of_part, part in zip(cells, parts, strict=True)]
         yield repeated, np.concatenate(totals)
-
-
-def _lists(columns: Arrays, metric: str) -> Floats:
-    """(n,) lists of a user that have a value; who was judged and shown nothing has one, which is empty."""
-    every, stored = _column_or_default(columns, N_LISTS), lists_with_value(metric)
-    n = _numbers(columns[stored]) if stored in columns else every
-    n = np.where(np.isnan(n), every, n)
-    return np.asarray(np.maximum(n, 1), np.float64)
 
 
 def _cells(values: Floats, lists: Floats | None, counts: list[Floats]) -> list[Floats]:
@@ -264,32 +261,21 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
+def _estimates(columns: Arrays, confidence: float, over_lists: bool) -> Iterator[Computed]:
     """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
     sums = matrix_of(columns[SUMS])
+    counts = dict(zip(_COUNTS, sums.T, strict=False))
+    users, lists = counts[N_USERS].astype(object), {}
     total, squares, of_relevant = (total_of(sums, SUMS_OF_USERS, name) for name in ("v", "vv", "r"))
-    counts = dict(zip(_COUNTS, sums.T, strict=False))
-    moments = Moments(counts[N_USERS].astype(object), total, squares)
-    low, high = t_interval(moments, confidence)
-    with_relevant = Moments(counts[N_USERS_WITH_RELEVANT].astype(object), of_relevant, of_relevant).mean
-    yield {**counts, **_exact_ones(sums, (moments.mean, moments.std, low, high, with_relevant))}
-
-
-def _estimates_over_lists(columns: Arrays, confidence: float) -> Iterator[Computed]:
-    """The same of means over lists, by the delta method over users."""
-    sums = matrix_of(columns[SUMS])
-    counts = dict(zip(_COUNTS, sums.T, strict=False))
-    of_users = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("v", "l", "vv", "vl", "ll"))
-    ratios = RatioSums(counts[N_USERS].astype(object), *of_users)
-    moments = ratios.moments
-    low, high = t_interval(moments, confidence)
-    of_relevant, lists = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("r", "m"))
-    with_relevant = np.where(lists == 0, np.nan, (of_relevant / np.where(lists == 0, 1, lists)).astype(float))
-    estimates = _exact_ones(sums, (moments.mean, moments.std, low, high, with_relevant))
-    yield {**counts, **estimates, N_LISTS: ratios.lists.astype(np.int64)}
-
-
-def _exact_ones(sums: Ints, estimates: Sequence[Floats]) -> Computed:
-    """The estimates by name; NaN where a value could not be summed."""
+    moments, over = Moments(users, total, squares), counts[N_USERS_WITH_RELEVANT].astype(object) * 2**LIMB_UNIT
+    if over_lists:
+        # The delta method over users.
+        n, products, squares_of_n, over = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("l", "vl", "ll", "m"))
+        ratios = RatioSums(users, total, n, squares, products, squares_of_n)
+        moments, lists = ratios.moments, {N_LISTS: ratios.lists.astype(np.int64)}
+    with_relevant = np.where(over == 0, np.nan, (of_relevant / np.where(over == 0, 1, over)).astype(float))
+    estimates = (moments.mean, moments.std, *t_interval(moments, confidence), with_relevant)
+    # NaN where a value could not be summed.
     exact = sums[:, SUMS_OF_USERS.index(_BEYOND)] == 0
-    return {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}
+    shown = (np.where(exact, values, np.nan) for values in estimates)
+    yield {**counts, **dict(zip(_ESTIMATES, shown, strict=True)), **lists}

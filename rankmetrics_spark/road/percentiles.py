@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import Batches, Computed, Step, coded, computing
 from rankmetrics_spark.layouts import Arrays
-from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
+from rankmetrics_spark.metrics import Convention, Metric, pair_starts
 from rankmetrics_spark.schemas import (
     CONVENTION_HASH,
     CONVENTION_INDEX,
@@ -86,27 +86,20 @@ def _counts(
             group = (rule * len(names) + experiment) * len(labels) + label
             for metric in metrics:
                 values = np.asarray(batch.column(metric.column).to_numpy(zero_copy_only=False), np.float64) + 0.0
-                groups, distinct, counts = _distinct(group, values)
-                at, of_label = np.divmod(groups, len(labels))
+                known = np.flatnonzero(~np.isnan(values))
+                order = known[np.lexsort((values[known], group[known]))]
+                starts = np.flatnonzero(pair_starts(group[order], values[order]))
+                first, counts = order[starts], np.diff(starts, append=len(order))
+                at, of_label = np.divmod(group[first], len(labels))
                 of_rule, of_name = np.divmod(at, len(names))
                 texts = (
                     pa.array(names, pa.string()).take(pa.array(of_name)),
                     pa.array(labels, pa.string()).take(pa.array(of_label)),
-                    pa.array([str(metric)] * len(groups), pa.string()),
+                    pa.array([str(metric)] * len(first), pa.string()),
                     pa.array(of_rule).cast(pa.string()),
                 )
-                columns = [*texts, pa.array(distinct), pa.array(counts)]
+                columns = [*texts, pa.array(values[first]), pa.array(counts)]
                 yield pa.RecordBatch.from_arrays(columns, _COUNTED.fieldNames())
-
-
-def _distinct(group: Ints, values: Floats) -> tuple[Ints, Floats, Ints]:
-    """Group, value and count of each distinct pair of the two; rows without a value do not count."""
-    has_value = ~np.isnan(values)
-    group, values = group[has_value], values[has_value]
-    order = np.lexsort((values, group))
-    group, values = group[order], values[order]
-    starts = np.flatnonzero(pair_starts(group, values))
-    return group[starts], values[starts], np.diff(starts, append=len(group))
 
 
 def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request: Request) -> DataFrame:
