@@ -137,7 +137,9 @@ class Tables:
     @cached_property
     def outcome(self) -> DataFrame:
         """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
-        plan, keep, none, packed = self.plan, self.keep, self._none_rejected, self._packed
+        plan, keep, packed = self.plan, self.keep, self._packed
+        # The column of faulty rows, without one. Sail finds no field of a struct that only one table has.
+        none = f"{checking.no_rejected(plan.columns)} AS {REJECTED}"
         if plan.engine != "sail" or keep is None:
             lists = self._scored(packed).selectExpr("*", none)
             return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
@@ -156,11 +158,6 @@ class Tables:
             faulty = keep(self._faulty_groups(packed), "faulty")
             outcome = outcome.unionByName(faulty, allowMissingColumns=True)
         return outcome
-
-    @property
-    def _none_rejected(self) -> str:
-        """SQL: the column of faulty rows, without one. Sail finds no field of a struct that only one table has."""
-        return f"{checking.no_rejected(self.plan.columns)} AS {REJECTED}"
 
     def _kept(self, rows: DataFrame, name: str) -> DataFrame:
         return rows if self.keep is None else self.keep(rows, name)
@@ -189,27 +186,6 @@ class Tables:
             return self._in_python(packed.where(f"{REJECTED} IS NULL"), self.plan.layout)
         scores = self._in_python(packed.where(f"NOT {FLAGGED}"), self.plan.layout)
         return scores.unionByName(self._rescored(packed.where(FLAGGED)))
-
-    def _sums(self) -> DataFrame:
-        """Score, and add up the lists in the same round trip to Python; each list is a user's only one.
-
-        The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
-        """
-        plan, columns = self.plan, self.plan.columns
-        sums = partial(
-            sums_of_lists, plan.scoring.metrics, columns.segments, plan.options.combined_segments, plan.over_lists
-        )
-        reads = {name: name for name in (EXPERIMENT, *columns.segment_columns)}
-        if not self._flags:
-            return self._in_python(self._packed.where(f"{REJECTED} IS NULL"), plan.layout, sums(), reads)
-        packed = ranking.packed(self.rows, columns, plan.layout, plan.scoring.repeats)
-        key = {USER: f"CASE WHEN {FLAGGED} THEN {USER} END", FLAGGED: FLAGGED, RANK_MAY_REPEAT: RANK_MAY_REPEAT}
-        step = sums(flagged=(USER, RANK_MAY_REPEAT))
-        both = self._in_python(packed.where(f"{REJECTED} IS NULL"), plan.layout, step, reads | key)
-        both = ranking.share_exchange(both.repartition(EXPERIMENT))
-        recheck = sums()
-        again = self._rescored(both.where(f"{USER} IS NOT NULL"), recheck, reads)
-        return both.where(f"{USER} IS NULL").select(*recheck.schema.names).unionByName(again)
 
     def _in_python(
         self,
@@ -278,8 +254,21 @@ class Tables:
         if not plan.lists_are_users:
             users = _published(self.users, plan, CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
-        # One round trip to Python scores the lists and adds them up; percentiles take another one.
-        means = averages_of_sums(self._sums(), plan.scoring.conventions, plan.options.confidence, plan.over_lists)
+        # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
+        columns, work = plan.columns, plan.scoring
+        step = partial(sums_of_lists, work.metrics, columns.segments, plan.options.combined_segments, plan.over_lists)
+        reads = {name: name for name in (EXPERIMENT, *columns.segment_columns)}
+        if not self._flags:
+            sums = self._in_python(self._packed.where(f"{REJECTED} IS NULL"), plan.layout, step(), reads)
+        else:
+            # The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
+            packed = ranking.packed(self.rows, columns, plan.layout, work.repeats).where(f"{REJECTED} IS NULL")
+            key = {USER: f"CASE WHEN {FLAGGED} THEN {USER} END", FLAGGED: FLAGGED, RANK_MAY_REPEAT: RANK_MAY_REPEAT}
+            both = self._in_python(packed, plan.layout, step(flagged=(USER, RANK_MAY_REPEAT)), reads | key)
+            both = ranking.share_exchange(both.repartition(EXPERIMENT))
+            again = self._rescored(both.where(f"{USER} IS NOT NULL"), step(), reads)
+            sums = both.where(f"{USER} IS NULL").select(*step().schema.names).unionByName(again)
+        means = averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
         if not plan.options.percentiles:
             return means
         return _with_percentiles(means, _published(self.users, plan, CONVENTION_INDEX), plan, (), True)

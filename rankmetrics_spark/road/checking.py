@@ -44,7 +44,8 @@ from rankmetrics_spark.schemas import (
 )
 
 NUMBERS = (T.NumericType, T.BooleanType)
-_IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, *TIMES)
+_IDS: tuple[type[T.DataType], ...] = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, *TIMES)
+_INTENTS = (T.StringType, T.IntegralType, T.BooleanType)
 UNDECODABLE = "undecodable_"
 """Start of the reason of a row with an id from a text format in another encoding than the reader's."""
 _EXACT = 2**53
@@ -127,7 +128,18 @@ def renamed(
         value = f"'{EVERYONE}'" if source is None else quoted(source)
         expressions.append(f"{value} AS {name}")
     for name, kind in _kinds(table, mapping, names).items():
-        _check_type(name, kind, mapping.get(name, name), text)
+        each, allowed, types = kind, _IDS, "a string, number, boolean, date or timestamp"
+        if name == INTENTS:
+            each = kind.elementType if isinstance(kind, T.ArrayType) else kind
+            allowed, types = _INTENTS, "a string, a whole number or a boolean, or an array of these"
+        elif name in (POSITION, SCORE, RELEVANCE, COVARIATE):
+            allowed, types = (*NUMBERS, *[T.StringType] * text), "a number"
+        if name == POSITION:
+            allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
+        if not isinstance(each, allowed):
+            source = mapping.get(name, name)
+            found = f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}"
+            raise InputError(f"{found}; it must be {types}")
     return table.selectExpr(*expressions)
 
 
@@ -145,27 +157,6 @@ def _spoken(name: str, source: str | None) -> str:
     ('user_id', 'session')
     """
     return str(source) if name.startswith(("_list_", "_segment_", COVARIATE, CLUSTER_OF_USER)) else name
-
-
-def _check_type(name: str, kind: T.DataType, source: str | None, text: bool) -> None:
-    """Refuse a column with an unsuitable type, before any job starts."""
-    if name == INTENTS:
-        one = kind.elementType if isinstance(kind, T.ArrayType) else kind
-        if not isinstance(one, (T.StringType, T.IntegralType, T.BooleanType)):
-            raise InputError(
-                f"column '{source}' ({INTENTS}) has type {kind.simpleString()}; it must be a string, a whole number or "
-                "a boolean, or an array of these"
-            )
-        return
-    is_number = name in (POSITION, SCORE, RELEVANCE, COVARIATE)
-    allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
-    if name == POSITION:
-        allowed = tuple(each for each in allowed if each is not T.BooleanType)
-    if not isinstance(kind, allowed):
-        types = "a number" if is_number else "a string, number, boolean, date or timestamp"
-        raise InputError(
-            f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}; it must be {types}"
-        )
 
 
 def _hashes(kind: T.DataType, text: bool) -> str:
