@@ -17,13 +17,17 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.road import checking, percentiles, ranking, scoring
+from rankmetrics_spark.road import checking, ranking, scoring
 from rankmetrics_spark.road.aggregation import (
     SUMS_OF_USERS,
     SUMS_OVER_LISTS,
+    Percentiles,
     averages_of_sums,
+    percentiles_of,
     sums_of_lists,
     sums_of_users,
+    value_counts,
+    with_percentiles,
 )
 from rankmetrics_spark.road.checking import FAULTY, GRADE, JudgementCounts, checked_rows, pools, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
@@ -378,14 +382,14 @@ def _with_percentiles(
     means: DataFrame, users: DataFrame, plan: Plan, within: Sequence[DataFrame], several_conventions: bool
 ) -> DataFrame:
     """The means, with the percentiles that the options ask for."""
-    request = percentiles.Request(plan.options.percentiles, plan.options.confidence)
+    request = Percentiles(plan.options.percentiles, plan.options.confidence)
     if not request.percentiles:
         return means
     segments, metrics = plan.public_segments, plan.scoring.metrics
     whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
-    counts = percentiles.value_counts(users, metrics, whole, several_conventions, combined)
+    counts = value_counts(users, metrics, whole, several_conventions, combined)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = percentiles.value_counts(table, metrics, {name: column}, True)
+        split = value_counts(table, metrics, {name: column}, True)
         counts = counts.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    table = percentiles.percentiles_of(counts, plan.scoring.conventions, request)
-    return percentiles.with_percentiles(means, table)
+    table = percentiles_of(counts, plan.scoring.conventions, request)
+    return with_percentiles(means, table)
