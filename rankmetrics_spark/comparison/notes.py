@@ -91,22 +91,30 @@ def remarks(rows: Compared, i: int) -> str | None:
         of_users = f"without {' and '.join(parts)}, who are not in both experiments" if parts else None
     else:
         of_users = _overlap(rows, i)
-    # How many users of each experiment are in no cluster.
+    said = [of_users, left_out_of_all(rows, i)]
     alone = []
     for place in (BASELINE, CANDIDATE):
         sums = rows.totals.sums.get(arm(rows.keys[i], place)._replace(kind=ALONE, segment=EVERYONE))
         if sums is not None:
             n = int(sums[0])
             alone.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
-    has = f"without one value of {rows.rules.cluster} count as clusters of their own"
-    remarks = (
-        of_users,
-        left_out_of_all(rows, i),
-        (f"{' and '.join(alone)} {has}" if alone else None),
-        _without_cuped(rows, i),
-        rows.rules.days.gap if rows.rules.days else None,
-    )
-    return "; ".join(filter(None, remarks)) or None
+    if alone:
+        has = f"without one value of {rows.rules.cluster} count as clusters of their own"
+        said.append(f"{' and '.join(alone)} {has}")
+    if rows.rules.cuped and not rows.decided_by_cuped[i]:
+        cuped, paired = rows.adjusted, rows.paired[i]
+        if not cuped.n_before[i]:
+            why = "no user has an earlier value" + (" in both experiments" if paired else "")
+        elif not cuped.spread[i] > 0:
+            same = "a user has the same earlier value in both experiments"
+            why = same if paired else "all earlier values are equal"
+        elif cuped.earlier_p[i] < SMALL_EARLIER_P:
+            why = f"the experiments differed before already (p = {cuped.earlier_p[i]:.2g})"
+        else:
+            why = "too few users"
+        said.append(f"CUPED is not used: {why}")
+    said.append(rows.rules.days.gap if rows.rules.days else None)
+    return "; ".join(filter(None, said)) or None
 
 
 def left_out_of_all(rows: Compared, i: int) -> str | None:
@@ -149,23 +157,6 @@ def _overlap(rows: Compared, i: int) -> str | None:
         return text
     who = f"{' and '.join(parts)} {'is' if sum(sizes) == 2 * shared + 1 else 'are'} in one experiment only"
     return f"{text}; {who}, which may be why the means differ (design: paired leaves them out)"
-
-
-def _without_cuped(rows: Compared, i: int) -> str | None:
-    """Why CUPED, which was asked for, is not the test."""
-    if not rows.rules.cuped or rows.decided_by_cuped[i]:
-        return None
-    cuped, paired = rows.adjusted, rows.paired[i]
-    if not cuped.n_before[i]:
-        why = "no user has an earlier value" + (" in both experiments" if paired else "")
-    elif not cuped.spread[i] > 0:
-        same = "a user has the same earlier value in both experiments"
-        why = same if paired else "all earlier values are equal"
-    elif cuped.earlier_p[i] < SMALL_EARLIER_P:
-        why = f"the experiments differed before already (p = {cuped.earlier_p[i]:.2g})"
-    else:
-        why = "too few users"
-    return f"CUPED is not used: {why}"
 
 
 # ---- the days of a period
