@@ -177,38 +177,23 @@ def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
     for one, other in pairs:
         if one in days and other in days:
             both = (str(one), str(other)), days[one], days[other]
-            doubts[one, other] = _absent(*both) or _silent(*both) or _ramp(*both)
+            doubts[one, other] = _one_sided(*both) or _ramp(*both)
     return {pair: words for pair, words in doubts.items() if words}
 
 
-def _absent(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
-    """The days of one experiment on which the other one has no users."""
-    both, every = sorted({*baseline} & {*candidate}), {*baseline} | {*candidate}
-    advice = ""
+def _one_sided(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
+    """The days on which one experiment has no users, or no relevant item, which chance does not explain."""
+    sides = ((names[1], candidate, names[0], baseline), (names[0], baseline, names[1], candidate))
+    both, advice = sorted({*baseline} & {*candidate}), ""
     if both:
-        inside = sorted(date for date in every if both[0] <= date <= both[-1])
+        inside = sorted(date for date in {*baseline} | {*candidate} if both[0] <= date <= both[-1])
         common = f": compare {_period(both)}"
         advice = common if inside == both else ": compare a period on whose days both have users"
-    for (name, own), (other, others) in (
-        ((names[1], candidate), (names[0], baseline)),
-        ((names[0], baseline), (names[1], candidate)),
-    ):
+    for name, own, other, others in sides:
         if missing := [date for date in others if date not in own]:
             n = f"{len(missing)} of the {len(others)} days of {other}"
             return f"{name} has no users on {n} ({dates_in_words(missing)}){advice}"
-    return ""
-
-
-def _period(dates: Sequence[str]) -> str:
-    return " to ".join(dict.fromkeys((dates[0], dates[-1])))
-
-
-def _silent(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
-    """The days on which no user of one experiment has a relevant item, which chance does not explain."""
-    for name, own, other, others in (
-        (names[1], candidate, names[0], baseline),
-        (names[0], baseline, names[1], candidate),
-    ):
+    for name, own, other, others in sides:
         dates = [
             date
             for date, (users, relevant) in own.items()
@@ -220,6 +205,10 @@ def _silent(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
                 f"values count as 0: compare a period without {'this day' if len(dates) == 1 else 'these days'}"
             )
     return ""
+
+
+def _period(dates: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys((dates[0], dates[-1])))
 
 
 def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:

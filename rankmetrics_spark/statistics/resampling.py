@@ -205,25 +205,22 @@ def aa_share_independent(totals: Sequence[Any], signed: Floats, alpha: float) ->
         sums of replicates are not finer.
     """
     everyone = np.stack([np.asarray(each, float)[..., None] for each in totals])
-    arms = [(everyone + sign * signed) / 2 for sign in (1, -1)]
-    tested = np.minimum(arms[0][2], arms[1][2]) >= 2
-    (mean, error, df), (other, of_other, other_df) = (_arm(*sums) for sums in arms)
-    weighted = error**2 / df + of_other**2 / other_df
-    freedom = np.where(weighted > 0, (error + of_other) ** 2, 1.0) / np.where(weighted > 0, weighted, 1.0)
-    # Values are cut off at 2**-30, so a difference that small is none.
-    critical = np.maximum(stdtrit(freedom, 1 - alpha / 2) * np.sqrt(error + of_other), 2.0**-29)
-    significant = tested & (np.abs(mean - other) > critical)
-    count = tested.sum(axis=-1)
-    return np.where(count > 0, significant.sum(axis=-1) / np.maximum(count, 1), np.nan)
-
-
-def _arm(total: Floats, squares: Floats, n: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean, squared error of the mean and degrees of freedom; those of two users where there are fewer."""
+    arms = np.stack([(everyone + sign * signed) / 2 for sign in (1, -1)])
+    total, squares, n = (arms[:, i] for i in range(3))
+    tested = n.min(axis=0) >= 2
+    # An arm with fewer users counts as one with two.
     n = np.maximum(n, 2.0)
     mean = total / n
     variance = (squares - total * mean) / (n - 1)
     still = variance <= 2.0**-28 * (1 + 2 * np.abs(mean))
-    return mean, np.where(still, 0.0, variance) / n, n - 1
+    errors = np.where(still, 0.0, variance) / n
+    error, weighted = errors.sum(axis=0), (errors**2 / (n - 1)).sum(axis=0)
+    freedom = np.where(weighted > 0, error**2, 1.0) / np.where(weighted > 0, weighted, 1.0)
+    # Values are cut off at 2**-30, so a difference that small is none.
+    critical = np.maximum(stdtrit(freedom, 1 - alpha / 2) * np.sqrt(error), 2.0**-29)
+    significant = tested & (np.abs(mean[0] - mean[1]) > critical)
+    count = tested.sum(axis=-1)
+    return np.where(count > 0, significant.sum(axis=-1) / np.maximum(count, 1), np.nan)
 
 
 # ---- bounds of bootstrap intervals
