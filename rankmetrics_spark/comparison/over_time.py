@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark.comparison.alike import alike_columns, noted, refuse_several
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.daily import (
@@ -33,6 +32,7 @@ from rankmetrics_spark.comparison.daily import (
     add_days,
 )
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
+from rankmetrics_spark.comparison.notes import doubts_of_days
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
     KEY,
@@ -40,14 +40,16 @@ from rankmetrics_spark.comparison.sums import (
     ROWS_AT_ONCE,
     Layout,
     added,
+    alike_columns,
     as_batches,
+    noted,
     read,
+    refuse_several,
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
 from rankmetrics_spark.comparison.totals import DAY as OF_DAY
-from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
