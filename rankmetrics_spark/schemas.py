@@ -329,6 +329,8 @@ def among_changed(row: Mapping[str, Any]) -> str:
 
 NOT_TRUSTED = "not trustworthy"
 """Begins the note of a row whose numbers cannot be trusted; the reason follows."""
+SMALL_RATIO_P = 0.001
+"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 
 
 def doubt_of(row: Mapping[str, Any]) -> str:

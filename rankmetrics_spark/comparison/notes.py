@@ -28,14 +28,12 @@ from rankmetrics_spark.comparison.totals import (
     sum_table,
 )
 from rankmetrics_spark.config import PlannedLooks, dates_in_words
-from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED
+from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, SMALL_RATIO_P
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
-SMALL_RATIO_P = 0.001
-"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 SMALL_P = 1e-6
 """Below this p-value, chance does not explain what the days of an experiment look like."""
 UNEVEN = 1.25

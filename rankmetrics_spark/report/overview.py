@@ -10,9 +10,21 @@ from rankmetrics_spark.report.differences import Change, change_of, p_text, p_va
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
-from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows
+from rankmetrics_spark.report.trust import Level, check_rows
 from rankmetrics_spark.report.verdict import units_of, valid_at
-from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, LOOKS, METRIC, NOT_CHECKED, ROLE, WARN, doubt_of, number
+from rankmetrics_spark.schemas import (
+    DATE,
+    FAIL,
+    GUARDRAIL,
+    LOOKS,
+    METRIC,
+    NOT_CHECKED,
+    ROLE,
+    SMALL_RATIO_P,
+    WARN,
+    doubt_of,
+    number,
+)
 
 GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""

@@ -16,6 +16,7 @@ from rankmetrics_spark.schemas import (
     NOT_CHECKED,
     NULL_PARTITION,
     OK,
+    SMALL_RATIO_P,
     WARN,
     Check,
     number,
@@ -30,7 +31,6 @@ MANY_FAULTY = MANY_TIED = 0.01
 FEW_JUDGED = 0.1
 MANY_WITHOUT = 0.5
 """Above this share of users without a relevant item, a person is warned."""
-SMALL_RATIO_P = 0.001
 MOST_SHARES = 6
 """Experiments whose shares of the users are named."""
 
