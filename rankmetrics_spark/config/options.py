@@ -11,6 +11,7 @@ from rankmetrics_spark.config.fields import (
     SectionT,
     choice,
     count,
+    field_names,
     flag,
     key,
     listed,
@@ -198,9 +199,9 @@ class Options(Section):
         """``segment_combinations`` as indices of ``segments``."""
         return tuple(tuple(self.segments.index(name) for name in chosen) for chosen in self.segment_combinations)
 
-    def path_of(self, name: str) -> str:
-        """What messages call a field: the name that the reader of the message wrote."""
-        return self.paths.get(name, name)
+    def _paths_of_fields(self) -> Mapping[str, str]:
+        """Each field -> the name that the reader of a message wrote."""
+        return {name: self.paths.get(name, name) for name in field_names(type(self))}
 
     def lacks(self, role: str) -> bool:
         """Whether ``columns`` says that the impressions have no such column; one that is not mapped may be there.

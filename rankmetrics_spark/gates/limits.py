@@ -276,8 +276,8 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
         sentence = f"the test of {_label(gate)} of {pair} is {doubt or 'not in doubt'}"
         if not doubt and row.get("design") == "independent" and is_unknown(row.get("sample_ratio_p")):
             sentence += "; the split of the users is not checked without comparison.shares"
-        keys = {"segment": gate.segment, "metric": str(gate.metric)}
-        yield Check("trusted", FAIL if doubt else OK, sentence, row[EXPERIMENT], **keys)
+        metric = str(gate.metric)
+        yield Check("trusted", FAIL if doubt else OK, sentence, row[EXPERIMENT], segment=gate.segment, metric=metric)
     for name, limit, point, prefix, style, allowed in limits:
         if limit is None:
             continue
