@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Hashable, Mapping
-from dataclasses import fields
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn
 
 import yaml
 
-from rankmetrics_spark.config.fields import Section, Setting
+from rankmetrics_spark.config.fields import Read, Section, Setting, declared
 from rankmetrics_spark.errors import ConfigError
 
 DEEPEST = 50
@@ -202,40 +202,29 @@ _NUMBERS = re.compile(r"a (whole )?number (from|above) (\S+) (?:to|and below) (\
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse."""
-    hints = get_type_hints(cls)
+
+    def takes(read: Read, *samples: object) -> bool:
+        for sample in samples:
+            with suppress(ConfigError):
+                read("", sample)
+                return True
+        return False
+
     properties = {}
-    for spec in fields(cls):
-        if "read" not in spec.metadata:
-            continue
-        word = cls.words.get(spec.name, spec.name)
-        path = spec.metadata["path"] or (f"{cls.at}.{word}" if cls.at else word)
-        # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
-        parts = (hints[spec.name], *get_args(hints[spec.name]))
-        sections = [part for part in parts if Section in getattr(part, "__mro__", ())]
-        values = _of_values(settings[path])
+    for spec, path, sections in declared(cls):
+        setting, read = settings[path], spec.metadata["read"]
+        values = _of_values(setting)
         if sections:
             within = json_schema(sections[0], settings)
-            is_list = str(spec.type).startswith("tuple")
-            nested = {"type": "array", "items": within} if is_list else within
-            values = {"anyOf": [nested, {"type": _plain_types(spec.metadata["read"])}]}
-        setting = settings[path]
+            nested = {"type": "array", "items": within} if setting.type.startswith("tuple") else within
+            # What may stand for a section: nothing, and true or a word where the reader takes one.
+            kinds = {"boolean": takes(read, True), "string": takes(read, "one", "standard")}
+            values = {"anyOf": [nested, {"type": ["null", *(kind for kind, taken in kinds.items() if taken)]}]}
         plain = [*setting.default] if isinstance(setting.default, tuple) else setting.default
-        help = setting.help.replace("``", "`")
-        properties[word] = values | ({"description": help} | ({} if plain in (None, [], {}) else {"default": plain}))
+        help = {"description": setting.help.replace("``", "`")}
+        default = {} if plain in (None, [], {}) else {"default": plain}
+        properties[path.rpartition(".")[2]] = values | help | default
     return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _plain_types(read: Any) -> list[str]:
-    """What may stand for a section: nothing, and true or a word where the reader takes one."""
-
-    def takes(sample: object) -> bool:
-        try:
-            read("", sample)
-        except ConfigError:
-            return False
-        return True
-
-    return ["null", *(["boolean"] if takes(True) else []), *(["string"] if takes("one") or takes("standard") else [])]
 
 
 def _of_values(setting: Setting) -> dict[str, Any]:

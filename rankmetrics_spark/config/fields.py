@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
@@ -132,21 +132,26 @@ def described(cls: type[Section]) -> Iterator[Setting]:
     >>> setting.path, setting.default, setting.allowed
     ('quality.on_invalid', 'quarantine', 'quarantine, fail')
     """
-    hints = get_type_hints(cls)
-    for spec in fields(cls):
-        metadata, allowed = spec.metadata, ""
-        if "read" not in metadata:
-            continue
+    for spec, path, sections in declared(cls):
+        allowed = ""
         try:
-            metadata["read"]("", _Wrong())
+            spec.metadata["read"]("", _Wrong())
         except errors.ConfigError as error:
             allowed = re.split("(?:allowed|known): ", str(error))[-1]
-        path = metadata["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
-        yield Setting(path, spec.name, str(spec.type), metadata["default"], allowed, metadata["help"])
-        for part in (hints[spec.name], *get_args(hints[spec.name])):
+        yield Setting(path, spec.name, str(spec.type), spec.metadata["default"], allowed, spec.metadata["help"])
+        for part in sections:
+            yield from described(part)
+
+
+def declared(cls: type[Section]) -> Iterator[tuple[Field[Any], str, list[type[Section]]]]:
+    """Each field of a section that a user may set, its path in a config, and the sections that it may hold."""
+    hints = get_type_hints(cls)
+    for spec in fields(cls):
+        if "read" in spec.metadata:
+            path = spec.metadata["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
+            parts = (hints[spec.name], *get_args(hints[spec.name]))
             # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
-            if Section in getattr(part, "__mro__", ()):
-                yield from described(part)
+            yield spec, path, [part for part in parts if Section in getattr(part, "__mro__", ())]
 
 
 def as_dict(config: Section) -> dict[str, Any]:
