@@ -107,11 +107,6 @@ OF_ALL = (
 """The options of every command."""
 
 
-def _keys(context: click.Context, option: click.Parameter, incomplete: str) -> list[str]:
-    """The keys of a config that a shell completes."""
-    return [f"{path}=" for path in description() if path.startswith(incomplete)]
-
-
 CONFIG = click.option(
     "-c",
     "--config",
@@ -124,7 +119,7 @@ SET = click.option(
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=_keys,
+    shell_complete=lambda context, option, typed: [f"{key}=" for key in description() if key.startswith(typed)],
     help="Override a key of the config: metrics=ap@10.",
 )
 
