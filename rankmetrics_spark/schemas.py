@@ -246,6 +246,11 @@ class Check:
         return {EXPERIMENT: self.experiment, **texts, **numbers, **last}
 
 
+def rows_of(checks: Iterable[Check]) -> list[dict[str, Any]]:
+    """The rows of ``checks``, as cells by column."""
+    return [check.as_row() for check in checks]
+
+
 def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
     """Names of a user's columns in an output table: their own, with ``_input`` where the table has such a column.
 

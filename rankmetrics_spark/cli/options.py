@@ -293,11 +293,6 @@ def configs_of_days(
     return configs
 
 
-def on_this_machine(config: Config, choice: Choice) -> bool:
-    """Whether this process can check local paths: the engine runs here, and no setting names another file system."""
-    return choice.here and not any("defaultFS" in name for name in config.spark)
-
-
 def print_outcome(
     outcome: Outcome, shown: Shown, style: str, segments: bool, of_csv: str, checks: Sequence[Mapping[str, Any]] = ()
 ) -> None:
@@ -343,10 +338,11 @@ def refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
         raise
 
 
-def check_places(config: Config, choice: Choice) -> None:
-    """Refuse local paths that cannot work, where this process can check them."""
-    if on_this_machine(config, choice):
-        check_local_paths(config.inputs, config.sink)
+def check_places(config: Config, choice: Choice, writes: bool = True) -> None:
+    """Refuse local paths that cannot work, of inputs and of what is written, where this process can check them."""
+    # The engine runs here, and no setting names another file system.
+    if choice.here and not any("defaultFS" in name for name in config.spark):
+        check_local_paths(config.inputs, config.sink if writes else None)
 
 
 def run_days(spark: SparkSession, days: Sequence[Config], choice: Choice, progress: Callable[[str], None]) -> Outcome:
