@@ -239,7 +239,7 @@ class Check:
     metric: str | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """The row of the table."""
+        """The row of the table ``checks``."""
         numbers = {name: number(getattr(self, name)) for name in ("observed", "limit", "margin")}
         texts = {"name": self.name, SEGMENT: self.segment, METRIC: self.metric}
         last = {"status": self.status, "sentence": self.sentence}
@@ -247,7 +247,7 @@ class Check:
 
 
 def rows_of(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """The rows of ``checks``, as cells by column."""
+    """The rows of the table ``checks``."""
     return [check.as_row() for check in checks]
 
 

@@ -44,7 +44,7 @@ from rankmetrics_spark.report import (
     result_object,
     safe_cells,
 )
-from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
+from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -315,7 +315,7 @@ def print_outcome(
 
 def print_failure(error: RankmetricsError, config: Config) -> None:
     """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
-    checks = [check.as_row() for check in error.checks if check.status != NOT_CHECKED and check.name in RATES]
+    checks = rows_of(check for check in error.checks if check.status != NOT_CHECKED and check.name in RATES)
     with redirect_stdout(sys.stderr):
         if isinstance(error, MetricGateError) and error.record:
             print_not_published(error.record, config.metrics)

@@ -332,7 +332,7 @@ def stage_checks(store: Store, rows: DataFrame, checks: Sequence[Check], date: s
     """
     names = {check.experiment for check in checks}
     filled = {name: {"checks": int(name in names and bool(name))} for name in counts}
-    of_experiments = (check for check in checks if check.experiment in filled and check.experiment)
+    of_experiments = [check for check in checks if check.experiment in filled and check.experiment]
     values = [[*row.values()] for row in rows_of(of_experiments)]
     kinds = {"string": T.StringType(), "double": T.DoubleType()}
     schema = T.StructType([T.StructField(name, kinds[kind]) for name, kind in CHECK_COLUMNS.items()])
