@@ -104,14 +104,23 @@ def parse(content: str) -> object:
     anchors: dict[str, int | None] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
     for event in yaml.parse(content, Loader=_Loader):
+        read: tuple[str | None, int] | None = None
         if isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, 1))
             anchors |= {event.anchor: None} if event.anchor else {}
-        elif isinstance(event, (yaml.CollectionEndEvent, yaml.ScalarEvent, yaml.AliasEvent)):
-            anchor, size = open_nodes.pop() if isinstance(event, yaml.CollectionEndEvent) else _leaf(event, anchors)
-            anchors |= {anchor: size} if anchor else {}
+        elif isinstance(event, yaml.CollectionEndEvent):
+            read = open_nodes.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            read = event.anchor, 1
+        elif isinstance(event, yaml.AliasEvent):
+            size = anchors.get(event.anchor or "", 0)
+            if size is None:
+                _refuse(event, f"the alias '{event.anchor}' is inside of what it stands for")
+            read = None, size
+        if read:
+            anchors |= {read[0]: read[1]} if read[0] else {}
             parent, total = open_nodes.pop()
-            open_nodes.append((parent, total + size))
+            open_nodes.append((parent, total + read[1]))
         if len(open_nodes) > DEEPEST:
             _refuse(event, f"more than {DEEPEST} levels; allowed: {DEEPEST}")
         if open_nodes[-1][1] > LARGEST:
@@ -124,16 +133,6 @@ def parse(content: str) -> object:
         # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
         problem = error if isinstance(error, ValueError) else "it does not fit its tag"
         raise yaml.YAMLError(f"a value cannot be read: {problem}") from None
-
-
-def _leaf(event: yaml.ScalarEvent | yaml.AliasEvent, anchors: Mapping[str, int | None]) -> tuple[str | None, int]:
-    """Return the anchor and the expanded size of a text or an alias."""
-    if isinstance(event, yaml.ScalarEvent):
-        return event.anchor, 1
-    size = anchors.get(event.anchor or "", 0)
-    if size is None:
-        _refuse(event, f"the alias '{event.anchor}' is inside of what it stands for")
-    return None, size or 0
 
 
 def _refuse(event: yaml.Event, problem: str) -> NoReturn:
