@@ -154,15 +154,29 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
     """The config with what was missing, as a user on a terminal says.
 
     Raises:
-        ConfigError: There is no terminal; it names what to type instead.
+        ConfigError: There is no terminal; it says why no column has it, and what to type instead.
     """
     word = role.removeprefix("judgements.")
     sampled = first.truth if role != word and first.truth else first.log
     names = [str(name) for name in sampled.rows.columns]
-    if not asks():
-        raise ConfigError(_not_guessed(first, role, sampled))
     if role == "judgements":
+        if not asks():
+            allowed = "--judgements FILE, with its qrels"
+            raise ConfigError(f"'{sampled.path}' is a TREC run, which has no relevance; allowed: {allowed}")
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
+    if not asks():
+        requests = first.columns.get("list")
+        allowed = f"--column {role}=NAME"
+        if role == "user" and requests:
+            allowed += f", also {role}={requests.column} for requests instead of users"
+        allowed += " or --column score=NAME" if role == "position" else ""
+        allowed += ", or --judgements FILE" if role == "relevance" else ""
+        if sampled.lists and word == role:
+            names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
+        alike = ("position", "score") if word == "position" else (word,)
+        problems = [f"; {problem}" for each in alike for problem in unusable_names(sampled.rows, each)]
+        nothing = f"no column of '{sampled.path}' looks like the {word}{''.join(problems)}"
+        raise ConfigError(f"{nothing}; it has {', '.join(names)}; allowed: {allowed}")
     question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
     if role == "relevance" and click.confirm("Are there judgements, in a file of their own?", False, err=True):
         return replace(first, judgements=_file("Which file?"))
@@ -171,26 +185,6 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         return replace(first, judged={**first.judged, word: answer})
     roles[role] = answer
     return replace(first, columns=guesses(first.log.rows, roles))
-
-
-def _not_guessed(first: FirstConfig, role: str, sampled: LogSample) -> str:
-    """What is missing, why no column has it, and what to type instead."""
-    if role == "judgements":
-        return f"'{sampled.path}' is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels"
-    word = role.removeprefix("judgements.")
-    requests = first.columns.get("list")
-    allowed = f"--column {role}=NAME"
-    if role == "user" and requests:
-        allowed += f", also {role}={requests.column} for requests instead of users"
-    allowed += " or --column score=NAME" if role == "position" else ""
-    allowed += ", or --judgements FILE" if role == "relevance" else ""
-    names = [str(name) for name in sampled.rows.columns]
-    if sampled.lists and word == role:
-        names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
-    roles = ("position", "score") if word == "position" else (word,)
-    problems = [problem for each in roles for problem in unusable_names(sampled.rows, each)]
-    why = f"; {'; '.join(problems)}" if problems else ""
-    return f"no column of '{sampled.path}' looks like the {word}{why}; it has {', '.join(names)}; allowed: {allowed}"
 
 
 def _file(question: str) -> str:
