@@ -137,30 +137,29 @@ def _of_rate(
     rate: str, prefix: str, values: Rates, before: Mapping[str, float], limits: Limits, experiment: str | None
 ) -> Iterator[Check]:
     """Hold a rate against its limits, and against that of the previous run."""
-    levels, value, path = limits.get(rate, {}), values.get(rate), f"quality.gates.{rate}"
+    levels, value = limits.get(rate, {}), values.get(rate)
     if value is None:
         yield Check(rate, NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]} are not counted in such a log", experiment)
         return
     fact = prefix + RATE_SENTENCES[rate].format(_share(value, levels.values()))
-    yield _held(rate, value, levels, "", path, fact, experiment)
+    yield _held(rate, "", value, levels, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
             yield Check(f"{rate}_change", NOT_CHECKED, f"{fact}, and no previous run has it", experiment)
             return
         change = abs(value - before[rate])
         fact += f", {_share(before[rate])} in the previous run"
-        yield _held(f"{rate}_change", change, levels, "_change", path, fact, experiment)
+        yield _held(rate, "_change", change, levels, fact, experiment)
 
 
-def _held(
-    name: str, value: float, levels: Mapping[str, float], kind: str, path: str, fact: str, experiment: str | None
-) -> Check:
-    """Hold a number against ``fail`` first, then against ``warn``."""
+def _held(rate: str, kind: str, value: float, levels: Mapping[str, float], fact: str, experiment: str | None) -> Check:
+    """Hold a rate, or with the kind ``_change`` its change, against ``fail`` first, then against ``warn``."""
+    name = f"{rate}{kind}"
     status: Status
     for status in (FAIL, WARN):
         limit = levels.get(f"{status}{kind}")
         if limit is not None and value > limit:
-            sentence = f"{fact} ({_LIMITS[status, kind]} {_share(limit)}: {path}.{status}{kind})"
+            sentence = f"{fact} ({_LIMITS[status, kind]} {_share(limit)}: quality.gates.{rate}.{status}{kind})"
             return Check(name, status, sentence, experiment, value, limit, limit - value)
     kept = [limit for level in (WARN, FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
