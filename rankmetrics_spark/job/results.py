@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -256,14 +256,14 @@ class Staged:
     counts: Counts
     days: Days | None
 
-    def rows(self, table: str, segments: set[str]) -> Rows:
-        """The rows of some segments; none if there is no such table."""
+    def rows(self, table: str, segments: set[str], baseline: str | None = None) -> Rows:
+        """The rows of some segments, against one baseline or all; none if there is no such table."""
         written = self.written.get(table)
         if written is None or not written.partitions.filled:
             return []
         if (here := written.rows_here()) is not None:
-            return [row for row in here if row[SEGMENT] in segments]
-        return _read(written.rows, F.col(SEGMENT).isin([*segments]))
+            return [row for row in here if row[SEGMENT] in segments and baseline in (None, row.get(BASELINE))]
+        return _read(written.rows, segments, baseline)
 
     def checks(self, record: Record, earlier: Sequence[Check]) -> list[Check]:
         """All rows of ``checks``: gates first, then the ``earlier`` ones, then what the tables say about themselves.
@@ -278,15 +278,16 @@ class Staged:
         candidates = request.candidates or [name for name in names if name != request.baseline]
         means = self.rows("experiment_metrics", segments) if any(gate.min is not None for gate in gates) else []
         compared: Rows = []
-        if any(gate.compares for gate in gates):
-            if request.min_users and segments - {EVERYONE}:
+        if comparing := [gate for gate in gates if gate.compares]:
+            compared = self.rows("comparisons", segments, request.baseline)
+            known = {(row[SEGMENT], row[METRIC], row[EXPERIMENT]) for row in compared}
+            limited = {(gate.segment, str(gate.metric), name) for gate in comparing
+                       for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
+            if request.min_users and any(key[0] != EVERYONE for key in limited - known):
                 # A gate may limit a segment that is too small to be published.
-                every = replace(request, pairs="baseline", min_users=0)
-                every = replace(every, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
-                compared = _read(comparison.comparisons(self.users.compared, every), F.col(SEGMENT).isin([*segments]))
-            else:
-                compared = self.rows("comparisons", segments)
-        compared = [row for row in compared if row[BASELINE] == request.baseline]
+                every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
+                rows = _read(comparison.comparisons(self.users.compared, every), segments, request.baseline)
+                compared += [row for row in rows if (row[SEGMENT], row[METRIC], row[EXPERIMENT]) not in known]
         of_gates = gate_checks(gates, means, compared, names, candidates)
         return [*of_gates, *earlier, *check_rows(self.figures(record), earlier)]
 
@@ -307,8 +308,11 @@ class Staged:
             ]
 
 
-def _read(rows: DataFrame, condition: Column) -> Rows:
-    return [row.asDict() for row in few_rows(rows.where(condition).limit(MOST_ROWS))]
+def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:
+    rows = rows.where(F.col(SEGMENT).isin([*segments]))
+    if baseline is not None:
+        rows = rows.where(F.col(BASELINE) == baseline)
+    return [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
 
 
 def refuse_failed_gates(checks: Sequence[Check], config: Config) -> None:
