@@ -163,22 +163,17 @@ def _limbs(name: str) -> list[str]:
     """The weighted limbs of a value, as ``limbs_of`` splits it: each cut off towards zero, the last one rounded."""
     value, weight = quoted(f"_value{name}"), quoted(f"_times{name}")
     fraction = f"({value} - bigint({value})) * {_STEP}D"
+    # A double of this size has no fraction, so adding it rounds, halves to even numbers, as NumPy does; Sail's ``rint``
+    # rounds halves away from zero.
+    large = f"{3 * 2**51}D"
     # Without the remainder of a division: it takes as long as all the rest.
     limbs = (
         f"bigint({value} / {_STEP}D)",
         f"bigint({value}) - bigint({value} / {_STEP}D) * {_STEP}",
         f"bigint({fraction})",
-        f"bigint({_to_even(f'({fraction} - bigint({fraction})) * {_STEP}D')})",
+        f"bigint(({fraction} - bigint({fraction})) * {_STEP}D + {large} - {large})",
     )
     return [f"{weight} * ({limb})" for limb in limbs]
-
-
-def _to_even(number: str) -> str:
-    """Round to a whole number, halves to even ones, as NumPy does; Sail's ``rint`` rounds halves away from zero.
-
-    A double of this size has no fraction, so the addition rounds.
-    """
-    return f"({number} + {3 * 2**51}D - {3 * 2**51}D)"
 
 
 def _mean(name: str) -> str:
