@@ -30,7 +30,6 @@ from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import is_laptop
 from rankmetrics_spark.errors import OutputError, no_file_system
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 STAGING = "_staging"
@@ -197,12 +196,12 @@ class Files:
                 for folder in folders:
                     os.rmdir(self.at(folder))
 
-    def for_each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def for_each(self, function: Callable[..., R], items: Sequence[Any], *more: Sequence[Any]) -> list[R]:
         """Apply a function to many files, several at a time: stores answer late, and disks delete slowly."""
         if len(items) < (64 if self.local else 2):
-            return [function(item) for item in items]
+            return list(map(function, items, *more))
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(function, items))
+            return list(pool.map(function, items, *more))
 
 
 def _sync(path: str) -> None:
