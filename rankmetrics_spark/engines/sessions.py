@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -120,6 +121,15 @@ def sail_path(path: str) -> str:
     """
     folder = local_path(path)
     return path if folder is None else Path(os.path.abspath(folder)).as_uri()
+
+
+def spark_path(path: str) -> str:
+    """Return a path as Spark's readers take it: they expand wildcards, and its writers do not.
+
+    >>> print(spark_path("runs[1]/{a,b}"))
+    runs\\[1\\]/\\{a,b\\}
+    """
+    return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
 
 
 # ---- what the driver reads and runs

@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config import Sink, local_path
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.engines import engine_of, spark_path
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, parse
 from rankmetrics_spark.schemas import FAIL, NULL_PARTITION, OK, PARTITION, RUN, Check, quoted
@@ -28,7 +28,6 @@ from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, Sta
 from rankmetrics_spark.sinks.pruning import DatePruned, files_of, in_words, prune
 from rankmetrics_spark.sinks.reading import (
     dated,
-    literal,
     live,
     live_files,
     pointers_of,
@@ -308,7 +307,7 @@ def _rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> Da
             if rows is None:
                 raise AnalysisException(f"'{path}' holds no rows that were published")
             return rows
-        schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
+        schema = spark.read.option("mergeSchema", "true").parquet(spark_path(path)).schema
         return live(with_schema(spark, path, schema), pointers, path)
     except AnalysisException:
         columns = columns_of(pointers, path.rpartition("/")[2])

@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config import local_path
-from rankmetrics_spark.engines import is_laptop
+from rankmetrics_spark.engines import is_connect, is_laptop
 from rankmetrics_spark.errors import OutputError, no_file_system
 
 R = TypeVar("R")
@@ -331,7 +331,7 @@ def on_this_machine(spark: SparkSession, path: str) -> bool:
     """Whether Spark writes this path to a disk that this process sees under the same name."""
     if is_laptop(spark):
         return local_path(path) is not None
-    if local_path(path) is None or "connect" in type(spark.conf).__module__:
+    if local_path(path) is None or is_connect(spark):
         return False
     try:
         # Spark completes the address of its warehouse by the default file system.

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
-from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path
+from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, quoted
@@ -45,7 +45,6 @@ from rankmetrics_spark.sinks.reading import (
     as_stored,
     existing,
     exists,
-    literal,
     live,
     of_dates,
     of_run,
@@ -126,7 +125,7 @@ class Folder:
             # Expected: nothing is staged there yet. Without its file system, the session cannot address the output.
             with writing(self.path), suppress(AnalysisException):
                 # Two paths: for a single one that does not exist, Spark logs a stack trace.
-                self.spark.read.parquet(*[literal(self._staging_of("outcome"))] * 2).schema  # noqa: B018
+                self.spark.read.parquet(*[spark_path(self._staging_of("outcome"))] * 2).schema  # noqa: B018
         # Only now: what Spark cannot address gets no run record either.
         disk = of_disk(self.path) if here else None
         self._reach = Reach(disk, self.spark, here=True) if disk else None
@@ -152,7 +151,7 @@ class Folder:
                 staged = self.spark.read.schema(rows.schema).parquet(place)
             else:
                 rows.write.mode("overwrite").parquet(path)
-                staged = self.spark.read.parquet(literal(path))
+                staged = self.spark.read.parquet(spark_path(path))
             if len(self._staged) == 1:
                 # Now that Spark has written files, it shows who can access them.
                 reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
@@ -383,8 +382,8 @@ class ParquetFolder(Folder):
             return rows.where(written.partitions.condition())
         # Of a pattern, Spark logs a stack trace before it looks for what matches.
         date, names = written.partitions.date, [name or None for name in written.partitions.filled]
-        paths = [literal(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
-        paths = paths if len(paths) <= MANY_FILES else [f"{literal(self.name_of(written.table))}/*/{DATE}={date}"]
+        paths = [spark_path(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
+        paths = paths if len(paths) <= MANY_FILES else [f"{spark_path(self.name_of(written.table))}/*/{DATE}={date}"]
         # Since then, `rankmetrics prune --compact` may have merged its files under another id.
         pointer = pointer_of(self._reach.files, date) if self._reach.here else None
         ids = [entry.file_id for entry in (pointer.entries if pointer else ()) if entry.run_id == self.run_id]
