@@ -293,28 +293,27 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
         rows = DeltaFolder(spark, root, "").existing(table)
         if rows is not None:
             return rows
-    return settled(root, lambda: pointers_of(spark, root), lambda pointers: _rows(spark, path, pointers), pointers)
 
-
-def _rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
-    """The rows that the pointers name; the files are listed here."""
-    try:
-        if engine_of(spark) == "sail":
-            disk = of_disk(path)
-            if disk is None or not disk.is_folder(""):
-                raise AnalysisException(f"there is no folder '{path}'")
-            rows = rows_of(spark, disk, live_files(disk, pointers))
-            if rows is None:
-                raise AnalysisException(f"'{path}' holds no rows that were published")
-            return rows
-        schema = spark.read.option("mergeSchema", "true").parquet(spark_path(path)).schema
-        return live(with_schema(spark, path, schema), pointers, path)
-    except AnalysisException:
-        columns = columns_of(pointers, path.rpartition("/")[2])
-        if not columns:
+    def select(pointers: Mapping[str, Pointer]) -> DataFrame:
+        """The rows that the pointers name; the files are listed here."""
+        try:
+            if engine_of(spark) == "sail":
+                disk = of_disk(path)
+                if disk is None or not disk.is_folder(""):
+                    raise AnalysisException(f"there is no folder '{path}'")
+                rows = rows_of(spark, disk, live_files(disk, pointers))
+                if rows is None:
+                    raise AnalysisException(f"'{path}' holds no rows that were published")
+                return rows
+            schema = spark.read.option("mergeSchema", "true").parquet(spark_path(path)).schema
+            return live(with_schema(spark, path, schema), pointers, path)
+        except AnalysisException:
+            # What was published may have no row in this table, such as a quarantine without faulty rows.
+            if columns := columns_of(pointers, table):
+                return spark.createDataFrame([], columns)
             raise
-        # What was published has no row in this table, such as a quarantine without faulty rows.
-        return spark.createDataFrame([], columns)
+
+    return settled(root, lambda: pointers_of(spark, root), select, pointers)
 
 
 def columns_of(pointers: Mapping[str, Pointer], table: str) -> str:

@@ -12,7 +12,6 @@ import importlib.metadata
 import importlib.util
 import sys
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.errors import RankmetricsError, installation
@@ -75,13 +74,14 @@ def __getattr__(name: str) -> object:
     except ImportError as error:
         if name != "laptop_session":
             raise
-        # Naming it is no error, as for who lists the names of the package; calling it is one, in a sentence.
-        return partial(_refuse, str(error))
+        problem = f"the engine 'sail' cannot start: {error}; install what it needs with {INSTALL}"
+
+        def refuse(*_: object, **__: object) -> None:
+            """Naming it is no error, as for who lists the names of the package; calling it is one, in a sentence."""
+            check_installed()
+            raise RankmetricsError(problem)
+
+        return refuse
     finally:
         if lends_file:
             del main.__file__
-
-
-def _refuse(problem: str, *_: object, **__: object) -> None:
-    check_installed()
-    raise RankmetricsError(f"the engine 'sail' cannot start: {problem}; install what it needs with {INSTALL}")

@@ -182,25 +182,29 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         return call
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Iterator[Any]:
-        self._logged.setdefault(request.operation_id, self._engine.log_size())
-        return self._stream(continuation(details, request), request.operation_id)
+        query = request.operation_id
+        self._logged.setdefault(query, self._engine.log_size())
+        call = continuation(details, request)
 
-    def _stream(self, call: Any, query: str) -> Iterator[Any]:
-        """The responses; an error instead of a result that says it is complete, if rows may be missing from it."""
-        try:
-            for response in call:
-                # The client may ask for the end again, over another connection.
-                size = self._logged.pop(query, None) if response.HasField("result_complete") else None
-                if size is not None and (panic := self._engine.panic_since(size)):
-                    raise RankmetricsError(
-                        f"the laptop engine, Sail, failed inside ({panic}), and rows may be missing; use --engine spark"
-                    )
-                yield response
-        except grpc.RpcError as error:
-            self._explain(error)
-            raise
-        finally:
-            call.cancel()
+        def responses() -> Iterator[Any]:
+            """The responses; in place of the one that says the result is complete, an error if rows may be missing."""
+            try:
+                for response in call:
+                    # The client may ask for the end again, over another connection.
+                    size = self._logged.pop(query, None) if response.HasField("result_complete") else None
+                    if size is not None and (panic := self._engine.panic_since(size)):
+                        raise RankmetricsError(
+                            f"the laptop engine, Sail, failed inside ({panic}), and rows may be missing; use --engine "
+                            "spark"
+                        )
+                    yield response
+            except grpc.RpcError as error:
+                self._explain(error)
+                raise
+            finally:
+                call.cancel()
+
+        return responses()
 
     def _explain(self, error: Any) -> None:
         """Raise a readable error for this one, if its cause is known."""
