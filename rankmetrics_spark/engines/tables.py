@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, pairwise
 from typing import Any, TypeAlias
 
@@ -51,11 +50,8 @@ class Step:
 
     def then(self, following: Step) -> Step:
         """Combine two steps in one round trip to Python."""
-        return Step(partial(_run_both, first=self.body, second=following.body), following.schema)
-
-
-def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
-    yield from second(first(batches))
+        first, second = self.body, following.body
+        return Step(lambda batches: second(first(batches)), following.schema)
 
 
 def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
@@ -96,18 +92,18 @@ def in_slices(batches: Batches, sizes: str, most: int) -> Iterator[pa.RecordBatc
 
 def computing(body: Callable[[Arrays], Iterable[Computed]], kept: T.StructType, computed: T.StructType) -> Step:
     """Return a step that keeps some columns and adds those that ``body`` computes from whole batches."""
-    return Step(partial(_run_beside, body=body, kept=kept.fieldNames()), T.StructType([*kept.fields, *computed.fields]))
+    names = kept.fieldNames()
 
+    def beside(batches: Batches) -> Iterator[pa.RecordBatch]:
+        """The kept columns of each batch, and beside them the computed ones."""
+        for batch in batches:
+            if batch.num_rows:
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                for results in body(columns):
+                    made = (pa.array(np.ascontiguousarray(values), from_pandas=True) for values in results.values())
+                    yield pa.RecordBatch.from_arrays([*(columns[name] for name in names), *made], [*names, *results])
 
-def _run_beside(
-    batches: Batches, body: Callable[[Arrays], Iterable[Computed]], kept: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if batch.num_rows:
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for results in body(columns):
-                made = (pa.array(np.ascontiguousarray(values), from_pandas=True) for values in results.values())
-                yield pa.RecordBatch.from_arrays([*(columns[name] for name in kept), *made], [*kept, *results])
+    return Step(beside, T.StructType([*kept.fields, *computed.fields]))
 
 
 def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], computed: T.StructType) -> Any:
