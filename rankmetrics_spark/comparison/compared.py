@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.families import Families, Rules, Share, intervals_at
-from rankmetrics_spark.comparison.notes import Pair, doubt, doubts_of_days
 from rankmetrics_spark.comparison.totals import (
     ALL_PAIRED,
     ARM_SUMS,
@@ -39,8 +38,11 @@ from rankmetrics_spark.comparison.totals import (
     row_keys,
     sum_table,
 )
-from rankmetrics_spark.schemas import EVERYONE, SECONDARY
+from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
+from rankmetrics_spark.config import PlannedLooks
+from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, SECONDARY, SMALL_RATIO_P
 from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
     LIMB_UNIT,
     AnyLook,
     Estimate,
@@ -388,10 +390,54 @@ class Compared:
     @cached_property
     def doubts(self) -> list[str | None]:
         """(g,) why a row has no test, or why its test cannot be trusted."""
-        return [doubt(self, i) for i in range(len(self.keys))]
+        return [_doubt(self, i) for i in range(len(self.keys))]
 
 
 def _rounding(of: Moments) -> Floats:
     """(g,) squared error of the mean that a variance has which ``Moments.variance`` cannot tell from 0."""
     mean = np.abs(np.nan_to_num(of.mean))
     return np.asarray(((1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
+
+
+_PROBLEMS = {
+    "users": ("no users", False),
+    "n": ("no users with a value", False),
+    "with_relevant": ("no users with relevant items", False),
+    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
+}
+"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
+
+
+def _doubt(rows: Compared, i: int) -> str | None:
+    """Why a row has no test, or why its test cannot be trusted."""
+    experiments = {place: str(rows.keys[i][place]) for place in (BASELINE, CANDIDATE)}
+    for name, (text, forbidden) in _PROBLEMS.items():
+        if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
+            return f"{text.replace('users', rows.rules.units)} in {' and '.join(wrong)}"
+    untrusted = None
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        p = f"(p = {rows.sample_ratio_p:.2g})"
+        untrusted = f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
+    elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
+        untrusted = f"{NOT_TRUSTED}: {uneven}"
+    if np.isnan(rows.deciding.p_value[i]):
+        # Why two experiments that could be compared have no p-value.
+        plan = rows.rules.sequential
+        if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+            # Beyond the plan there is no test, but a broken split is worth knowing.
+            if untrusted:
+                return untrusted
+            if look := plan.look or rows.look[i]:
+                return f"not tested, since this is look {look} and {plan.planned} are planned"
+            return "not tested, since looks are planned and the number of this look is not known"
+        if rows.unresolved[i]:
+            return "the values differ too little from one another for a test"
+        if rows.paired[i]:
+            n = "fewer than two" if rows.n_users[i] else "no"
+            if rows.rules.only_changed and rows.n_both[i]:
+                return f"{n} {rows.rules.units} have different lists in the two experiments"
+            others = ", and only_changed compares no others" if rows.rules.only_changed else ""
+            return f"{n} {rows.rules.units} in both experiments{others}"
+        few = [each for place, each in experiments.items() if rows.count(i, place, "n") < 2]
+        return f"fewer than two {rows.rules.units} in {' and '.join(few)}"
+    return untrusted

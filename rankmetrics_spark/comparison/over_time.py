@@ -32,7 +32,6 @@ from rankmetrics_spark.comparison.daily import (
     add_days,
 )
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
-from rankmetrics_spark.comparison.notes import doubts_of_days
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
     KEY,
@@ -50,6 +49,7 @@ from rankmetrics_spark.comparison.sums import (
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
 from rankmetrics_spark.comparison.totals import DAY as OF_DAY
+from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (

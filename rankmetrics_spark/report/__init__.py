@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, check_page_libraries, has_page_libraries
+    from rankmetrics_spark.report.assets import INSTALL_PAGE, check_page_libraries, has_page_libraries
     from rankmetrics_spark.report.charts import templates
     from rankmetrics_spark.report.console import (
         CONVENTION_PRINTERS,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
     from rankmetrics_spark.report.overview import further_sentences, newer_failures, status_line, what_else
+    from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.periods import (
         figures_of_frames,
@@ -91,7 +92,8 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        "assets": "INSTALL_PAGE LIGHT check_page_libraries has_page_libraries",
+        "assets": "INSTALL_PAGE check_page_libraries has_page_libraries",
+        "palette": "LIGHT",
         "charts": "templates",
         "differences": "Change p_value",
         "console": (

@@ -19,7 +19,7 @@ import pandas as pd
 from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, unknown
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
-from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, has_page_libraries
+from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
 from rankmetrics_spark.report.beside import sentences_of_reversals
 from rankmetrics_spark.report.differences import (
     all_percentages,
@@ -31,6 +31,7 @@ from rankmetrics_spark.report.differences import (
 from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names
 from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.html import write_page
+from rankmetrics_spark.report.palette import LIGHT
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
