@@ -227,13 +227,11 @@ def _columns(value: Any, name: str) -> list[_Column]:
     if module.startswith("pandas.") and hasattr(value, "columns"):
         levels = [level for level in value.index.names if level is not None and level not in value.columns]
         frame = value.reset_index(level=levels) if levels else value
-        columns = []
-        for at, column in enumerate(frame.columns):
-            each = frame.iloc[:, at]
-            # PyArrow takes no sparse column.
-            full = np.asarray(each) if isinstance(each.dtype, pd.SparseDtype) else each
-            columns.append(_Column(str(column), partial(pa.array, full, from_pandas=True), each.tolist))
-        return columns
+        series = [frame.iloc[:, at] for at in range(frame.shape[1])]
+        return [
+            _Column(str(column), partial(_of_pandas, each), each.tolist)
+            for column, each in zip(frame.columns, series, strict=True)
+        ]
     if module.startswith("polars.") and hasattr(value, "lazy"):
         frame = value.collect() if hasattr(value, "collect") else value
         return [_Column(each.name, each.to_arrow, each.to_list) for each in frame.get_columns()]
@@ -252,6 +250,11 @@ def _columns(value: Any, name: str) -> list[_Column]:
         kind += " without dicts" if value else " without rows"
     tables = "a DataFrame of Spark, pandas or polars, a table of PyArrow, a list of dicts"
     raise ConfigError(f"{name} is a {kind}; allowed: {tables}{advice}")
+
+
+def _of_pandas(column: pd.Series) -> Any:
+    # PyArrow takes no sparse column; all of them at once would be as large as a dense table.
+    return pa.array(np.asarray(column) if isinstance(column.dtype, pd.SparseDtype) else column, from_pandas=True)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

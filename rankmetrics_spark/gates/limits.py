@@ -273,6 +273,9 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
     if gate.trusted:
         doubt = doubt_of(row)
         sentence = f"the test of {_label(gate)} of {pair} is {doubt or 'not in doubt'}"
+        if not doubt and is_unknown(row["p_adjusted"]):
+            doubt = str(row.get("note") or "not tested")
+            sentence = f"there is no test of {_label(gate)} of {pair}: {doubt}"
         if not doubt and row.get("design") == "independent" and is_unknown(row.get("sample_ratio_p")):
             sentence += "; the split of the users is not checked without comparison.shares"
         status: Status = FAIL if doubt else OK

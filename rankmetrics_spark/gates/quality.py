@@ -196,7 +196,7 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for name in sorted(map(str, arms(counts))):
         letters = (c for c in normalize("NFC", name).casefold() if c.isprintable() and not c.isspace())
-        alike.setdefault("".join(letters), []).append(repr(name))
+        alike.setdefault("".join(letters), []).append(repr(name) if normalize("NFC", name) == name else ascii(name))
     for names in (names for names in alike.values() if len(names) > 1):
         yield f"the experiments {' and '.join(names)} look alike; are they one?"
     if ranks_seem_to_start_at_0(log, counts):

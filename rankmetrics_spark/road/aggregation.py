@@ -372,7 +372,7 @@ def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request
     computed = T.StructType([T.StructField(name, T.DoubleType()) for name in columns_of(request.percentiles)])
     step = computing(partial(_percentiles, request=request), T.StructType(_KEYS), computed)
     digest = _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH)
-    return step.of(one_row).selectExpr(*_SUMS.key[:-1], digest, *computed.fieldNames())
+    return step.of(one_row).selectExpr(*_SUMS.key[:-1], digest, *map(quoted, computed.fieldNames()))
 
 
 def columns_of(percentiles: Sequence[float]) -> list[str]:

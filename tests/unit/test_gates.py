@@ -26,6 +26,7 @@ DROP = {
     "relative_ci_high": -0.02,
     "mean_baseline": 0.5,
     "mean_candidate": 0.48,
+    "p_adjusted": 0.2,
 }
 
 
@@ -101,6 +102,11 @@ def test_a_gate_that_asks_for_a_trusted_test_fails_where_the_test_is_in_doubt() 
         "the gate on ndcg@10 cannot be checked: no row of segment 'lang=de'"
     ]
     assert failed({"trusted": True}, drop={"note": "2 users are in both experiments"}) == []
+    # Without a test there is nothing to trust; a broken split may be why there is none.
+    few = {"note": "fewer than two users in b", "p_adjusted": NAN, "sample_ratio_p": 1e-90}
+    untested = "there is no test of NDCG@10 of b against a: "
+    assert failed({"trusted": True}, drop=few) == [f"{untested}fewer than two users in b"]
+    assert failed({"trusted": True}, drop={"note": None, "p_adjusted": None}) == [f"{untested}not tested"]
 
 
 @pytest.mark.parametrize(

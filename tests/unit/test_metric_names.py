@@ -85,14 +85,18 @@ def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, col
         ("alpha_ndcg(alpha=0.5)", "metric 'alpha_ndcg(alpha=0.5)' needs a cut-off, such as alpha_ndcg@10"),
         ("@10", "is not of the form"),
         ("", "is not of the form"),
-        (None, "metric None is not of the form name, name@10"),
-        (["ap"], "metric ['ap'] is not of the form"),
     ],
 )
 def test_a_wrong_name_is_refused_with_a_hint(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [None, 10, ["ap"]])
+def test_what_is_no_text_names_no_metric(name: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is not of the form name, name@10 or name\(p=0.8\)"):
+        parse(name)
 
 
 def test_columns_are_unique() -> None:
