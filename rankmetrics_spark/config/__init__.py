@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -231,9 +230,13 @@ class Config(Section):
             # The ranks of a TREC run are not reliable.
             self._settle(rank_by="score" if self.source.format == "trec_run" else None)
         refuse_overlap(self.inputs, self.sink)
-        top: Any = self
-        # A section that is not given has none of its keys.
-        own = {name: reduce(lambda at, key: getattr(at, key, None), at.split("."), top) for name, at in PATHS.items()}
+        own: dict[str, Any] = {}
+        for name, path in PATHS.items():
+            value: Any = self
+            for part in path.split("."):
+                # A section that is not given has none of its keys.
+                value = None if value is None else getattr(value, part)
+            own[name] = value
         options = Options(
             **own,
             text_numbers=any(FORMATS[section.format].is_text for section in self.inputs),

@@ -433,6 +433,6 @@ def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: C
             )
         if gate.compares and comparison.baseline is None:
             raise ConfigError(
-                f"gates: the gate on {gate.metric} limits a drop, but comparison.baseline is null; "
-                "allowed: a comparison.baseline, or min"
+                f"gates: the gate on {gate.metric} is about a comparison, but comparison.baseline is "
+                "null; allowed: a comparison.baseline, or min"
             )

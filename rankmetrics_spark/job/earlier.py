@@ -85,8 +85,8 @@ class Earlier:
         for gate in config.gates:
             if gate.compares and gate.segment != EVERYONE and config.source.list:
                 raise ConfigError(
-                    f"gates: the gate on {gate.metric} limits a drop in {gate.segment}, and comparison.period compares "
-                    "all users only where source.list is given; allowed: a gate without a segment"
+                    f"gates: the gate on {gate.metric} is about a comparison in {gate.segment}, and comparison.period "
+                    "compares all users only where source.list is given; allowed: a gate without a segment"
                 )
         used = sorted({date, *others})
         # Days that have not come yet are not missing.

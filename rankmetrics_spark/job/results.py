@@ -78,7 +78,7 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Ma
     if absent and not experiments:
         n = total_counts(counts, "rows")
         raise QualityError(f"all {n:,} rows are faulty, so no experiment has a result to compare")
-    # This log, or an earlier run, has a row of these: the others are late, or all faulty.
+    # Those that this log or an earlier run knows are late, or all their rows are faulty; other names are unknown.
     seen: set[str | None] = {*counts}
     seen.update(*(pointer.run_of() for pointer in (published() if absent else {}).values()))
     late = {name: role for name, role in absent.items() if name in seen}
@@ -284,7 +284,7 @@ class Staged:
             limited = {(gate.segment, str(gate.metric), name) for gate in comparing
                        for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
             if request.min_users and any(key[0] != EVERYONE for key in limited - known):
-                # A gate may limit a segment that is too small to be published.
+                # A gate may limit a segment that is too small to be published. Its correction counts every pair too.
                 every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
                 rows = _read(comparison.comparisons(self.users.compared, every), segments, request.baseline)
                 compared += [row for row in rows if (row[SEGMENT], row[METRIC], row[EXPERIMENT]) not in known]

@@ -28,7 +28,7 @@ from rankmetrics_spark.report.palette import DARK, LIGHT, css
 from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentences_of_looks
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, USER, number
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, USER, doubt_of, number
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -180,7 +180,8 @@ def _context(figures: Figures) -> dict[str, Any]:
         ],
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
-        "untrusted": answer.title[0].startswith("No verdict"),
+        "verdict": not answer.title[0].startswith("No verdict"),
+        "untrusted": any(map(doubt_of, figures.compared)),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "checks": checks,
         "version": __version__,

@@ -173,7 +173,7 @@ def _figures(
     averages = road.averages_of_sums(sums, [Convention()], section.confidence, over_lists)
     means = few_rows(comparison.with_cluster_intervals(averages, table, section))
     compared, outdated = _published(tables, days)
-    # Gates were looked at by the run that compared these days, the least mean on its day.
+    # The run that compared these days has checked the gates; a least mean is that of its day alone.
     rows_of_gates = tables.checks(tables.date) if compared and config.get("gates") else []
     of_gates = [row for row in rows_of_gates if row["name"] in GATES]
     for row in of_gates:
@@ -269,8 +269,8 @@ def _over_time(
 ) -> list[dict[str, Any]]:
     """Rows of ``effect_over_time``: of the metric that decides alone, and of the best candidates, if all are too many.
 
-    They know the last days before the period that follow the same convention. None where nothing is compared, and
-    where even these pairs are too many.
+    The last days before the period count as earlier visits of its users, if they follow the same convention. Empty
+    where nothing is compared, and where even these pairs are too many.
     """
     pairs, size = {(row[BASELINE], row[EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
     if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster:

@@ -201,7 +201,8 @@ class FolderTables:
         return sum(pq.read_metadata(file).num_rows for _, _, file in self._files(table, {date}.__contains__))
 
     def checks(self, date: str) -> Rows:
-        tables = self._tables("checks", [date], list)
+        # The names of the files are random.
+        tables = sorted(self._tables("checks", [date], list), key=lambda table: str(table[0]))
         return [{**row, EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
@@ -310,7 +311,8 @@ class SparkTables:
 
     def checks(self, date: str) -> Rows:
         rows = self._of_date("checks", date)
-        return [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
+        found = [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
+        return sorted(found, key=lambda row: str(row[EXPERIMENT]))
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         return self._of_everyone("experiment_metrics", dates, experiments)

@@ -110,7 +110,8 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
     """The file itself, the files of a folder that are not hidden, or those that a pattern names; and their format.
 
     Raises:
-        InputError: There are none, their format is unknown, or another one has another format.
+        InputError: There are none, their format is unknown or not the same, or a folder of runs of TREC holds
+            judgements as well.
     """
     place = Path(path)
     inside = [file for file in sorted(place.rglob("*")) if file.is_file()]

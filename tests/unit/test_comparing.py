@@ -185,7 +185,7 @@ def test_a_wrong_gate_is_refused_with_the_name_of_its_field(section: Any, messag
 
 @pytest.mark.parametrize("comparison", [{}, {"pairs": "all"}])
 def test_a_drop_needs_a_baseline(comparison: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="limits a drop, but comparison"):
+    with pytest.raises(ConfigError, match=r"the gate on ap is about a comparison, but comparison\.baseline is null; "):
         config(comparison=comparison, gates=[{"metric": "ap", "max_drop": 0.1}])
 
 

@@ -235,6 +235,22 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
     assert "2 checks below weaken this answer." in text and "Not published" not in text
 
 
+@pytest.mark.parametrize(
+    ("note", "sentence"),
+    [
+        ("not trustworthy: 1 of 4 days is missing", "There is no verdict: see the 2 checks below that did not pass."),
+        # No check is the reason.
+        ("not tested, since this is look 3 and 2 are planned", "2 checks below did not pass."),
+    ],
+)
+def test_checks_are_the_reason_for_no_verdict_only_where_the_numbers_are_in_doubt(note: str, sentence: str) -> None:
+    names = {"experiment_id": "b", "segment": "all", "status": "warn", "sentence": "5 users."}
+    warned = [{**names, "name": name} for name in ("n_users", "tied_rate")]
+    rows = [compared("b", None, 0.1) | {"note": note, "p_adjusted": None}]
+    text = re.sub("<[^>]+>", "", page(Figures([mean("control"), mean("b")], rows, checks=warned)))
+    assert sentence in " ".join(text.split()) and "weaken this answer" not in text
+
+
 def test_of_two_small_experiments_the_other_one_is_one_more(tmp_path: Path) -> None:
     tables = local_tables(str(Output(tmp_path, ["a", "b"], users=60).write()))
     assert tables is not None
