@@ -28,6 +28,7 @@ def test_every_planted_bug_fits_the_code() -> None:
     assert mutants()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("ruff"), reason="ruff is not installed here")
 def test_no_planted_bug_names_what_does_not_exist(tmp_path: Path) -> None:
     """Any test fails on an unknown name, so such a bug would be caught whatever the test looks at."""
