@@ -9,7 +9,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
-from rankmetrics_spark.report.story import Card, Id, Words, state_of
+from rankmetrics_spark.report.story import Card, Id, State, Words, state_of
 from rankmetrics_spark.report.trust import Level, check_rows
 from rankmetrics_spark.report.verdict import units_of, valid_at
 from rankmetrics_spark.schemas import (
@@ -139,7 +139,7 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     """
     others = [row for row in pair if row[METRIC] != card.row[METRIC]]
     guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
-    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "is not tested"}
+    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "has no verdict"}
     parts = []
     for row in guardrails[:MOST_NAMED]:
         change = change_of(row)
@@ -163,32 +163,26 @@ def _counts(rows: Sequence[Row], too: str) -> str:
     >>> row = {"metric": "p@5", "note": None, "p_adjusted": 0.01, "better": "candidate"}
     >>> _counts([row], " too"), _counts([row, row | {"better": None}], "")
     ('Precision@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
+    >>> doubted = row | {"note": "not trustworthy: 1 of 4 days is missing"}
+    >>> _counts([row, doubted, doubted], ""), _counts([doubted], "")
+    ('of 3 other metrics, 1 is better, 2 have no verdict', 'Precision@5 has no verdict')
     """
     states = [state_of(row) for row in rows]
-    words = {"better": "better", "worse": "worse", "open": "no difference", "doubtful": "not tested"}
-    if len(rows) == 1:
-        name = label_of(parse(rows[0][METRIC]))
-        says = {
-            "better": f"is better{too}",
-            "worse": "is worse",
-            "open": "shows no difference",
-            "doubtful": "is not tested",
-        }
-        return f"{name} {says[states[0]]}"
-    if len({*states}) == 1:
-        all_of = {
-            "better": f"are better{too}",
-            "worse": "are worse",
-            "open": "show no difference",
-            "doubtful": "are not tested",
-        }
-        return f"all {len(rows):,} other metrics {all_of[states[0]]}"
-    parts = []
-    for state in words:
-        if n := states.count(state):  # type: ignore[arg-type]
-            verb = {"better": "is", "worse": "is", "open": "shows", "doubtful": "is"}[state]
-            parts.append(f"{n:,} {verb if n == 1 else {'is': 'are', 'shows': 'show'}[verb]} {words[state]}")
-    return f"of {len(rows):,} other metrics, {', '.join(parts)}"
+    counts = {state: states.count(state) for state in _SAYS if state in states}
+    parts = [_SAYS[state][n > 1] for state, n in counts.items()]
+    if len(parts) == 1:
+        who = label_of(parse(rows[0][METRIC])) if len(rows) == 1 else f"all {len(rows):,} other metrics"
+        return f"{who} {parts[0]}{too if 'better' in counts else ''}"
+    return f"of {len(rows):,} other metrics, " + ", ".join(map("{:,} {}".format, counts.values(), parts))
+
+
+_SAYS: dict[State, tuple[str, str]] = {
+    "better": ("is better", "are better"),
+    "worse": ("is worse", "are worse"),
+    "open": ("shows no difference", "show no difference"),
+    "doubtful": ("has no verdict", "have no verdict"),
+}
+"""What one metric says, and what several do."""
 
 
 # ---- the further tests

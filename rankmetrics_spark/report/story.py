@@ -272,7 +272,7 @@ _SAYS: dict[State, tuple[str, str]] = {
     "better": ("is better", "are better"),
     "worse": ("is worse", "are worse"),
     "open": ("shows no clear difference", "show no clear difference"),
-    "doubtful": ("is not tested", "are not tested"),
+    "doubtful": ("has no verdict", "have no verdict"),
 }
 """State -> what one candidate does, and what several do."""
 
