@@ -138,6 +138,8 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
         of_pairs: Whether other pairs are compared too.
     """
     others = [row for row in pair if row[METRIC] != card.row[METRIC]]
+    if all(state_of(row) == "doubtful" for row in [card.row, *others]):
+        return ()
     guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
     words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "has no verdict"}
     parts = []
