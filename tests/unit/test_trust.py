@@ -244,6 +244,7 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
     ],
 )
 def test_checks_are_the_reason_for_no_verdict_only_where_the_numbers_are_in_doubt(note: str, sentence: str) -> None:
+    pytest.importorskip("altair")
     names = {"experiment_id": "b", "segment": "all", "status": "warn", "sentence": "5 users."}
     warned = [{**names, "name": name} for name in ("n_users", "tied_rate")]
     rows = [compared("b", None, 0.1) | {"note": note, "p_adjusted": None}]
