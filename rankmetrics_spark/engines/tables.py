@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any, TypeAlias
 
@@ -50,8 +51,11 @@ class Step:
 
     def then(self, following: Step) -> Step:
         """Combine two steps in one round trip to Python."""
-        first, second = self.body, following.body
-        return Step(lambda batches: second(first(batches)), following.schema)
+        return Step(partial(_run_both, first=self.body, second=following.body), following.schema)
+
+
+def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
+    yield from second(first(batches))
 
 
 def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
@@ -92,18 +96,18 @@ def in_slices(batches: Batches, sizes: str, most: int) -> Iterator[pa.RecordBatc
 
 def computing(body: Callable[[Arrays], Iterable[Computed]], kept: T.StructType, computed: T.StructType) -> Step:
     """Return a step that keeps some columns and adds those that ``body`` computes from whole batches."""
-    names = kept.fieldNames()
+    return Step(partial(_run_beside, body=body, kept=kept.fieldNames()), T.StructType([*kept.fields, *computed.fields]))
 
-    def beside(batches: Batches) -> Iterator[pa.RecordBatch]:
-        """The kept columns of each batch, and beside them the computed ones."""
-        for batch in batches:
-            if batch.num_rows:
-                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-                for results in body(columns):
-                    made = (pa.array(np.ascontiguousarray(values), from_pandas=True) for values in results.values())
-                    yield pa.RecordBatch.from_arrays([*(columns[name] for name in names), *made], [*names, *results])
 
-    return Step(beside, T.StructType([*kept.fields, *computed.fields]))
+def _run_beside(
+    batches: Batches, body: Callable[[Arrays], Iterable[Computed]], kept: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for results in body(columns):
+                made = (pa.array(np.ascontiguousarray(values), from_pandas=True) for values in results.values())
+                yield pa.RecordBatch.from_arrays([*(columns[name] for name in kept), *made], [*kept, *results])
 
 
 def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], computed: T.StructType) -> Any:
