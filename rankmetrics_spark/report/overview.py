@@ -9,7 +9,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
-from rankmetrics_spark.report.story import Card, Id, State, Words, state_of
+from rankmetrics_spark.report.story import SAYS, Card, Id, Words, state_of
 from rankmetrics_spark.report.trust import Level, check_rows
 from rankmetrics_spark.report.verdict import units_of, valid_at
 from rankmetrics_spark.schemas import (
@@ -141,7 +141,7 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     if all(state_of(row) == "doubtful" for row in [card.row, *others]):
         return ()
     guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
-    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "has no verdict"}
+    words = {state: one for state, (one, _) in SAYS.items()} | {"open": "shows no clear change"}
     parts = []
     for row in guardrails[:MOST_NAMED]:
         change = change_of(row)
@@ -170,21 +170,16 @@ def _counts(rows: Sequence[Row], too: str) -> str:
     ('of 3 other metrics, 1 is better, 2 have no verdict', 'Precision@5 has no verdict')
     """
     states = [state_of(row) for row in rows]
-    counts = {state: states.count(state) for state in _SAYS if state in states}
-    parts = [_SAYS[state][n > 1] for state, n in counts.items()]
+    counts = {state: states.count(state) for state in _OF_METRICS if state in states}
+    parts = [_OF_METRICS[state][n > 1] for state, n in counts.items()]
     if len(parts) == 1:
         who = label_of(parse(rows[0][METRIC])) if len(rows) == 1 else f"all {len(rows):,} other metrics"
         return f"{who} {parts[0]}{too if 'better' in counts else ''}"
     return f"of {len(rows):,} other metrics, " + ", ".join(map("{:,} {}".format, counts.values(), parts))
 
 
-_SAYS: dict[State, tuple[str, str]] = {
-    "better": ("is better", "are better"),
-    "worse": ("is worse", "are worse"),
-    "open": ("shows no difference", "show no difference"),
-    "doubtful": ("has no verdict", "have no verdict"),
-}
-"""What one metric says, and what several do."""
+_OF_METRICS = SAYS | {"open": ("shows no difference", "show no difference")}
+"""State -> what one metric does, and what several do."""
 
 
 # ---- the further tests

@@ -268,7 +268,7 @@ def leader(figures: Figures) -> str | None:
     return comparisons[0].candidate if comparisons and comparisons[0].state == "better" else None
 
 
-_SAYS: dict[State, tuple[str, str]] = {
+SAYS: dict[State, tuple[str, str]] = {
     "better": ("is better", "are better"),
     "worse": ("is worse", "are worse"),
     "open": ("shows no clear difference", "show no clear difference"),
@@ -302,7 +302,7 @@ def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
         title = (f"No clear winner yet: {text} clearly from ", baseline, *beside)
     else:
-        parts = [f"{n:,} {_SAYS[state][n > 1]}" for state, n in counts.items() if n]
+        parts = [f"{n:,} {SAYS[state][n > 1]}" for state, n in counts.items() if n]
         first, _, rest = ", ".join(parts).partition(" ")
         sure = (f"{first} {'candidate' if first == '1' else 'candidates'} {rest}. ", *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False)

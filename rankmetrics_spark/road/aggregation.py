@@ -94,6 +94,11 @@ def sums_of_lists(
     return Step(partial(body, over_lists=over_lists, table=table), table.schema)
 
 
+def _labels(segments: Mapping[str, str]) -> list[str]:
+    """Segment columns under the names that the steps read; ``segments``: name in the result -> column."""
+    return [f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values())]
+
+
 def sums_of_users(
     users: DataFrame,
     metrics: Sequence[Metric],
@@ -106,11 +111,10 @@ def sums_of_users(
 
     With several conventions, ``users`` has a row per (user, convention), with the index in ``_convention``.
     """
-    labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
     values = [metric.column for metric in metrics]
     with_value = [name for name in map(lists_with_value, values) if over_lists and name in users.columns]
-    inputs = users.selectExpr(EXPERIMENT, *counts, *labels, *values, *with_value)
+    inputs = users.selectExpr(EXPERIMENT, *counts, *_labels(segments), *values, *with_value)
     return sums_of_lists(metrics, tuple(segments), combinations, over_lists).of(inputs)
 
 
@@ -320,9 +324,8 @@ def value_counts(
     combinations: Sequence[Sequence[int]] = (),
 ) -> DataFrame:
     """How often each value of each metric occurs, for ``percentiles_of``; null and NaN are no values."""
-    labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     rule = CONVENTION_INDEX if several_conventions else f"0 AS {CONVENTION_INDEX}"
-    inputs = users.selectExpr(EXPERIMENT, rule, *labels, *(metric.column for metric in metrics))
+    inputs = users.selectExpr(EXPERIMENT, rule, *_labels(segments), *(metric.column for metric in metrics))
     body = partial(_counts, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
     return Step(body, _COUNTED).of(inputs)
 
