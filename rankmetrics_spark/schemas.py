@@ -239,11 +239,16 @@ class Check:
     metric: str | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """The row of the table."""
+        """The row of the table ``checks``."""
         numbers = {name: number(getattr(self, name)) for name in ("observed", "limit", "margin")}
         texts = {"name": self.name, SEGMENT: self.segment, METRIC: self.metric}
         last = {"status": self.status, "sentence": self.sentence}
         return {EXPERIMENT: self.experiment, **texts, **numbers, **last}
+
+
+def rows_of(checks: Iterable[Check]) -> list[dict[str, Any]]:
+    """The rows of the table ``checks``."""
+    return [check.as_row() for check in checks]
 
 
 def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
@@ -329,6 +334,8 @@ def among_changed(row: Mapping[str, Any]) -> str:
 
 NOT_TRUSTED = "not trustworthy"
 """Begins the note of a row whose numbers cannot be trusted; the reason follows."""
+SMALL_RATIO_P = 0.001
+"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 
 
 def doubt_of(row: Mapping[str, Any]) -> str:

@@ -170,11 +170,7 @@ def _udf(metric: Metric, rule: Convention, rank_by: str) -> Any:
 def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rule: Convention) -> Floats:
     """The metric of each list; NaN, which Spark reads as no value, where the convention leaves it out.
 
-    Args:
-        columns: The rows of one list after another.
-        lengths: (n,) rows of each list.
-        metric: What to compute.
-        rule: The convention.
+    ``columns`` hold the rows of one list after another; ``lengths`` are the numbers of their rows.
     """
     item = columns.get("item")
     if item is not None and pd.api.types.is_float_dtype(item):
@@ -204,17 +200,12 @@ def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rul
         if pd.api.types.is_integer_dtype(score) or any(isinstance(value, Decimal) for value in score.dropna()[:1]):
             fields[SCORE] = pa.array(score[sound].tolist())
     n_rows = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[sound], minlength=len(lengths))
-    entries = _entries(fields, n_rows, None if item is None else item[sound].astype(str))
+    if item is not None:
+        ids = item[sound].astype(str)
+        fields |= {HASH: pa.array(pd.factorize(ids, sort=True)[0].astype(np.int64)), ITEM: pa.array(ids.tolist())}
+    rows = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(n_rows)]).astype(np.int32))
+    entries = {N_ROWS: pa.array(n_rows), ENTRIES: pa.ListArray.from_arrays(offsets, rows)}
     scoring = Scoring((metric,), (rule,), by_position, repeats=item is not None)
     (scores,) = score_batch(entries, LAYOUTS["rows"], scoring)
     return np.where(n_rows > 0, scores[metric.column], np.nan)
-
-
-def _entries(fields: dict[str, pa.Array], n_rows: Ints, item: pd.Series | None) -> dict[str, pa.Array]:
-    """The rows of the lists as the layout ``rows`` has them."""
-    if item is not None:
-        codes = pd.factorize(item, sort=True)[0].astype(np.int64)
-        fields = fields | {HASH: pa.array(codes), ITEM: pa.array(item.tolist())}
-    rows = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    offsets = np.concatenate([[0], np.cumsum(n_rows)]).astype(np.int32)
-    return {N_ROWS: pa.array(n_rows), ENTRIES: pa.ListArray.from_arrays(pa.array(offsets), rows)}

@@ -28,7 +28,6 @@ from rankmetrics_spark.cli.options import (
     dates_of,
     document_of,
     on_session,
-    on_this_machine,
     refusals_on_record,
     run_days,
     table_of_csv,
@@ -39,7 +38,7 @@ from rankmetrics_spark.cli.options import note as _note
 from rankmetrics_spark.cli.options import print_outcome as _print
 from rankmetrics_spark.cli.options import say as _say
 from rankmetrics_spark.cli.stored import plan, prune, runs
-from rankmetrics_spark.config import EXAMPLES, Config, Sink, check_local_paths, example_text
+from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, without_secrets
 from rankmetrics_spark.report import (
@@ -290,8 +289,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
     with exit_codes(_say):
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
-        if on_this_machine(loaded, choice):
-            check_local_paths(loaded.inputs)
+        check_places(loaded, choice, writes=False)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
             from rankmetrics_spark.conventions import compare_conventions
@@ -381,8 +379,7 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
 
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
-        if on_this_machine(loaded, choice):
-            check_local_paths(loaded.inputs)
+        check_places(loaded, choice, writes=False)
         rows = on_session(choice, lambda spark: preferences_of(spark, loaded))
     print_preferences(rows, loaded.evaluation_date, style)
 

@@ -26,6 +26,9 @@ Partitions = dict[str, set[tuple[str, str]]]
 """Date -> its experiments, each with the hash of its convention."""
 MOST_ROWS = 100_000
 """Rows of users or of segments that are shown at most."""
+_NOT_OVER_TIME = ("primary", "guardrails", "margin", "families", "primary_share", "wilcoxon", "randomization",
+                  "bootstrap", "aa_check", "shares", "power")  # fmt: skip
+"""Keys that change nothing of what ``--over-time`` prints."""
 
 
 @dataclass(frozen=True)
@@ -83,23 +86,16 @@ class CompareRequest:
                   **of_users, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (flags := [name for name, value in others.items() if value]):
             raise ConfigError(f"--over-time is given with {' and '.join(flags)}; allowed: all users of several dates")
-        _refuse_unused(section, self.over_time)
+        if section.period is not None:
+            raise ConfigError(f"{section.path_of('period')} is given with --set; allowed: --from and --to")
+        usual = Comparison()
+        unused = [name for name in _NOT_OVER_TIME if getattr(section, name) != getattr(usual, name)]
+        if self.over_time and unused:
+            given = " and ".join(map(section.path_of, unused))
+            raise ConfigError(
+                f"--over-time is given with {given}; allowed: compare without --over-time, which has them"
+            )
         return section
-
-
-_NOT_OVER_TIME = ("primary", "guardrails", "margin", "families", "primary_share", "wilcoxon", "randomization",
-                  "bootstrap", "aa_check", "shares", "power")  # fmt: skip
-"""Keys that change nothing of what ``--over-time`` prints."""
-
-
-def _refuse_unused(section: Comparison, over_time: bool) -> None:
-    """Refuse keys of ``--set`` that would change nothing."""
-    if section.period is not None:
-        raise ConfigError(f"{section.path_of('period')} is given with --set; allowed: --from and --to")
-    usual = Comparison()
-    if over_time and (names := [name for name in _NOT_OVER_TIME if getattr(section, name) != getattr(usual, name)]):
-        given = " and ".join(map(section.path_of, names))
-        raise ConfigError(f"--over-time is given with {given}; allowed: compare without --over-time, which has them")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -111,40 +111,72 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
     first = FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
     while missing := first.missing():
         first = _answered(first, missing[0], roles)
-    first = _with_experiment(first, roles)
-    if request.baseline is not None and request.baseline not in first.experiments and log.whole:
+    refused: list[str] = []
+    # Only its values say that this column is the experiment.
+    while asks() and (guessed := first.guessed_experiment):
+        if click.confirm(f"Is {guessed} the experiment ({', '.join(first.experiments)})?", True, err=True):
+            roles["experiment"] = guessed
+        else:
+            refused.append(guessed)
+        first = replace(first, columns=guesses(first.log.rows, roles, refused))
+    return _decided(first, request)
+
+
+def _decided(first: FirstConfig, request: InitRequest) -> FirstConfig:
+    """The config with its baseline and its smallest relevant grade, once the user's columns and values can serve."""
+    if request.baseline is not None and request.baseline not in first.experiments and first.log.whole:
         one = "none, since no column or file names an experiment; --column experiment=NAME, if one does"
         allowed = f"one of {', '.join(first.experiments)}" if first.experiments else one
         raise ConfigError(f"--baseline is '{request.baseline}'; allowed: {allowed}")
     if request.relevant_from is not None and request.relevant_from <= 0:
         raise ConfigError(f"--relevant-from is {request.relevant_from:g}; allowed: a grade above 0")
-    _refuse_unusable(first)
-    first = replace(first, baseline=request.baseline or _baseline(first))
-    return replace(first, relevant_from=request.relevant_from or _relevant_from(first))
-
-
-def _refuse_unusable(first: FirstConfig) -> None:
-    """Refuse a column that the user names and whose values cannot serve."""
     given = [("", first.log, role, guess.column) for role, guess in first.columns.items() if guess.reason == "given"]
     judged = [("judgements.", first.truth, role, name) for role, name in first.judged.items()]
     for prefix, sampled, role, name in (*given, *judged):
         if sampled and (problem := unusable(sampled.rows, role, name)):
             raise ConfigError(f"--column {prefix}{role}={name}: {problem}")
+    baseline, relevant = request.baseline or first.likely_baseline, request.relevant_from
+    if not request.baseline and len(first.experiments) > 1 and asks():
+        names, default = click.Choice(first.experiments), first.experiments[0]
+        baseline = click.prompt(
+            "Which experiment is the baseline?", type=names, default=default, show_default=True, err=True
+        )
+    positive = [grade for grade in first.grades if grade > 0]
+    if not relevant and len(positive) > 1 and asks():
+        *lower, highest = positive[:_MOST_QUESTIONS]
+        answers = (g for g in lower if click.confirm(f"Is a grade of {g:g} relevant?", True, err=True))
+        lowest = next(answers, highest)
+        relevant = None if lowest == positive[0] else lowest
+    return replace(first, baseline=baseline, relevant_from=relevant)
 
 
 def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConfig:
     """The config with what was missing, as a user on a terminal says.
 
     Raises:
-        ConfigError: There is no terminal; it names what to type instead.
+        ConfigError: There is no terminal; it says why no column has it, and what to type instead.
     """
     word = role.removeprefix("judgements.")
     sampled = first.truth if role != word and first.truth else first.log
     names = [str(name) for name in sampled.rows.columns]
-    if not asks():
-        raise ConfigError(_not_guessed(first, role, sampled))
     if role == "judgements":
+        if not asks():
+            allowed = "--judgements FILE, with its qrels"
+            raise ConfigError(f"'{sampled.path}' is a TREC run, which has no relevance; allowed: {allowed}")
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
+    if not asks():
+        requests = first.columns.get("list")
+        allowed = f"--column {role}=NAME"
+        if role == "user" and requests:
+            allowed += f", also {role}={requests.column} for requests instead of users"
+        allowed += " or --column score=NAME" if role == "position" else ""
+        allowed += ", or --judgements FILE" if role == "relevance" else ""
+        if sampled.lists and word == role:
+            names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
+        alike = ("position", "score") if word == "position" else (word,)
+        problems = [f"; {problem}" for each in alike for problem in unusable_names(sampled.rows, each)]
+        nothing = f"no column of '{sampled.path}' looks like the {word}{''.join(problems)}"
+        raise ConfigError(f"{nothing}; it has {', '.join(names)}; allowed: {allowed}")
     question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
     if role == "relevance" and click.confirm("Are there judgements, in a file of their own?", False, err=True):
         return replace(first, judgements=_file("Which file?"))
@@ -155,38 +187,6 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
     return replace(first, columns=guesses(first.log.rows, roles))
 
 
-def _with_experiment(first: FirstConfig, roles: dict[str, str]) -> FirstConfig:
-    """The config with the experiment that a user on a terminal confirms, where only values say which column it is."""
-    refused: list[str] = []
-    while asks() and (name := first.guessed_experiment):
-        if click.confirm(f"Is {name} the experiment ({', '.join(first.experiments)})?", True, err=True):
-            roles["experiment"] = name
-        else:
-            refused.append(name)
-        first = replace(first, columns=guesses(first.log.rows, roles, refused))
-    return first
-
-
-def _not_guessed(first: FirstConfig, role: str, sampled: LogSample) -> str:
-    """What is missing, why no column has it, and what to type instead."""
-    if role == "judgements":
-        return f"'{sampled.path}' is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels"
-    word = role.removeprefix("judgements.")
-    requests = first.columns.get("list")
-    allowed = f"--column {role}=NAME"
-    if role == "user" and requests:
-        allowed += f", also {role}={requests.column} for requests instead of users"
-    allowed += " or --column score=NAME" if role == "position" else ""
-    allowed += ", or --judgements FILE" if role == "relevance" else ""
-    names = [str(name) for name in sampled.rows.columns]
-    if sampled.lists and word == role:
-        names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
-    roles = ("position", "score") if word == "position" else (word,)
-    problems = [problem for each in roles for problem in unusable_names(sampled.rows, each)]
-    why = f"; {'; '.join(problems)}" if problems else ""
-    return f"no column of '{sampled.path}' looks like the {word}{why}; it has {', '.join(names)}; allowed: {allowed}"
-
-
 def _file(question: str) -> str:
     return str(click.prompt(question, type=click.Path(exists=True), err=True))
 
@@ -194,26 +194,6 @@ def _file(question: str) -> str:
 def asks() -> bool:
     """Whether questions can be asked: only on a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _baseline(first: FirstConfig) -> str | None:
-    if len(first.experiments) < 2 or not asks():
-        return first.likely_baseline
-    names = click.Choice(first.experiments)
-    answer: str = click.prompt(
-        "Which experiment is the baseline?", type=names, default=first.experiments[0], show_default=True, err=True
-    )
-    return answer
-
-
-def _relevant_from(first: FirstConfig) -> float | None:
-    """The smallest relevant grade, if the user says that it is not the smallest one above 0."""
-    positive = [grade for grade in first.grades if grade > 0]
-    if len(positive) < 2 or not asks():
-        return None
-    *lower, highest = positive[:_MOST_QUESTIONS]
-    relevant = next((g for g in lower if click.confirm(f"Is a grade of {g:g} relevant?", True, err=True)), highest)
-    return None if relevant == positive[0] else relevant
 
 
 OnEngine = Callable[[Callable[[SparkSession], LogSample]], LogSample]
@@ -307,37 +287,30 @@ def plan_in_words(spark: SparkSession, config: Config) -> list[tuple[str, str]]:
     unread += [] if plan.columns.intents == "shown" else [INTENTS]
     roles = {names[name]: column for name, column in plan.mapping.items() if name in names and column}
     columns = {role: column for role, column in roles.items() if role not in unread}
-    lines = [("impressions", _place(config.source)), ("columns", _columns(columns))]
+    parts = {"impressions": _place(config.source), "columns": _columns(columns)}
     if config.judgements:
         unread = [] if plan.scoring.judged_intents else [INTENTS]
         of_judgements = {names.get(name, name): column for name, column in plan.judgement_mapping.items()}
         judged = {role: column for role, column in of_judgements.items() if column and role not in unread}
-        lines += [("judgements", _place(config.judgements)), ("their columns", _columns(judged))]
-    return [*lines, *_request(config)]
-
-
-def _request(config: Config) -> Iterator[tuple[str, str]]:
-    options, compared = config.options, config.comparison
+        parts |= {"judgements": _place(config.judgements), "their columns": _columns(judged)}
+    options, compared, sink = config.options, config.comparison, config.sink
     lists = f"several per user, told apart by {', '.join(options.list)}" if options.list else "one per user"
-    yield "lists", f"{lists}, ranked by {config.rank_by}"
+    parts["lists"] = f"{lists}, ranked by {config.rank_by}"
     if options.segments:
-        yield "segments", ", ".join(options.segments)
-    yield "metrics", ", ".join(map(str, config.metrics))
-    yield "convention", config.convention.name
-    if compared.pairs == "all":
-        yield "compared", f"every pair of experiments, p-values corrected by {compared.correction}"
-    elif compared.is_requested:
-        others = ", ".join(compared.candidates) or "every other experiment"
-        yield "compared", f"{others} with {compared.baseline}, p-values corrected by {compared.correction}"
-    else:
-        yield "compared", "nothing; comparison.baseline names the experiment that the others are compared with"
+        parts["segments"] = ", ".join(options.segments)
+    parts |= {"metrics": ", ".join(map(str, config.metrics)), "convention": config.convention.name}
     if compared.is_requested:
-        yield "decides", ", ".join(map(str, compared.primary or (deciding(config.metrics),)))
+        pairs = f"{', '.join(compared.candidates) or 'every other experiment'} with {compared.baseline}"
+        pairs = "every pair of experiments" if compared.pairs == "all" else pairs
+        parts["compared"] = f"{pairs}, p-values corrected by {compared.correction}"
+        parts["decides"] = ", ".join(map(str, compared.primary or (deciding(config.metrics),)))
+    else:
+        parts["compared"] = "nothing; comparison.baseline names the experiment that the others are compared with"
     if config.gates:
-        yield "gates", "; ".join(f"{gate.metric} of {gate.experiment or 'every candidate'}" for gate in config.gates)
-    sink = config.sink
+        gated = (f"{gate.metric} of {gate.experiment or 'every candidate'}" for gate in config.gates)
+        parts["gates"] = "; ".join(gated)
     place = sink.table or _resolved(sink.path or "")
-    yield "tables", f"{sink.format} in {place}, the partitions of {config.evaluation_date}"
+    return [*parts.items(), ("tables", f"{sink.format} in {place}, the partitions of {config.evaluation_date}")]
 
 
 def _columns(columns: dict[str, str]) -> str:

@@ -44,7 +44,7 @@ from rankmetrics_spark.report import (
     result_object,
     safe_cells,
 )
-from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
+from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,11 +107,6 @@ OF_ALL = (
 """The options of every command."""
 
 
-def _keys(context: click.Context, option: click.Parameter, incomplete: str) -> list[str]:
-    """The keys of a config that a shell completes."""
-    return [f"{path}=" for path in description() if path.startswith(incomplete)]
-
-
 CONFIG = click.option(
     "-c",
     "--config",
@@ -124,7 +119,7 @@ SET = click.option(
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=_keys,
+    shell_complete=lambda context, option, typed: [f"{key}=" for key in description() if key.startswith(typed)],
     help="Override a key of the config: metrics=ap@10.",
 )
 
@@ -298,11 +293,6 @@ def configs_of_days(
     return configs
 
 
-def on_this_machine(config: Config, choice: Choice) -> bool:
-    """Whether this process can check local paths: the engine runs here, and no setting names another file system."""
-    return choice.here and not any("defaultFS" in name for name in config.spark)
-
-
 def print_outcome(
     outcome: Outcome, shown: Shown, style: str, segments: bool, of_csv: str, checks: Sequence[Mapping[str, Any]] = ()
 ) -> None:
@@ -325,7 +315,7 @@ def print_outcome(
 
 def print_failure(error: RankmetricsError, config: Config) -> None:
     """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
-    checks = [check.as_row() for check in error.checks if check.status != NOT_CHECKED and check.name in RATES]
+    checks = rows_of(check for check in error.checks if check.status != NOT_CHECKED and check.name in RATES)
     with redirect_stdout(sys.stderr):
         if isinstance(error, MetricGateError) and error.record:
             print_not_published(error.record, config.metrics)
@@ -348,10 +338,11 @@ def refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
         raise
 
 
-def check_places(config: Config, choice: Choice) -> None:
-    """Refuse local paths that cannot work, where this process can check them."""
-    if on_this_machine(config, choice):
-        check_local_paths(config.inputs, config.sink)
+def check_places(config: Config, choice: Choice, writes: bool = True) -> None:
+    """Refuse local paths that cannot work, of inputs and of what is written, where this process can check them."""
+    # The engine runs here, and no setting names another file system.
+    if choice.here and not any("defaultFS" in name for name in config.spark):
+        check_local_paths(config.inputs, config.sink if writes else None)
 
 
 def run_days(spark: SparkSession, days: Sequence[Config], choice: Choice, progress: Callable[[str], None]) -> Outcome:

@@ -34,19 +34,6 @@ _WHY = {
 _OTHERWISE = "interleaving has no use for it"
 
 
-def _refuse_unread(config: Config) -> None:
-    """Refuse each key of ``comparison`` that the verdict would not follow."""
-    compared, usual, given = config.comparison, Comparison(), as_dict(config)["comparison"]
-    for name in (field.name for field in fields(Comparison)):
-        value, default = getattr(compared, name), getattr(usual, name)
-        is_read = name in READ and (name != "looks" or value == "any")
-        if value == default or is_read:
-            continue
-        path = compared.path_of(name)
-        allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
-        raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {_WHY.get(name, _OTHERWISE)}")
-
-
 def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
     """Compare the rankers of the log of a config; a row per pair.
 
@@ -64,7 +51,14 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         )
     if source.team is not None and source.ranks:
         raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
-    _refuse_unread(config)
+    usual, given = Comparison(), as_dict(config)["comparison"]
+    for name in (field.name for field in fields(Comparison)):
+        value, default = getattr(compared, name), getattr(usual, name)
+        is_read = name in READ and (name != "looks" or value == "any")
+        if value != default and not is_read:
+            path = compared.path_of(name)
+            allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
+            raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {_WHY.get(name, _OTHERWISE)}")
     settings = {name: getattr(compared, name) for name in READ if name != "pairs"}
     request = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
     with errors_in_words(config):

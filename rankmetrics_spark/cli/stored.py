@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rankmetrics_spark.cli.exit_codes import exit_codes
 from rankmetrics_spark.cli.options import ENGINE, FORMAT, MASTER, Command, on_session, say
-from rankmetrics_spark.config import Sink
+from rankmetrics_spark.config import Sink, override
 from rankmetrics_spark.engines import choose
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.report import LIST_PRINTERS
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rankmetrics_spark.comparison import Plan
+
 DAYS = {"d": 1, "w": 7}
+_PLAN_SETTINGS = ("confidence", "power", "tuning_users")
 
 
 def days_of(keep: str) -> int:
@@ -76,14 +83,72 @@ def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
     with exit_codes(say):
-        from rankmetrics_spark.cli.planned import PlanRequest, lines_of, plan_of
-
-        request = PlanRequest(**options)
-        result = on_session(choose(engine, master), lambda spark: plan_of(spark, request))
-    rows: Any = {"table": lines_of(result), "json": result.as_dict()}.get(style, [*result.rows])
+        result = on_session(choose(engine, master), lambda spark: plan_of(spark, **options))
+    # As people read them: changes with their share of the mean.
+    lines = [
+        {
+            "day": row["day"],
+            "date": row["date"] or row["basis"],
+            "users": f"{row['users']:,}",
+            "smallest change": _change(row, ""),
+            "valid at every look": _change(row, "_any_look"),
+        }
+        for row in result.rows
+    ]
+    rows: Any = {"table": lines, "json": result.as_dict()}.get(style, [*result.rows])
     LIST_PRINTERS[style](rows)
     for line in filter(None, (result.test, result.basis, result.answer)):
         say.print(line, markup=False, soft_wrap=True)
+
+
+def plan_of(spark: SparkSession, folder: str, metric: str, **options: Any) -> Plan:
+    """Read ``user_metrics`` of an output and plan a test.
+
+    Args:
+        spark: The session.
+        folder: Output folder of earlier runs.
+        metric: The metric that decides.
+        **options: The further options of the command.
+
+    Raises:
+        ConfigError: A wrong argument, or more days than the stored ones allow to expect.
+        InputError: There is no such table, no such date, or a single user.
+    """
+    from rankmetrics_spark import comparison
+    from rankmetrics_spark.cli.earlier import stored_users
+
+    settings: Mapping[str, object] = {}
+    for assignment in options.pop("overrides"):
+        settings = override(settings, assignment)
+    for name in settings:
+        if name not in _PLAN_SETTINGS:
+            raise ConfigError(f"--set: {unknown('key', name, _PLAN_SETTINGS)}")
+    try:
+        shares = [float(share) for share in options["shares"].split(",")]
+    except ValueError:
+        raise ConfigError(f"--shares is '{options['shares']}'; allowed: two numbers such as 0.5,0.5") from None
+    dates = options.pop("first"), options.pop("last")
+    if (before := options.pop("before")) is not None:
+        first, dots, last = before.partition("..")
+        before = (first, last if dots else first)
+    users, _ = stored_users(spark, folder)
+    return comparison.plan(users, metric, **options | {"shares": shares, "dates": dates, "before": before, **settings})
+
+
+def _change(row: Mapping[str, Any], looks: str) -> str:
+    effect, share = row[f"smallest_effect{looks}"], row[f"smallest_relative_effect{looks}"]
+    if effect is None:
+        return "-"
+    return _digits(effect) + ("" if share is None else f" ({_digits(100 * share)} %)")
+
+
+def _digits(value: float) -> str:
+    """Three digits, without the point that a whole number would end with.
+
+    >>> _digits(0.0345), _digits(9.5), _digits(138.2)
+    ('0.0345', '9.50', '138')
+    """
+    return f"{value:#.3g}".removesuffix(".")
 
 
 @click.command(cls=Command)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
 from rankmetrics_spark.comparison.families import Rules, interval, intervals_at
-from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
+from rankmetrics_spark.comparison.notes import notes
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
@@ -145,10 +145,7 @@ def note(rows: Compared) -> Texts:
     users `shared_users: drop` leaves out; why CUPED was asked for and does not decide; which dates of a period are not
     published. It ends the sentence of the verdict.
     """
-    return [
-        "; ".join(filter(None, (doubt, left_out_of_all(rows, i)))) if doubt else remarks(rows, i)
-        for i, doubt in enumerate(rows.doubts)
-    ]
+    return notes(rows)
 
 
 @statistic(type="long")

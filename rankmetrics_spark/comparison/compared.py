@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,7 +40,7 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.config import PlannedLooks
-from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, SECONDARY
+from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, SECONDARY, SMALL_RATIO_P
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
     LIMB_UNIT,
@@ -399,8 +399,6 @@ def _rounding(of: Moments) -> Floats:
     return np.asarray(((1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
 
 
-SMALL_RATIO_P = 0.001
-"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 _PROBLEMS = {
     "users": ("no users", False),
     "n": ("no users with a value", False),
@@ -412,14 +410,23 @@ _PROBLEMS = {
 
 def _doubt(rows: Compared, i: int) -> str | None:
     """Why a row has no test, or why its test cannot be trusted."""
+    experiments = {place: str(rows.keys[i][place]) for place in (BASELINE, CANDIDATE)}
     for name, (text, forbidden) in _PROBLEMS.items():
-        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
-        if places:
-            return f"{text.replace('users', rows.rules.units)} in {_listed(rows.keys[i], places)}"
+        if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
+            return f"{text.replace('users', rows.rules.units)} in {' and '.join(wrong)}"
+    untrusted = None
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        p = f"(p = {rows.sample_ratio_p:.2g})"
+        untrusted = f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
+    elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
+        untrusted = f"{NOT_TRUSTED}: {uneven}"
     if np.isnan(rows.deciding.p_value[i]):
         # Why two experiments that could be compared have no p-value.
         plan = rows.rules.sequential
         if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+            # Beyond the plan there is no test, but a broken split is worth knowing.
+            if untrusted:
+                return untrusted
             if look := plan.look or rows.look[i]:
                 return f"not tested, since this is look {look} and {plan.planned} are planned"
             return "not tested, since looks are planned and the number of this look is not known"
@@ -431,15 +438,6 @@ def _doubt(rows: Compared, i: int) -> str | None:
                 return f"{n} {rows.rules.units} have different lists in the two experiments"
             others = ", and only_changed compares no others" if rows.rules.only_changed else ""
             return f"{n} {rows.rules.units} in both experiments{others}"
-        few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
-        return f"fewer than two {rows.rules.units} in {_listed(rows.keys[i], few)}"
-    if rows.sample_ratio_p < SMALL_RATIO_P:
-        p = f"(p = {rows.sample_ratio_p:.2g})"
-        return f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
-    if uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
-        return f"{NOT_TRUSTED}: {uneven}"
-    return None
-
-
-def _listed(key: Key, places: Sequence[int]) -> str:
-    return " and ".join(str(key[place]) for place in places)
+        few = [each for place, each in experiments.items() if rows.count(i, place, "n") < 2]
+        return f"fewer than two {rows.rules.units} in {' and '.join(few)}"
+    return untrusted

@@ -92,7 +92,13 @@ class UserDays:
         n = _running(self.lists, group)
         without_list, means = self.lists == 0, {}
         for metric, values in self.rows.values.items():
-            means[metric] = _running_mean(values, self.weights[metric], group)
+            # The bits of the mean over a period. Days without a list, and lists without a value, do not count.
+            known = ~np.isnan(values)
+            weight = np.where(known, self.weights[metric], 0)
+            beyond = known & (np.abs(values) > LARGEST_SUMMAND)
+            limbs = (limb.astype(np.int64) for limb in limbs_of(np.where(known & ~beyond, values, 0.0)))
+            mean = exact_mean([_running(limb * weight, group) for limb in limbs], _running(weight, group))
+            means[metric] = np.where(_running((beyond & (weight > 0)).astype(np.int64), group) > 0, np.inf, mean)
             if not (n > 0).all():
                 # Users who have no list so far keep the value that they have on each date, as in a period.
                 own = pd.Series(np.where(without_list, values, np.nan)).groupby(group)
@@ -215,19 +221,6 @@ def _running(numbers: Ints, group: Ints) -> Ints:
     """(n,) sum over the rows of the group up to each row."""
     added, first = np.cumsum(numbers), first_places(group)
     return np.asarray(added - (added[first] - numbers[first])[group])
-
-
-def _running_mean(values: Floats, weights: Ints, group: Ints) -> Floats:
-    """(n,) weighted mean over the rows of a group up to each row, with the bits of the mean over a period.
-
-    Days without a list, and lists without a value, do not count.
-    """
-    known = ~np.isnan(values)
-    weight = np.where(known, weights, 0)
-    beyond = known & (np.abs(values) > LARGEST_SUMMAND)
-    limbs = [limb.astype(np.int64) for limb in limbs_of(np.where(known & ~beyond, values, 0.0))]
-    means = exact_mean([_running(limb * weight, group) for limb in limbs], _running(weight, group))
-    return np.where(_running((beyond & (weight > 0)).astype(np.int64), group) > 0, np.inf, means)
 
 
 # ---- sums for the slope

@@ -33,7 +33,6 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.statistics import (
     Arrivals,
-    Floats,
     always_valid_bound,
     mixture_rho,
     round_below,
@@ -138,13 +137,27 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Ou
 
     What is found today shrinks as the standard error does, and with the bound of the looks.
     """
-    left = _planned_looks(row)
-    further = min(2 * rate.days, 2 * rate.days if left is None else left[1] - left[0])
+    looks, further = row.get(LOOKS), 2 * rate.days
+    if looks not in (None, "any"):
+        # Such as "6 of 14, obrien_fleming".
+        numbers, _, spending = looks.partition(", ")
+        look, planned = map(int, numbers.split(" of "))
+        further = min(further, planned - look)
     if further < 1:
         return None
     growth, errors = rate.growth(further)
     n_users = row["n_users"] * np.concatenate([[1.0], growth])
-    bounds = _bounds(row, section, n_users)
+    # Standard errors that an effect has to have to be found, today and on each further day.
+    of_family = (1 - section.confidence) * (section.primary_share or 1.0)
+    level = strictest_level(of_family, row["n_comparisons"], section.correction)
+    bounds = np.full(len(n_users), -ndtri(level / 2))
+    if looks == "any":
+        rho = mixture_rho(section.tuning_users, 1 - section.confidence)
+        bounds = np.maximum(bounds, always_valid_bound(n_users, rho, level))
+    elif looks is not None:
+        of_looks = spending_bounds(np.arange(1, planned + 1) / planned, level / 2, spending)
+        bounds = np.maximum(bounds, of_looks[look - 1 :][: len(n_users)])
+    bounds = bounds + ndtri(section.power)
     effects = row["adjusted_minimum_detectable_effect"] * errors * bounds[1:] / bounds[0]
     if not np.isfinite(effects).all():
         return None
@@ -153,9 +166,8 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Ou
     at = int(enough[0]) + 1 if len(enough) else None
     needed = n_users[at] if at else n_users[-1] * (effects[-1] / effect) ** 2
     names = (row[EXPERIMENT], row[BASELINE], row[METRIC])
-    has_new_users = bool(growth[-1] >= 1 + FEW_NEW_USERS)
-    users, last = round(float(needed)), float(effects[-1])
-    return Outlook(*names, effect, relative, limit, at, users, further, last, has_new_users, row.get(LOOKS))
+    users, last, more = round(float(needed)), float(effects[-1]), bool(growth[-1] >= 1 + FEW_NEW_USERS)
+    return Outlook(*names, effect, relative, limit, at, users, further, last, more, looks)
 
 
 def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:
@@ -181,31 +193,6 @@ def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:
         share = round_below(100 * today / mean) / 100
         return share * mean, share, ""
     return round_below(today), None, ""
-
-
-def _planned_looks(row: Row) -> tuple[int, int] | None:
-    """The number of this look, and of all planned ones; None where no looks are planned."""
-    looks = row.get(LOOKS)
-    if looks is None or looks == "any":
-        return None
-    look, _, planned = looks.partition(",")[0].partition(" of ")
-    return int(look), int(planned)
-
-
-def _bounds(row: Row, section: Comparison, n_users: Floats) -> Floats:
-    """(1 + d,) standard errors that an effect has to have to be found, today and on each further day."""
-    level = strictest_level(
-        (1 - section.confidence) * (section.primary_share or 1.0), row["n_comparisons"], section.correction
-    )
-    bounds = np.full(len(n_users), -ndtri(level / 2))
-    if row.get(LOOKS) == "any":
-        rho = mixture_rho(section.tuning_users, 1 - section.confidence)
-        bounds = np.maximum(bounds, always_valid_bound(n_users, rho, level))
-    elif (looks := _planned_looks(row)) is not None:
-        (look, planned), spending = looks, row[LOOKS].rpartition(", ")[2]
-        of_looks = spending_bounds(np.arange(1, planned + 1) / planned, level / 2, spending)
-        bounds = np.maximum(bounds, of_looks[look - 1 :][: len(n_users)])
-    return np.asarray(bounds + ndtri(section.power))
 
 
 def _measured(

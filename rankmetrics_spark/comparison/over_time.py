@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark.comparison.alike import alike_columns, noted, refuse_several
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.daily import (
@@ -40,8 +39,11 @@ from rankmetrics_spark.comparison.sums import (
     ROWS_AT_ONCE,
     Layout,
     added,
+    alike_columns,
     as_batches,
+    noted,
     read,
+    refuse_several,
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user

@@ -187,10 +187,8 @@ class RowPairs:
         unit = rows.user
         if len(labels) > 1:
             unit = np.unique(code * len(rows.keys) + rows.user, return_inverse=True)[1].reshape(-1)
-        several = len(np.unique(pairs[0])) > 1
-        row_pairs = _of_every_pair(rows, unit, pairs) if several else _of_baseline(rows, unit, pairs)
         width = len(rows.experiments)
-        for left, right in row_pairs:
+        for left, right in _row_pairs(rows, unit, pairs):
             group = (code[left] * width + rows.experiment[left]) * width + rows.experiment[right]
             order = np.argsort(group, kind="stable")
             for at in range(0, len(order), _AT_ONCE):
@@ -225,20 +223,19 @@ _AT_ONCE = 2**18
 """Pairs of rows that are added up in one go."""
 
 
-def _of_baseline(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
-    """The rows of the one baseline, and those of the same units that are compared with them."""
-    row_of_unit = np.full(int(unit.max()) + 1, -1)
-    is_baseline = rows.experiment == pairs[0][0]
-    row_of_unit[unit[is_baseline]] = np.flatnonzero(is_baseline)
-    is_candidate = np.zeros(len(rows.experiments), bool)
-    is_candidate[pairs[1]] = True
-    right = np.flatnonzero(is_candidate[rows.experiment] & (row_of_unit[unit] >= 0))
-    if len(right):
-        yield row_of_unit[unit[right]], right
-
-
-def _of_every_pair(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
-    """Every two rows of a unit: first those next to each other in the order of the pairs, then the ones after these."""
+def _row_pairs(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
+    """Two rows of a unit in the experiments of a pair, for all of them: of the baseline, and of the candidate."""
+    if len(np.unique(pairs[0])) == 1:
+        row_of_unit = np.full(int(unit.max()) + 1, -1)
+        is_baseline = rows.experiment == pairs[0][0]
+        row_of_unit[unit[is_baseline]] = np.flatnonzero(is_baseline)
+        is_candidate = np.zeros(len(rows.experiments), bool)
+        is_candidate[pairs[1]] = True
+        right = np.flatnonzero(is_candidate[rows.experiment] & (row_of_unit[unit] >= 0))
+        if len(right):
+            yield row_of_unit[unit[right]], right
+        return
+    # Every two rows of a unit: first those next to each other in the order of the pairs, then the ones after these.
     # An experiment is the baseline of all that come after it, so the first one is the baseline of most pairs.
     n_after = np.bincount(pairs[0], minlength=len(rows.experiments))
     order = np.lexsort((-n_after[rows.experiment], unit))
@@ -287,10 +284,12 @@ def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tup
     # Drawn once for all metrics and segments.
     if request.bootstrap:
         weights["bootstrap"] = poisson_weights(rows.keys, request.bootstrap_seed, request.bootstrap)
-    if request.flips:
-        weights["flips"] = _and_ones(random_signs(rows.keys, request.flip_seed, request.flips))
-    if request.reshuffles:
-        weights["reshuffles"] = _and_ones(random_signs(rows.keys, request.reshuffle_seed, request.reshuffles))
+    signs = ("flips", request.flip_seed, request.flips), ("reshuffles", request.reshuffle_seed, request.reshuffles)
+    for kind, seed, n in signs:
+        if n:
+            # The last replicate has + for every user.
+            plus = np.ones((len(rows.keys), 1), np.int8)
+            weights[kind] = np.concatenate([random_signs(rows.keys, seed, n), plus], axis=1)
     arms: list[tuple[Name, Name]] = [("", name) for name in rows.experiments]
     left, right = pairs
     for labels, code in rows.segments:
@@ -305,11 +304,6 @@ def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tup
                 summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
                 if summands:
                     _add_weighted(totals, units, drawn, summands)
-
-
-def _and_ones(signs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Signs and, as the last replicate, + for every user."""
-    return np.concatenate([signs, np.ones((len(signs), 1), signs.dtype)], axis=1)
 
 
 def _summands(

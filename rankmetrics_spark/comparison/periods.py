@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -145,9 +145,13 @@ def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """
     days: dict[str, dict[str, list[str]]] = {}
     for date, config in configs.items():
-        for name, value in _settings(config):
-            text = "null" if value is None else str(value).replace(date, "{date}")
-            days.setdefault(name, {}).setdefault(text, []).append(date)
+        for path in _READING:
+            section, _, key = path.rpartition(".")
+            value = ((config.get(section) or {}) if section else config).get(key)
+            parts = {f".{part}": each for part, each in value.items()} if isinstance(value, Mapping) else {"": value}
+            for part, each in parts.items():
+                text = "null" if each is None else str(each).replace(date, "{date}")
+                days.setdefault(path + part, {}).setdefault(text, []).append(date)
     return [
         f"{name} differs between days: "
         + ", ".join(f"{value} on {dates_in_words(dates)}" for value, dates in values.items())
@@ -155,17 +159,6 @@ def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for name, values in days.items()
         if len(values) > 1
     ]
-
-
-def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(path, value) of each setting that says what a value is."""
-    for path in _READING:
-        section, _, name = path.rpartition(".")
-        value = ((config.get(section) or {}) if section else config).get(name)
-        parts = value.items() if isinstance(value, Mapping) else ()
-        yield from ((f"{path}.{part}", each) for part, each in parts)
-        if not isinstance(value, Mapping):
-            yield path, value
 
 
 def period_rows(users: DataFrame, days: Days, find_repeats: bool = False) -> DataFrame:

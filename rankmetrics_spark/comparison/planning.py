@@ -176,7 +176,7 @@ def plan(
     refuse_missing(table)
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
-    stored, without = _with_metric(table, chosen, _stored_days(table, dates or (None, None), earlier))
+    stored, without = _stored_days(table, chosen, dates or (None, None), earlier)
     growth = arrivals(table, chosen, stored, earlier)
     if not growth.users[-1] >= 2:
         raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
@@ -286,22 +286,14 @@ def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:
     return rows
 
 
-def _with_metric(table: DataFrame, metric: Metric, stored: Days) -> tuple[Days, tuple[str, ...]]:
-    """The stored days from the first to the last with a value of the metric, and those between without one.
+def _stored_days(
+    table: DataFrame, metric: Metric, dates: tuple[str | None, str | None], earlier: Days | None
+) -> tuple[Days, tuple[str, ...]]:
+    """The stored days of a plan from the first to the last with a value, and those between without one.
 
-    A run may have had other metrics: what nobody has measured is no day without new users.
+    They are those of ``dates``, by default all after the earlier days. A run may have had other metrics: what nobody
+    has measured is no day without new users.
     """
-    valued = table.where(f"{metric.column} IS NOT NULL").selectExpr(f"string({DATE})").distinct()
-    known = {str(row[0]) for row in few_rows(valued)}
-    dates = tuple(date for date in stored.dates if date in known)
-    if not dates:
-        return stored, ()
-    between = tuple(date for date in stored.dates if dates[0] < date < dates[-1] and date not in known)
-    return Days(dates[0], dates[-1], dates), between
-
-
-def _stored_days(table: DataFrame, dates: tuple[str | None, str | None], earlier: Days | None) -> Days:
-    """The stored days of a plan: those of ``dates``, by default all after the earlier days."""
     first, last = dates
     if first is None or last is None:
         later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
@@ -314,4 +306,10 @@ def _stored_days(table: DataFrame, dates: tuple[str | None, str | None], earlier
     if earlier is not None and earlier.last >= stored.first:
         raise ConfigError(f"before: {earlier.last} is not before the first stored day {stored.first}; allowed: days "
                           "before the stored ones")  # fmt: skip
-    return stored
+    valued = table.where(f"{metric.column} IS NOT NULL").selectExpr(f"string({DATE})").distinct()
+    known = {str(row[0]) for row in few_rows(valued)}
+    measured = tuple(date for date in stored.dates if date in known)
+    if not measured:
+        return stored, ()
+    between = tuple(date for date in stored.dates if measured[0] < date < measured[-1] and date not in known)
+    return Days(measured[0], measured[-1], measured), between

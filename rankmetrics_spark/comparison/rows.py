@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rankmetrics_spark.comparison.alike import refuse_several
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.families import Rules, interval
 from rankmetrics_spark.comparison.registry import Statistic, types_of
-from rankmetrics_spark.comparison.sums import read
+from rankmetrics_spark.comparison.sums import read, refuse_several
 from rankmetrics_spark.comparison.totals import (
     ARM_LISTS,
     ARM_SUMS,
@@ -70,9 +69,7 @@ def final_cluster_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBat
         ratios = ratio_of(sum_table(totals, [key._replace(kind=ARM_LISTS) for key in keys], len(LIST_SUMS))).moments
         beyond = np.array([totals.sums[key][ARM_SUMS.index("beyond")] > 0 for key in keys])
         low, high = (np.where(beyond, np.nan, bound) for bound in t_interval(ratios, rules.confidence))
-        names = {EXPERIMENT: "candidate", SEGMENT: "segment", METRIC: "metric"}
-        columns = {column: [getattr(key, name) for key in keys] for column, name in names.items()}
-        yield from rows_of(columns | {"ci_low": low, "ci_high": high}, CLUSTER_MEANS)
+        yield from rows_of(_names(keys) | {"ci_low": low, "ci_high": high}, CLUSTER_MEANS)
 
 
 def final_decomposition(
@@ -98,13 +95,12 @@ def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
             part = slice(i, i + 1)
             means, estimate, skew = replicate_means(replicates)[None], moments.mean[part], moments.skew_term()[part]
             low[i], high[i] = (bound[0] for bound in interval(means, estimate, skew, rules))
-    return {
-        "experiment_id": [key.candidate for key in keys],
-        "segment": [key.segment for key in keys],
-        "metric": [key.metric for key in keys],
-        "bootstrap_ci_low": low,
-        "bootstrap_ci_high": high,
-    }
+    return _names(keys) | {"bootstrap_ci_low": low, "bootstrap_ci_high": high}
+
+
+def _names(keys: Sequence[Key]) -> dict[str, Any]:
+    fields = {EXPERIMENT: "candidate", SEGMENT: "segment", METRIC: "metric"}
+    return {column: [getattr(key, field) for key in keys] for column, field in fields.items()}
 
 
 def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name], segment: str) -> dict[str, Any]:

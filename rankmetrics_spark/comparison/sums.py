@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.alike import alike_columns, noted
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.table import (
@@ -41,7 +41,7 @@ from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
+from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, splits
 
 _Row = TypeVar("_Row")
@@ -54,6 +54,16 @@ KEY = Key._fields
 PIECE = 2**11
 """Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million."""
 ROWS_OF_PIECES = 2**9
+ALIKE = "alike"
+"""Kind of the sums of a value of such a column, whose name is the metric of the key, and itself the candidate."""
+_PREFIX = "_alike_"
+_SEVERAL = {
+    CONVENTION_HASH: "the rows of user_metrics follow different conventions, and their values cannot be compared; "
+    f"allowed: rows of one {CONVENTION_HASH}",
+    DATE: f"user_metrics has rows of several dates; allowed: rows of one {DATE}, or a period, such as "
+    "dates=('2026-11-08', '2026-11-21')",
+}
+"""Column -> what is said where its rows have several values."""
 
 _SUM_TABLE = SumTable(
     KEY,
@@ -166,7 +176,10 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     # Fail if an engine has lost the order of the rows: a user in two places would count twice.
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
-    _refuse_nameless(table, layout)
+    nameless = {MEMBER: NAMELESS[0]} if layout.clustered else dict(zip(HASHES, NAMELESS, strict=True))
+    if np.logical_and.reduce([table.column(name).to_numpy() == value for name, value in nameless.items()]).any():
+        raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
+                         "others would count as one person")  # fmt: skip
     if REPEATED in table.column_names:
         refuse_repeats(table.column(REPEATED).to_numpy(), of_days=True)
     user = np.cumsum(new)
@@ -174,6 +187,16 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     experiments, experiment = _coded(table.column(EXPERIMENT))
     codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
     split = [*splits(layout.segments, codes, layout.combinations, len(user))]
+    lists_hash = None
+    if layout.only_changed:
+        hashed = table.column(LISTS_HASH)
+        if hashed.null_count:
+            name = table.column(EXPERIMENT).filter(hashed.is_null())[0].as_py()
+            raise InputError(
+                f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
+                "experiments that were evaluated with only_changed: true and the same largest cut-off"
+            )
+        lists_hash = np.asarray(hashed.to_numpy(), np.int64)
     return UserRows(
         user=user,
         keys=hashes[first].view(np.uint64),
@@ -187,29 +210,8 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         lists={metric: _doubles(table.column(LISTS + name)) for metric, name in layout.metrics if layout.over_lists},
         member=table.column(MEMBER).to_numpy().view(np.uint64) if layout.clustered else None,
         alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if layout.clustered else None,
-        lists_hash=_hashes(table) if layout.only_changed else None,
+        lists_hash=lists_hash,
     )
-
-
-def _refuse_nameless(table: pa.Table, layout: Layout) -> None:
-    """Refuse rows whose user is null: all of them would count as one person."""
-    nameless = {MEMBER: NAMELESS[0]} if layout.clustered else dict(zip(HASHES, NAMELESS, strict=True))
-    missing = [table.column(name).to_numpy() == value for name, value in nameless.items()]
-    if np.logical_and.reduce(missing).any():
-        raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
-                         "others would count as one person")  # fmt: skip
-
-
-def _hashes(table: pa.Table) -> Ints:
-    """(n,) hashes of the lists of each row, none of which may lack one."""
-    hashes = table.column(LISTS_HASH)
-    if hashes.null_count:
-        name = table.column(EXPERIMENT).filter(hashes.is_null())[0].as_py()
-        raise InputError(
-            f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
-            "experiments that were evaluated with only_changed: true and the same largest cut-off"
-        )
-    return np.asarray(hashes.to_numpy(), np.int64)
 
 
 def _earlier(table: pa.Table, prefix: str, layout: Layout) -> dict[str, Any]:
@@ -272,6 +274,35 @@ def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
             if ranked[i].is_valid:
                 ranks[key] = Ranks(*map(int, ranked[i].as_py().split(",")))
     return totals.joined(), ranks
+
+
+# ---- what all rows have to share: the convention and, unless they are about a period, the date
+# The values of these columns travel to Python with the users, and are noted among the sums: no job more.
+
+
+def alike_columns(names: Iterable[str]) -> list[str]:
+    """Columns for ``by_user``, as SQL: each value as text. Sail may fail to hash what is the same in every row."""
+    return [f"string({name}) AS {_PREFIX}{name}" for name in names]
+
+
+def noted(batches: Batches, totals: Totals, names: Iterable[str]) -> Batches:
+    """The batches, whose distinct values of these columns are added to the sums."""
+    for batch in batches:
+        for name in names:
+            for value in pc.unique(batch.column(f"{_PREFIX}{name}")).to_pylist():
+                totals.sums[Key(ALIKE, "", str(value), EVERYONE, name)] = np.ones(1, np.int64)
+        yield batch
+
+
+def refuse_several(totals: Totals) -> None:
+    """Refuse rows that have several values of a column that all have to share.
+
+    Raises:
+        InputError: Says of which column.
+    """
+    for name, sentence in _SEVERAL.items():
+        if sum(key.kind == ALIKE and key.metric == name for key in totals.sums) > 1:
+            raise InputError(sentence)
 
 
 # ---- days of a period

@@ -75,7 +75,7 @@ class UserTable:
         days: The days of the period, where a row is about one.
         of_days: ``days_of_experiments`` of the users of these days.
         cluster: The column of the cluster, where users of one value are a unit.
-        alike: Columns in which all rows have to have one value; see ``alike``.
+        alike: Columns in which all rows have to have one value; see ``refuse_several``.
         looks: (baseline, candidate) -> the number of this look at the two; empty where no earlier one is known.
     """
 
@@ -156,7 +156,19 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
     relevant = f"{N_RELEVANT} > 0 AS _relevant"
-    hashed = _HASHED if table.cluster is None else _of_cluster(table)
+    hashed: tuple[str, ...] = _HASHED
+    if table.cluster is not None:
+        # The users of a cluster together; who has none is a cluster of their own.
+        if table.cluster not in table.rows.columns:
+            raise InputError(f"user_metrics has no column {table.cluster}, which cluster needs: "
+                             f"{unknown('column', table.cluster, table.rows.columns)}")  # fmt: skip
+        name = f"string({quoted(table.cluster)})"
+        # Seeds of their own: a user may be called like a cluster.
+        hashed = tuple(
+            f"CASE WHEN {name} IS NULL THEN xxhash64({USER}, {seed + 2}) ELSE xxhash64({name}, {seed}) END AS {alias}"
+            for seed, alias in enumerate(HASHES)
+        )
+        hashed = (*hashed, f"xxhash64({USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
     columns = [metric.column for metric in table.metrics]
     if isinstance(table.before, str):
         # A column of earlier values serves every metric.
@@ -207,21 +219,6 @@ def hash_of_lists(table: UserTable) -> str:
         f"user_metrics has no column {column}, which only_changed needs; allowed: users that were evaluated with "
         "only_changed: true and with metrics that look as deep"
     )
-
-
-def _of_cluster(table: UserTable) -> tuple[str, ...]:
-    """The columns by which the users of a cluster are together; who has none is a cluster of their own."""
-    columns = table.rows.columns
-    if table.cluster not in columns:
-        raise InputError(f"user_metrics has no column {table.cluster}, which cluster needs: "
-                         f"{unknown('column', str(table.cluster), columns)}")  # fmt: skip
-    name = f"string({quoted(table.cluster)})"
-    # Seeds of their own: a user may be called like a cluster.
-    keys = (
-        f"CASE WHEN {name} IS NULL THEN xxhash64({USER}, {seed + 2}) ELSE xxhash64({name}, {seed}) END AS {alias}"
-        for seed, alias in enumerate(HASHES)
-    )
-    return (*keys, f"xxhash64({USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
 
 
 def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[str], prefix: str) -> DataFrame:

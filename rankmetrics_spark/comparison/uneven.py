@@ -15,16 +15,14 @@ from scipy.stats import chi2_contingency
 from rankmetrics_spark.comparison.totals import DAY, Name, Totals
 from rankmetrics_spark.config import dates_in_words
 
-Counts = Mapping[str, tuple[int, int]]
-"""Date -> users with a list, and those of them with a relevant item."""
 SMALL_P = 1e-6
 """Below this p-value, chance does not explain what the days of an experiment look like."""
 UNEVEN = 1.25
 """A share of the users that changes by less than this factor between days moves no mean that people would see."""
-
-
 Pair = tuple[Name, Name]
 """Baseline and candidate."""
+Counts = Mapping[str, tuple[int, int]]
+"""Date -> users with a list, and those of them with a relevant item."""
 
 
 def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
@@ -34,61 +32,31 @@ def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
         totals: All sums, which are read once; those of days are there if the rows are about a period.
         pairs: The pairs.
     """
-    days = _counts(totals)
-    doubts = {(one, other): _doubt((str(one), str(other)), days[one], days[other])
-              for one, other in pairs if one in days and other in days}  # fmt: skip
-    return {pair: words for pair, words in doubts.items() if words}
-
-
-def _doubt(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
-    for doubt in (_absent, _silent, _ramp):
-        if words := doubt(names, baseline, candidate):
-            return words
-    return ""
-
-
-def _counts(totals: Totals) -> dict[Name, dict[str, tuple[int, int]]]:
-    """Experiment -> the days on which it has users, in order."""
     days: dict[Name, dict[str, tuple[int, int]]] = {}
     of_days = ((key, sums) for key, sums in totals.sums.items() if key.kind == DAY and sums[0] > 0)
     for key, sums in sorted(of_days, key=lambda of_day: of_day[0].segment):
         days.setdefault(key.candidate, {})[key.segment] = int(sums[0]), int(sums[1])
-    return days
+    doubts = {}
+    for one, other in pairs:
+        if one in days and other in days:
+            both = (str(one), str(other)), days[one], days[other]
+            doubts[one, other] = _one_sided(*both) or _ramp(*both)
+    return {pair: words for pair, words in doubts.items() if words}
 
 
-def _absent(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
-    """The days of one experiment on which the other one has no users."""
-    both = sorted({*baseline} & {*candidate})
-    for (name, own), (other, others) in (
-        ((names[1], candidate), (names[0], baseline)),
-        ((names[0], baseline), (names[1], candidate)),
-    ):
+def _one_sided(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
+    """The days on which one experiment has no users, or no relevant item, which chance does not explain."""
+    sides = ((names[1], candidate, names[0], baseline), (names[0], baseline, names[1], candidate))
+    both, advice = sorted({*baseline} & {*candidate}), ""
+    if both:
+        inside = sorted(date for date in {*baseline} | {*candidate} if both[0] <= date <= both[-1])
+        common = f": compare {_period(both)}"
+        advice = common if inside == both else ": compare a period on whose days both have users"
+    for name, own, other, others in sides:
         if missing := [date for date in others if date not in own]:
-            advice = _advice(both, {*baseline} | {*candidate})
             n = f"{len(missing)} of the {len(others)} days of {other}"
             return f"{name} has no users on {n} ({dates_in_words(missing)}){advice}"
-    return ""
-
-
-def _advice(both: Sequence[str], every: set[str]) -> str:
-    """How to compare days of both experiments: the common ones, if they are one period."""
-    if not both:
-        return ""
-    inside = sorted(date for date in every if both[0] <= date <= both[-1])
-    is_period = inside == [*both]
-    return f": compare {_period(both)}" if is_period else ": compare a period on whose days both have users"
-
-
-def _period(dates: Sequence[str]) -> str:
-    return " to ".join(dict.fromkeys((dates[0], dates[-1])))
-
-
-def _silent(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
-    """The days on which no user of one experiment has a relevant item, which chance does not explain."""
-    for name, own, other, others in (
-        (names[1], candidate, names[0], baseline),
-        (names[0], baseline, names[1], candidate),
-    ):
+    for name, own, other, others in sides:
         dates = [
             date
             for date, (users, relevant) in own.items()
@@ -100,6 +68,10 @@ def _silent(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
                 f"values count as 0: compare a period without {'this day' if len(dates) == 1 else 'these days'}"
             )
     return ""
+
+
+def _period(dates: Sequence[str]) -> str:
+    return " to ".join(dict.fromkeys((dates[0], dates[-1])))
 
 
 def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
@@ -120,12 +92,8 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     while even and max(smaller[even - 1 :]) < UNEVEN * min(smaller[even - 1 :]):
         even -= 1
     first, last = sorted((low, high))
+    before, after = (f"{100 * shares[at]:.2g} %" for at in (first, last))
     return (
-        f"{names[1]} has {_percent(shares[first])} of the users of the two on {dates[first]} and "
-        f"{_percent(shares[last])} on {dates[last]}, so their means are about different days: compare a period with an "
-        f"even split, such as {_period(dates[even:])}"
+        f"{names[1]} has {before} of the users of the two on {dates[first]} and {after} on {dates[last]}, so their "
+        f"means are about different days: compare a period with an even split, such as {_period(dates[even:])}"
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"

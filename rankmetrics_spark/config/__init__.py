@@ -47,12 +47,12 @@ from rankmetrics_spark.config.document import (
 from rankmetrics_spark.config.fields import (
     Section,
     Setting,
+    as_dict,
     as_given,
     choice,
     count,
     day,
     described,
-    field_names,
     key,
     listed,
     names,
@@ -89,7 +89,7 @@ from rankmetrics_spark.config.sections import (
     Source,
     two_ranks,
 )
-from rankmetrics_spark.errors import HIDDEN, ConfigError, every_text_without_secrets, is_secret
+from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, Metric
 
 __all__ = [
@@ -212,18 +212,15 @@ class Config(Section):
             ConfigError: One sentence with the path of the field, its value and what is allowed.
         """
         super().__post_init__()
-        self._settle("evaluation_date", resolved(self.evaluation_date, self.time_zone))
-        for name in ("source", "judgements", "sink"):
-            self._settle(name, _dated(getattr(self, name), self.evaluation_date))
+        date = resolved(self.evaluation_date, self.time_zone)
+        source, judgements, sink = (_dated(part, date) for part in (self.source, self.judgements, self.sink))
+        self._settle(evaluation_date=date, source=source, judgements=judgements, sink=sink)
         if period := self.comparison.period:
-            self._settle("comparison", replace(self.comparison, period=period.on(self.evaluation_date)))
+            self._settle(comparison=replace(self.comparison, period=period.on(date)))
         file, examples = self.report.file, self.report.examples
         if examples is None:
             examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
-        self._settle(
-            "report",
-            replace(self.report, file=file and file.replace("{date}", self.evaluation_date), examples=examples),
-        )
+        self._settle(report=replace(self.report, file=file and file.replace("{date}", date), examples=examples))
         if self.source.format == "trec_run" and self.judgements is None:
             raise ConfigError(
                 "judgements is missing, and source.format 'trec_run' has no relevance; "
@@ -231,36 +228,30 @@ class Config(Section):
             )
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
-            self._settle("rank_by", "score" if self.source.format == "trec_run" else None)
+            self._settle(rank_by="score" if self.source.format == "trec_run" else None)
         refuse_overlap(self.inputs, self.sink)
-        formats = {section.format for section in self.inputs}
-        self._settle(
-            "options",
-            Options(
-                **{name: _value_at(self, path) for name, path in PATHS.items()},
-                text_numbers=any(FORMATS[name].is_text for name in formats),
-                judged=self.judgements is not None,
-                paths=PATHS,
-            ),
+        own: dict[str, Any] = {}
+        for name, path in PATHS.items():
+            value: Any = self
+            for part in path.split("."):
+                # A section that is not given has none of its keys.
+                value = None if value is None else getattr(value, part)
+            own[name] = value
+        options = Options(
+            **own,
+            text_numbers=any(FORMATS[section.format].is_text for section in self.inputs),
+            judged=self.judgements is not None,
+            paths=PATHS,
         )
-        for name in ("metrics", "convention", "rank_by"):
-            self._settle(name, getattr(self.options, name))
+        self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
         check_gates(self.gates, self.metrics, self.comparison)
-        self._settle("comparison", with_primary(self.comparison, self.metrics, self.gates))
+        self._settle(comparison=with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The sections of the tables that are read."""
         return (*self.source.parts, *([self.judgements] if self.judgements else []))
-
-
-def _value_at(config: Config, path: str) -> object:
-    """The value of a key; None in a section that is not given."""
-    value: Any = config
-    for name in path.split("."):
-        value = None if value is None else getattr(value, name)
-    return value
 
 
 def schema() -> dict[str, Any]:
@@ -280,15 +271,16 @@ def description() -> dict[str, Setting]:
 
 def _dated(part: Any, date: str) -> object:
     """The section with the date in place of ``{date}`` in its path and filter."""
-    changes: dict[str, object] = {}
-    for name in ("path", "where"):
-        value = getattr(part, name, None)
+
+    def filled(value: Any) -> Any:
         if isinstance(value, str):
-            changes[name] = value.replace("{date}", date)
-        elif isinstance(value, Mapping):
-            changes[name] = {key: tuple(item.replace("{date}", date) for item in items) for key, items in value.items()}
-        elif value is not None:
-            changes[name] = tuple(item.replace("{date}", date) for item in value)
+            return value.replace("{date}", date)
+        if isinstance(value, Mapping):
+            return {name: filled(item) for name, item in value.items()}
+        return value and tuple(map(filled, value))
+
+    values = {name: getattr(part, name, None) for name in ("path", "where")}
+    changes = {name: new for name, value in values.items() if (new := filled(value)) != value}
     return replace(part, **changes) if changes else part
 
 
@@ -323,27 +315,3 @@ def load(
     for assignment in overrides:
         document = override(document, assignment)
     return from_mapping(merged(document, {"evaluation_date": date, **top}))
-
-
-def as_dict(config: Section) -> dict[str, Any]:
-    """A config, or a section, as plain values for the run record: metrics by name, a convention as text, no secrets.
-
-    >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
-    ['ap@10']
-    """
-    plain: dict[str, Any] = every_text_without_secrets(
-        {name: _plain(getattr(config, name)) for name in field_names(type(config))}
-    )
-    return plain
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Section):
-        return {value.words.get(name, name): _plain(getattr(value, name)) for name in field_names(type(value))}
-    if isinstance(value, Mapping):
-        return {name: HIDDEN if is_secret(name) else _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, Convention):
-        return value.text()
-    return str(value) if isinstance(value, Metric) else value

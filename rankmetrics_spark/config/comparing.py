@@ -105,8 +105,13 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
     return margins
 
 
-def _experiments(path: str, value: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text(f"{path}[{i}]", name) for i, name in enumerate(listed(path, value))))
+def _each(read: Read) -> Read:
+    """The items of a list, each once."""
+
+    def read_items(path: str, value: object) -> object:
+        return tuple(dict.fromkeys(read(f"{path}[{i}]", item) for i, item in enumerate(listed(path, value))))
+
+    return read_items
 
 
 def _switched(cls: type[Resampling]) -> Read:
@@ -132,10 +137,6 @@ def _metric(path: str, value: object) -> Metric:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _metrics(path: str, value: object) -> tuple[Metric, ...]:
-    return tuple(dict.fromkeys(_metric(f"{path}[{i}]", name) for i, name in enumerate(listed(path, value))))
-
-
 @dataclass(frozen=True)
 @with_options
 class Comparison(Section):
@@ -145,7 +146,7 @@ class Comparison(Section):
 
     baseline: str | None = key(None, text, "The experiment that the others are compared with.")
     pairs: str = key("baseline", choice("baseline", "all"), "Who is compared: with the baseline, or every pair.")
-    candidates: tuple[str, ...] = key((), _experiments, "Only these are compared with the baseline; empty = all.")
+    candidates: tuple[str, ...] = key((), _each(text), "Only these are compared with the baseline; empty = all.")
     confidence: float = OPTION
     correction: str = key(
         "holm",
@@ -157,10 +158,10 @@ class Comparison(Section):
     )
     primary: tuple[Metric, ...] = key(
         (),
-        _metrics,
+        _each(_metric),
         "The metrics that decide; by default the first gate's, else the first at its largest cut-off; no guardrail.",
     )
-    guardrails: tuple[Metric, ...] = key((), _metrics, "Metrics that must not get worse.")
+    guardrails: tuple[Metric, ...] = key((), _each(_metric), "Metrics that must not get worse.")
     families: str = key(
         "split",
         choice("split", "one"),
@@ -228,13 +229,12 @@ class Comparison(Section):
         if both := [metric for metric in self.primary if metric in self.guardrails]:
             raise refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.primary_share is not None and self.families == "one":
-            raise refuse(self.path_of("primary_share"), self.primary_share, "families: split")
+            raise self._refused("primary_share", "families: split")
         if self.simultaneous and self.correction not in ("holm", "bonferroni", "tukey"):
-            allowed = "bonferroni, or tukey with pairs: all, because simultaneous is true"
-            raise refuse(self.path_of("correction"), self.correction, allowed)
+            raise self._refused("correction", "bonferroni, or tukey with pairs: all, because simultaneous is true")
         if self.correction == "tukey" and (self.pairs != "all" or self.looks != "one"):
             why = f"tukey with {self.path_of('pairs')}: all and {self.path_of('looks')}: one, or another correction"
-            raise refuse(self.path_of("correction"), self.correction, why)
+            raise self._refused("correction", why)
         if self.baseline in self.candidates:
             raise refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
         if self.period and not self.is_requested:
@@ -303,19 +303,21 @@ class Gate(Section):
         choice("point", "bound", "clear"),
         "The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.",
     )
+    trusted: bool = key(False, flag, "Fails too where the test is not trustworthy, or there is none.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a metric and a limit."""
         super().__post_init__()
         if self.metric is None:
-            raise refuse(self.path_of("metric"), None, "a metric of the run")
+            raise self._refused("metric", "a metric of the run")
         if self.min is None and not self.compares:
-            raise ConfigError(f"the gate on {self.metric} has no limit; allowed: min, max_drop or max_relative_drop")
+            allowed = "min, max_drop, max_relative_drop or trusted: true"
+            raise ConfigError(f"the gate on {self.metric} has no limit; allowed: {allowed}")
 
     @property
     def compares(self) -> bool:
         """Whether the gate needs a comparison with the baseline."""
-        return self.max_drop is not None or self.max_relative_drop is not None
+        return self.trusted or self.max_drop is not None or self.max_relative_drop is not None
 
 
 _NOT_WITH_CHANGED = {
@@ -431,6 +433,6 @@ def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: C
             )
         if gate.compares and comparison.baseline is None:
             raise ConfigError(
-                f"gates: the gate on {gate.metric} limits a drop, but comparison.baseline is null; "
-                "allowed: a comparison.baseline, or min"
+                f"gates: the gate on {gate.metric} is about a comparison, but comparison.baseline is "
+                "null; allowed: a comparison.baseline, or min"
             )

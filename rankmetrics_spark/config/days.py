@@ -236,9 +236,9 @@ class Period(Section):
         """Checks the fields, then that there is a first date, which is not after the last one."""
         super().__post_init__()
         if self.first is None:
-            raise refuse(self.path_of("first"), None, "the first date of the period, as YYYY-MM-DD")
+            raise self._refused("first", "the first date of the period, as YYYY-MM-DD")
         if DATE_OF_RUN not in (self.first, self.last) and self.first > self.last:
-            raise refuse(self.path_of("first"), self.first, f"a date up to {self.path_of('last')}, {self.last}")
+            raise self._refused("first", f"a date up to {self.path_of('last')}, {self.last}")
 
     def on(self, date: str) -> Period:
         """The period of the run of a date.
@@ -278,9 +278,9 @@ class PlannedLooks(Section):
         """Checks the fields, then that this look is a planned one."""
         super().__post_init__()
         if self.planned is None:
-            raise refuse(self.path_of("planned"), None, f"a whole number from 1 to {MOST_LOOKS}")
+            raise self._refused("planned", f"a whole number from 1 to {MOST_LOOKS}")
         if self.look is not None and self.look > self.planned:
-            raise refuse(self.path_of("look"), self.look, f"a look up to {self.path_of('planned')}, {self.planned}")
+            raise self._refused("look", f"a look up to {self.path_of('planned')}, {self.planned}")
 
 
 def looks(path: str, value: object) -> str | PlannedLooks:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Hashable, Mapping
-from dataclasses import fields
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn
 
 import yaml
 
-from rankmetrics_spark.config.fields import Section, Setting
+from rankmetrics_spark.config.fields import Read, Section, Setting, declared
 from rankmetrics_spark.errors import ConfigError
 
 DEEPEST = 50
@@ -104,14 +104,23 @@ def parse(content: str) -> object:
     anchors: dict[str, int | None] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
     for event in yaml.parse(content, Loader=_Loader):
+        read: tuple[str | None, int] | None = None
         if isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, 1))
             anchors |= {event.anchor: None} if event.anchor else {}
-        elif isinstance(event, (yaml.CollectionEndEvent, yaml.ScalarEvent, yaml.AliasEvent)):
-            anchor, size = open_nodes.pop() if isinstance(event, yaml.CollectionEndEvent) else _leaf(event, anchors)
-            anchors |= {anchor: size} if anchor else {}
+        elif isinstance(event, yaml.CollectionEndEvent):
+            read = open_nodes.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            read = event.anchor, 1
+        elif isinstance(event, yaml.AliasEvent):
+            size = anchors.get(event.anchor or "", 0)
+            if size is None:
+                _refuse(event, f"the alias '{event.anchor}' is inside of what it stands for")
+            read = None, size
+        if read:
+            anchors |= {read[0]: read[1]} if read[0] else {}
             parent, total = open_nodes.pop()
-            open_nodes.append((parent, total + size))
+            open_nodes.append((parent, total + read[1]))
         if len(open_nodes) > DEEPEST:
             _refuse(event, f"more than {DEEPEST} levels; allowed: {DEEPEST}")
         if open_nodes[-1][1] > LARGEST:
@@ -124,16 +133,6 @@ def parse(content: str) -> object:
         # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
         problem = error if isinstance(error, ValueError) else "it does not fit its tag"
         raise yaml.YAMLError(f"a value cannot be read: {problem}") from None
-
-
-def _leaf(event: yaml.ScalarEvent | yaml.AliasEvent, anchors: Mapping[str, int | None]) -> tuple[str | None, int]:
-    """Return the anchor and the expanded size of a text or an alias."""
-    if isinstance(event, yaml.ScalarEvent):
-        return event.anchor, 1
-    size = anchors.get(event.anchor or "", 0)
-    if size is None:
-        _refuse(event, f"the alias '{event.anchor}' is inside of what it stands for")
-    return None, size or 0
 
 
 def _refuse(event: yaml.Event, problem: str) -> NoReturn:
@@ -202,40 +201,29 @@ _NUMBERS = re.compile(r"a (whole )?number (from|above) (\S+) (?:to|and below) (\
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse."""
-    hints = get_type_hints(cls)
+
+    def takes(read: Read, *samples: object) -> bool:
+        for sample in samples:
+            with suppress(ConfigError):
+                read("", sample)
+                return True
+        return False
+
     properties = {}
-    for spec in fields(cls):
-        if "read" not in spec.metadata:
-            continue
-        word = cls.words.get(spec.name, spec.name)
-        path = spec.metadata["path"] or (f"{cls.at}.{word}" if cls.at else word)
-        # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
-        parts = (hints[spec.name], *get_args(hints[spec.name]))
-        sections = [part for part in parts if Section in getattr(part, "__mro__", ())]
-        values = _of_values(settings[path])
+    for spec, path, sections in declared(cls):
+        setting, read = settings[path], spec.metadata["read"]
+        values = _of_values(setting)
         if sections:
             within = json_schema(sections[0], settings)
-            is_list = str(spec.type).startswith("tuple")
-            nested = {"type": "array", "items": within} if is_list else within
-            values = {"anyOf": [nested, {"type": _plain_types(spec.metadata["read"])}]}
-        setting = settings[path]
+            nested = {"type": "array", "items": within} if setting.type.startswith("tuple") else within
+            # What may stand for a section: nothing, and true or a word where the reader takes one.
+            kinds = {"boolean": takes(read, True), "string": takes(read, "one", "standard")}
+            values = {"anyOf": [nested, {"type": ["null", *(kind for kind, taken in kinds.items() if taken)]}]}
         plain = [*setting.default] if isinstance(setting.default, tuple) else setting.default
-        help = setting.help.replace("``", "`")
-        properties[word] = values | ({"description": help} | ({} if plain in (None, [], {}) else {"default": plain}))
+        help = {"description": setting.help.replace("``", "`")}
+        default = {} if plain in (None, [], {}) else {"default": plain}
+        properties[path.rpartition(".")[2]] = values | help | default
     return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _plain_types(read: Any) -> list[str]:
-    """What may stand for a section: nothing, and true or a word where the reader takes one."""
-
-    def takes(sample: object) -> bool:
-        try:
-            read("", sample)
-        except ConfigError:
-            return False
-        return True
-
-    return ["null", *(["boolean"] if takes(True) else []), *(["string"] if takes("one") or takes("standard") else [])]
 
 
 def _of_values(setting: Setting) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
 from rankmetrics_spark import errors
 from rankmetrics_spark.errors import HIDDEN, is_secret
+from rankmetrics_spark.metrics import Convention, Metric
 
 Read: TypeAlias = Callable[[str, object], object]
 """(path of the field, raw value) -> checked value; reading a checked value again gives the same value."""
@@ -77,14 +78,20 @@ class Section:
         Raises:
             ConfigError: A value is not allowed; the message starts with the path of the field.
         """
-        for name in field_names(type(self)):
+        checked = {}
+        for name, path in self._paths_of_fields().items():
             metadata, value = self.__dataclass_fields__[name].metadata, getattr(self, name)
             value = metadata["default"] if value is None else value
-            self._settle(name, None if value is None else metadata["read"](self.path_of(name), value))
+            checked[name] = None if value is None else metadata["read"](path, value)
+        self._settle(**checked)
 
     def path_of(self, name: str) -> str:
         """What messages call a field, such as ``source.columns``."""
-        return _joined(self.at, self.words.get(name, name))
+        return self._paths_of_fields()[name]
+
+    def _refused(self, name: str, allowed: str) -> errors.ConfigError:
+        """The error for a field whose value does not fit the others; see ``refuse``."""
+        return refuse(self.path_of(name), getattr(self, name), allowed)
 
     @classmethod
     def read(cls: type[SectionT], value: Mapping[str, object]) -> SectionT:
@@ -99,8 +106,12 @@ class Section:
                 raise errors.ConfigError(f"{_joined(cls.at, name)}: {errors.unknown('key', name, [*fields_by_key])}")
         return cls(**{fields_by_key[name]: item for name, item in value.items()})
 
-    def _settle(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+    def _paths_of_fields(self) -> Mapping[str, str]:
+        return {name: _joined(self.at, self.words.get(name, name)) for name in field_names(type(self))}
+
+    def _settle(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
 
 def field_names(cls: type[Section]) -> list[str]:
@@ -121,26 +132,51 @@ def described(cls: type[Section]) -> Iterator[Setting]:
     >>> setting.path, setting.default, setting.allowed
     ('quality.on_invalid', 'quarantine', 'quarantine, fail')
     """
+    for spec, path, sections in declared(cls):
+        allowed = ""
+        try:
+            spec.metadata["read"]("", _Wrong())
+        except errors.ConfigError as error:
+            allowed = re.split("(?:allowed|known): ", str(error))[-1]
+        yield Setting(path, spec.name, str(spec.type), spec.metadata["default"], allowed, spec.metadata["help"])
+        for part in sections:
+            yield from described(part)
+
+
+def declared(cls: type[Section]) -> Iterator[tuple[Field[Any], str, list[type[Section]]]]:
+    """Each field of a section that a user may set, its path in a config, and the sections that it may hold."""
     hints = get_type_hints(cls)
     for spec in fields(cls):
         if "read" in spec.metadata:
-            metadata = spec.metadata
-            path = metadata["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
-            yield Setting(
-                path, spec.name, str(spec.type), metadata["default"], _allowed(metadata["read"]), metadata["help"]
-            )
-            for part in (hints[spec.name], *get_args(hints[spec.name])):
-                # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
-                if Section in getattr(part, "__mro__", ()):
-                    yield from described(part)
+            path = spec.metadata["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
+            parts = (hints[spec.name], *get_args(hints[spec.name]))
+            # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
+            yield spec, path, [part for part in parts if Section in getattr(part, "__mro__", ())]
 
 
-def _allowed(read: Read) -> str:
-    try:
-        read("", _Wrong())
-    except errors.ConfigError as error:
-        return re.split("(?:allowed|known): ", str(error))[-1]
-    return ""
+def as_dict(config: Section) -> dict[str, Any]:
+    """A config, or a section, as plain values for the run record: metrics by name, a convention as text, no secrets.
+
+    >>> from rankmetrics_spark.config import Config, Source
+    >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
+    ['ap@10']
+    """
+    plain: dict[str, Any] = errors.every_text_without_secrets(
+        {name: _plain(getattr(config, name)) for name in field_names(type(config))}
+    )
+    return plain
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Section):
+        return {value.words.get(name, name): _plain(getattr(value, name)) for name in field_names(type(value))}
+    if isinstance(value, Mapping):
+        return {name: HIDDEN if is_secret(name) else _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Convention):
+        return value.text()
+    return str(value) if isinstance(value, Metric) else value
 
 
 def _joined(at: str, name: object) -> str:

@@ -11,6 +11,7 @@ from rankmetrics_spark.config.fields import (
     SectionT,
     choice,
     count,
+    field_names,
     flag,
     key,
     listed,
@@ -198,9 +199,9 @@ class Options(Section):
         """``segment_combinations`` as indices of ``segments``."""
         return tuple(tuple(self.segments.index(name) for name in chosen) for chosen in self.segment_combinations)
 
-    def path_of(self, name: str) -> str:
-        """What messages call a field: the name that the reader of the message wrote."""
-        return self.paths.get(name, name)
+    def _paths_of_fields(self) -> Mapping[str, str]:
+        """Each field -> the name that the reader of a message wrote."""
+        return {name: self.paths.get(name, name) for name in field_names(type(self))}
 
     def lacks(self, role: str) -> bool:
         """Whether ``columns`` says that the impressions have no such column; one that is not mapped may be there.
@@ -288,16 +289,16 @@ def _check_knobs(options: Options, given: object) -> None:
     usual = PRESETS.get(options.convention.preset, STANDARD)
     chosen = {knob.name for knob in knobs() if getattr(options.convention, knob.name) != getattr(usual, knob.name)}
     chosen |= set(given) if isinstance(given, Mapping) else set()
+    path = options.path_of("convention")
     for knob in TIE_KNOBS:
-        value, path = getattr(options.convention, knob), f"{options.path_of('convention')}.{knob}"
+        value = getattr(options.convention, knob)
         if options.rank_by == "position" and knob in chosen and value in NEEDS_TIES:
             raise ConfigError(
-                f"{path} is '{value}', but rank_by is 'position' and ranks have no ties; "
+                f"{path}.{knob} is '{value}', but rank_by is 'position' and ranks have no ties; "
                 "allowed: rank_by 'score', or another order"
             )
     for knob, (need_judgements, others) in JUDGED_KNOBS.items():
-        value, path = getattr(options.convention, knob), f"{options.path_of('convention')}.{knob}"
+        value = getattr(options.convention, knob)
         if not options.judged and knob in chosen and value in need_judgements:
-            raise ConfigError(
-                f"{path} is '{value}', but judgements is missing; allowed without judgements: {', '.join(others)}"
-            )
+            without = f"judgements is missing; allowed without judgements: {', '.join(others)}"
+            raise ConfigError(f"{path}.{knob} is '{value}', but {without}")

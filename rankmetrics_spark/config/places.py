@@ -96,35 +96,38 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
             says.
         OutputError: The output cannot be a folder that this user may write to.
     """
-    for section in inputs:
-        for location in section.path or ():
-            path = local_path(location)
-            if path is not None and not _WILDCARD.search(location) and not os.path.lexists(path):
-                base = "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
+    local = [
+        (section, location, path)
+        for section in inputs
+        for location in section.path or ()
+        if (path := local_path(location)) is not None
+    ]
+    for section, location, path in local:
+        unread, is_pattern = f"cannot read {section.format} from '{location}'", _WILDCARD.search(location)
+        if not is_pattern and not os.path.lexists(path):
+            base = "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
+            raise InputError(
+                f"{unread}: there is no such file or folder; allowed: an existing path in "
+                f"{section.path_of('path')}{base}"
+            )
+        if FORMATS[section.format].has_header:
+            # A file of 0 bytes has lost its rows, and Spark would skip it without a word.
+            files = (file for each in (glob(str(path)) if is_pattern else [str(path)]) for file in _files_below(each))
+            if empty := next((file for file in files if os.path.getsize(file) == 0), None):
                 raise InputError(
-                    f"cannot read {section.format} from '{location}': there is no such file or folder; "
-                    f"allowed: an existing path in {section.path_of('path')}{base}"
+                    f"{unread}: the file '{empty}' is empty, and even a table without rows has a header; "
+                    "allowed: complete files"
                 )
-            if path is not None and FORMATS[section.format].has_header:
-                _refuse_empty_files(section.format, location, path)
     if sink and sink.path:
         check_output(sink.path)
-    for section in inputs:
-        for location in section.path or () if section.format != "delta" else ():
-            if (path := local_path(location)) is not None and (problem := _problem_with(path)):
-                raise InputError(f"cannot read {section.format} from '{location}': {problem}")
-
-
-def _problem_with(path: Path) -> str | None:
-    """Why the first file below a path cannot be read, or that there is none; None for a pattern."""
-    if not path.exists():
-        return None
-    if path.is_file():
-        return problem_with_file(path)
-    first = next((file for file in _files_below(str(path)) if os.path.getsize(file)), None)
-    if first is None:
-        return "it is a folder without files that hold rows; allowed: a folder of files, or a file"
-    return problem_with_file(Path(first))
+    for section, location, path in local:
+        if section.format == "delta" or not path.exists():  # a pattern
+            continue
+        filled = (Path(file) for file in _files_below(str(path)) if os.path.getsize(file))
+        first = path if path.is_file() else next(filled, None)
+        none = "it is a folder without files that hold rows; allowed: a folder of files, or a file"
+        if problem := problem_with_file(first) if first else none:
+            raise InputError(f"cannot read {section.format} from '{location}': {problem}")
 
 
 def problem_with_file(file: Path) -> str | None:
@@ -155,17 +158,6 @@ def _files_below(place: str) -> Iterator[str]:
         folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
         files = (os.path.join(folder, name) for name in names if not name.startswith(_HIDDEN))
         yield from filter(os.path.isfile, files)
-
-
-def _refuse_empty_files(table_format: str, location: str, path: Path) -> None:
-    """Refuse a file of 0 bytes: its rows are lost, and Spark would skip it without a word."""
-    for place in glob(str(path)) if _WILDCARD.search(location) else [str(path)]:
-        for file in _files_below(place):
-            if os.path.getsize(file) == 0:
-                raise InputError(
-                    f"cannot read {table_format} from '{location}': the file '{file}' is empty, and even a table "
-                    "without rows has a header; allowed: complete files"
-                )
 
 
 def check_output(path: str) -> None:

@@ -78,14 +78,12 @@ def limits(path: str, value: object) -> dict[str, dict[str, float]]:
             raise ConfigError(f"{path}: {unknown('rate', rate, RATES)}")
         if not isinstance(levels, Mapping):
             raise refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(LEVELS)}")
-    return {rate: _levels(f"{path}.{rate}", levels) for rate, levels in value.items()}
-
-
-def _levels(path: str, value: Mapping[str, object]) -> dict[str, float]:
-    for level in value:
-        if level not in LEVELS:
-            raise ConfigError(f"{path}: {unknown('limit', level, LEVELS)}")
-    return {level: cast(float, number(0, 1, inclusive=True)(f"{path}.{level}", each)) for level, each in value.items()}
+    checked, share = {}, number(0, 1, inclusive=True)
+    for rate, levels in value.items():
+        if others := [level for level in levels if level not in LEVELS]:
+            raise ConfigError(f"{path}.{rate}: {unknown('limit', others[0], LEVELS)}")
+        checked[rate] = {level: cast(float, share(f"{path}.{rate}.{level}", each)) for level, each in levels.items()}
+    return checked
 
 
 @dataclass(frozen=True)
@@ -188,19 +186,22 @@ class Input(Section):
         """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
         super().__post_init__()
         column_names(self.at, self.required_columns())
-        path, table, own_format = self.path_of("path"), self.path_of("table"), self.format
+        own_format, path_of = self.format, self.path_of
         if (self.path is None) == (self.table is None):
             which = "neither" if self.path is None else "both"
-            raise ConfigError(f"{path} and {table}: {which} given; allowed: exactly one of the two")
+            raise ConfigError(
+                f"{path_of('path')} and {path_of('table')}: {which} given; allowed: exactly one of the two"
+            )
         if self.table and own_format and own_format.startswith("trec_"):
-            raise refuse(table, self.table, f"{path} instead, since {self.path_of('format')} is '{own_format}'")
+            raise self._refused("table", f"{path_of('path')} instead, since {path_of('format')} is '{own_format}'")
         if self.path and own_format == "table":
-            raise refuse(path, next(iter(self.path)), f"{table} instead, since {self.path_of('format')} is 'table'")
-        self._settle("format", "table" if self.table else own_format or self._format_of_files())
+            allowed = f"{path_of('table')} instead, since {path_of('format')} is 'table'"
+            raise refuse(path_of("path"), next(iter(self.path)), allowed)
+        self._settle(format="table" if self.table else own_format or self._format_of_files())
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
         if names and self.format and FORMATS[self.format].is_utf8:  # the readers would ignore it
-            allowed = f"csv or json with it, since {self.path_of('format')} '{self.format}' is always read as UTF-8"
-            raise refuse(f"{self.path_of('options')}.{names[0]}", self.options[names[0]], allowed)
+            allowed = f"csv or json with it, since {path_of('format')} '{self.format}' is always read as UTF-8"
+            raise refuse(f"{path_of('options')}.{names[0]}", self.options[names[0]], allowed)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -300,14 +301,12 @@ class Source(Input):
     def __post_init__(self) -> None:
         """Checks the fields, then that one thing names the experiments."""
         super().__post_init__()
-        by, path = self.path_of("experiment_from"), self.path_of("path")
         if self.experiment_from != "tag" and self.format in ("table", "delta", "iceberg"):
-            allowed = f"tag, since a {self.format} has no files of its own"
-            raise refuse(by, self.experiment_from, allowed)
+            raise self._refused("experiment_from", f"tag, since a {self.format} has no files of its own")
         if isinstance(self.path, Mapping) and self.experiment_from != "tag":
-            raise refuse(by, self.experiment_from, f"tag, since {path} names the experiments")
+            raise self._refused("experiment_from", f"tag, since {self.path_of('path')} names the experiments")
         if self.names_experiments and "experiment" in self.columns:
-            other = path if isinstance(self.path, Mapping) else by
+            other = self.path_of("path" if isinstance(self.path, Mapping) else "experiment_from")
             raise ConfigError(f"{self.path_of('columns')}.experiment and {other}: both name the experiments; allowed: "
                               "one of the two")  # fmt: skip
 
@@ -410,19 +409,18 @@ class Sink(Section):
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""
         super().__post_init__()
-        path, table, format_path = self.path_of("path"), self.path_of("table"), self.path_of("format")
+        path_of = self.path_of
         if self.path and self.table:
-            raise ConfigError(f"{path} and {table}: both given; allowed: at most one of the two")
+            raise ConfigError(f"{path_of('path')} and {path_of('table')}: both given; allowed: at most one of the two")
         if self.table and self.format == "parquet":
-            raise refuse(format_path, self.format, f"delta or iceberg, since there is a {table}")
+            raise self._refused("format", f"delta or iceberg, since there is a {path_of('table')}")
         if self.format == "iceberg" and not self.table:
-            raise refuse(
-                table, self.table, f"a schema of a catalog, such as lake.ranking, since {format_path} is 'iceberg'"
-            )
+            allowed = f"a schema of a catalog, such as lake.ranking, since {path_of('format')} is 'iceberg'"
+            raise self._refused("table", allowed)
         if self.format == "delta":
             # Delta's SQL calls a table in a folder by its path.
-            refuse_substitution(path, self.path or "")
-        self._settle("path", self.path or (None if self.table else "out"))
+            refuse_substitution(path_of("path"), self.path or "")
+        self._settle(path=self.path or (None if self.table else "out"))
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
         explain_in_notebooks,
         few_rows,
         in_order,
+        is_connect,
         is_laptop,
         name_of_engine,
         sail_path,
         session_settings,
+        spark_path,
         temporary_folder,
         version_of,
     )
@@ -62,8 +64,8 @@ __getattr__ = lazy(
         "python_tables": "AnyTable ResultTable column_names python_table result_table spark_table table_of",
         "sail": "laptop_session",
         "sessions": (
-            "ORDER SETTINGS_OF_ROWS SETTINGS_OF_RUNS all_of engine_of explain_in_notebooks few_rows in_order is_laptop "
-            "name_of_engine sail_path session_settings temporary_folder version_of"
+            "ORDER SETTINGS_OF_ROWS SETTINGS_OF_RUNS all_of engine_of explain_in_notebooks few_rows in_order "
+            "is_connect is_laptop name_of_engine sail_path session_settings spark_path temporary_folder version_of"
         ),
         "spark": "cache_folder write_cached",
         "sums": "SUMS SumTable coded group_means lists_of matrix_of weight_of",

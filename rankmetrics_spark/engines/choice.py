@@ -107,7 +107,17 @@ def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
         return
     say(f"starting {choice.name}")
     with sail.interrupts_end_engine() if choice.engine == "sail" else nullcontext():
-        spark = _start_session(choice)
+        if choice.engine == "sail":
+            spark = sail.laptop_session()
+        elif choice.address and choice.address.startswith("sc://"):
+            spark = connect_session(choice.address)
+        elif choice.address is None and SUBMITTED in os.environ:
+            from pyspark.sql import SparkSession
+
+            spark = SparkSession.builder.appName("rankmetrics").getOrCreate()
+        else:
+            conf = {"spark.driver.extraJavaOptions": QUICK_JAVA} if choice.brief else {}
+            spark = local_session(choice.address or "local[*]", conf=conf)
         try:
             yield spark
         finally:
@@ -160,20 +170,6 @@ def session_in_use() -> SparkSession:
             f"{sail.INSTALL}, which computes without Spark"
         )
     return sail.laptop_session()
-
-
-def _start_session(choice: Choice) -> SparkSession:
-    """Start a session: Sail, on a Connect server, that of spark-submit, or with a master."""
-    if choice.engine == "sail":
-        return sail.laptop_session()
-    if choice.address and choice.address.startswith("sc://"):
-        return connect_session(choice.address)
-    if choice.address is None and SUBMITTED in os.environ:
-        from pyspark.sql import SparkSession
-
-        return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    conf = {"spark.driver.extraJavaOptions": QUICK_JAVA} if choice.brief else {}
-    return local_session(choice.address or "local[*]", conf=conf)
 
 
 def separate_output() -> bool:

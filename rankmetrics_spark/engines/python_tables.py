@@ -192,10 +192,22 @@ def _arrow(value: Any, name: str, needed: Container[str] | None) -> pa.Table:
     table: dict[str, pa.ChunkedArray] = {}
     for column in columns:
         try:
-            table[column.name] = _plain(column.arrow())
+            given = column.arrow()
+            chunks = given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given])
+            if str(chunks.type) == "extension<arrow.uuid>":
+                texts = [None if value is None else str(value) for value in chunks.to_pylist()]
+                chunks = pa.chunked_array([texts], pa.string())
+            # Finer times than microseconds are cut; any other value that changed would be an error.
+            are_times = pa.types.is_timestamp(chunks.type) or pa.types.is_duration(chunks.type)
+            table[column.name] = chunks.cast(_plain_type(chunks.type), safe=not are_times)
         except Exception as error:  # three libraries, each with errors of its own
-            if needed is None or column.name.lower() in needed:
-                raise ConfigError(f"{name}: {_problem(column, error)}") from error
+            if needed is not None and column.name.lower() not in needed:
+                continue
+            kinds = sorted({type(value).__name__ for value in column.values() if value is not None and value == value})
+            problem = f"values that no engine takes: {first_sentence(error)}; allowed: {_TYPES}"
+            if len(kinds) > 1:
+                problem = f"values of several types ({', '.join(kinds)}); allowed: one type per column, and nulls"
+            raise ConfigError(f"{name}: column '{column.name}' has {problem}") from error
     if not table:
         raise ConfigError(f"{name} has no column that an engine takes; allowed: {_TYPES}")
     made = pa.table(table)
@@ -241,26 +253,8 @@ def _columns(value: Any, name: str) -> list[_Column]:
 
 
 def _of_pandas(column: pd.Series) -> Any:
+    # PyArrow takes no sparse column; all of them at once would be as large as a dense table.
     return pa.array(np.asarray(column) if isinstance(column.dtype, pd.SparseDtype) else column, from_pandas=True)
-
-
-def _problem(column: _Column, error: Exception) -> str:
-    """What is wrong with a column that cannot be converted, and what is allowed."""
-    kinds = sorted({type(value).__name__ for value in column.values() if value is not None and value == value})
-    if len(kinds) > 1:
-        several = f"has values of several types ({', '.join(kinds)})"
-        return f"column '{column.name}' {several}; allowed: one type per column, and nulls"
-    return f"column '{column.name}' has values that no engine takes: {first_sentence(error)}; allowed: {_TYPES}"
-
-
-def _plain(column: Any) -> pa.ChunkedArray:
-    """The same values in a type that every engine has."""
-    chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    if str(chunks.type) == "extension<arrow.uuid>":
-        return pa.chunked_array([[None if value is None else str(value) for value in chunks.to_pylist()]], pa.string())
-    # Finer times than microseconds are cut; any other value that changed would be an error.
-    are_times = pa.types.is_timestamp(chunks.type) or pa.types.is_duration(chunks.type)
-    return chunks.cast(_plain_type(chunks.type), safe=not are_times)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

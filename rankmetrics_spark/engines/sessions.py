@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -122,6 +123,15 @@ def sail_path(path: str) -> str:
     return path if folder is None else Path(os.path.abspath(folder)).as_uri()
 
 
+def spark_path(path: str) -> str:
+    """Return a path as Spark's readers take it: they expand wildcards, and its writers do not.
+
+    >>> print(spark_path("runs[1]/{a,b}"))
+    runs\\[1\\]/\\{a,b\\}
+    """
+    return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
+
+
 # ---- what the driver reads and runs
 
 
@@ -171,27 +181,24 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
     """
     if engine_of(spark) == "sail" and n_rows > _MOST_TOGETHER:
         return [function() for function in functions]
-    pool = ThreadPoolExecutor(len(functions), "rankmetrics")
-    try:
-        futures = [pool.submit(_inherit_thread(spark, function)) for function in functions]
-        wait(futures)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    return [future.result() for future in futures]
-
-
-def _inherit_thread(spark: SparkSession, function: Callable[[], T]) -> Callable[[], T]:
-    """Return the function with the job group, tags and scheduler pool of this thread."""
     from pyspark import __version__ as version
     from pyspark import inheritable_thread_target as inherit
     from pyspark.sql.utils import is_remote
 
-    if is_remote() != is_connect(spark):
-        return function  # There are sessions of both kinds in this process, and Spark looks at the other kind.
-    if version.startswith("3."):
-        return function if is_connect(spark) else inherit(function)
-    target: Callable[[], T] = inherit(spark)(function)
-    return target
+    # They get the job group, tags and scheduler pool of this thread, unless there are sessions of both kinds in this
+    # process: Spark then looks at the other kind.
+    if is_remote() == is_connect(spark):
+        if not version.startswith("3."):
+            functions = [inherit(spark)(function) for function in functions]
+        elif not is_connect(spark):
+            functions = [*map(inherit, functions)]
+    pool = ThreadPoolExecutor(len(functions), "rankmetrics")
+    try:
+        futures = [*map(pool.submit, functions)]
+        wait(futures)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [future.result() for future in futures]
 
 
 # ---- settings of a run

@@ -129,16 +129,11 @@ def group_means(
         the rows with a value. A mean is null where the weight is 0, and infinite where a value is infinite or above
         ``LARGEST_SUMMAND``.
     """
-    values = [
-        f"{sql} AS {quoted(prefix + name)}"
-        for name, weight in weights.items()
-        for prefix, sql in (("_value", _summand(name)), ("_times", f"bigint({weight})"))
-    ]
-    counted = [f"{_counted(name, weight)} AS {quoted(weight_of(name))}" for name, weight in weights.items()]
+    values = [sql for name, weight in weights.items() for sql in _value(name, weight)]
     sums = [f"sum({limb}) AS {quoted(f'_{i}{name}')}" for name in weights for i, limb in enumerate(_limbs(name))]
     sums += [f"sum({weight}) AS {weight}" for weight in map(quoted, map(weight_of, weights))]
     others = [name for name in rows.columns if name not in weights or name in keys]
-    grouped = rows.selectExpr(*map(quoted, others), *values, *counted).groupBy(*map(quoted, keys))
+    grouped = rows.selectExpr(*map(quoted, others), *values).groupBy(*map(quoted, keys))
     summed = grouped.agg(*map(F.expr, (*aggregates, *sums)))
     computed = {*(f"_{i}{name}" for name in weights for i in range(4)), *map(weight_of, weights)}
     kept = [quoted(name) for name in summed.columns if name not in computed]
@@ -147,38 +142,33 @@ def group_means(
     return summed.selectExpr(*kept, *means, *totals)
 
 
-def _summand(name: str) -> str:
-    """The value where it can be summed; 0 where it cannot, or where there is none."""
-    return f"CASE WHEN abs({quoted(name)}) <= {LARGEST_SUMMAND:.0f}D THEN {quoted(name)} ELSE 0D END"
-
-
-def _counted(name: str, weight: str) -> str:
-    """The weight of a value; 0 where there is none."""
-    value = quoted(name)
-    beyond = f"CASE WHEN abs({value}) > {LARGEST_SUMMAND:.0f}D AND ({weight}) > 0 THEN {_BEYOND} ELSE 0 END"
-    return f"CASE WHEN {value} IS NULL OR isnan({value}) THEN 0 ELSE bigint({weight}) + {beyond} END"
+def _value(name: str, weight: str) -> list[str]:
+    """The value where it can be summed, else 0; the weight of its row; its own weight, 0 where there is no value."""
+    value, largest = quoted(name), f"{LARGEST_SUMMAND:.0f}D"
+    beyond = f"CASE WHEN abs({value}) > {largest} AND ({weight}) > 0 THEN {_BEYOND} ELSE 0 END"
+    counted = f"CASE WHEN {value} IS NULL OR isnan({value}) THEN 0 ELSE bigint({weight}) + {beyond} END"
+    return [
+        f"CASE WHEN abs({value}) <= {largest} THEN {value} ELSE 0D END AS {quoted(f'_value{name}')}",
+        f"bigint({weight}) AS {quoted(f'_times{name}')}",
+        f"{counted} AS {quoted(weight_of(name))}",
+    ]
 
 
 def _limbs(name: str) -> list[str]:
     """The weighted limbs of a value, as ``limbs_of`` splits it: each cut off towards zero, the last one rounded."""
     value, weight = quoted(f"_value{name}"), quoted(f"_times{name}")
     fraction = f"({value} - bigint({value})) * {_STEP}D"
+    # A double of this size has no fraction, so adding it rounds, halves to even numbers, as NumPy does; Sail's ``rint``
+    # rounds halves away from zero.
+    large = f"{3 * 2**51}D"
     # Without the remainder of a division: it takes as long as all the rest.
     limbs = (
         f"bigint({value} / {_STEP}D)",
         f"bigint({value}) - bigint({value} / {_STEP}D) * {_STEP}",
         f"bigint({fraction})",
-        f"bigint({_to_even(f'({fraction} - bigint({fraction})) * {_STEP}D')})",
+        f"bigint(({fraction} - bigint({fraction})) * {_STEP}D + {large} - {large})",
     )
     return [f"{weight} * ({limb})" for limb in limbs]
-
-
-def _to_even(number: str) -> str:
-    """Round to a whole number, halves to even ones, as NumPy does; Sail's ``rint`` rounds halves away from zero.
-
-    A double of this size has no fraction, so the addition rounds.
-    """
-    return f"({number} + {3 * 2**51}D - {3 * 2**51}D)"
 
 
 def _mean(name: str) -> str:

@@ -1,8 +1,7 @@
 """Quality gates of a log and limits on metrics: what was counted, what it means, and what a run refuses."""
 
-from rankmetrics_spark.gates.counts import Counts, total_counts
 from rankmetrics_spark.gates.limits import Findings, gate_checks
-from rankmetrics_spark.gates.quality import Inspected, Previous, check_quality
+from rankmetrics_spark.gates.quality import Counts, Inspected, Previous, check_quality, total_counts
 
 __all__ = [
     "Counts",

@@ -25,6 +25,7 @@ from rankmetrics_spark.schemas import (
     Check,
     Status,
     among_changed,
+    doubt_of,
     is_unknown,
     of_test,
     shown_of,
@@ -136,30 +137,29 @@ def _of_rate(
     rate: str, prefix: str, values: Rates, before: Mapping[str, float], limits: Limits, experiment: str | None
 ) -> Iterator[Check]:
     """Hold a rate against its limits, and against that of the previous run."""
-    levels, value, path = limits.get(rate, {}), values.get(rate), f"quality.gates.{rate}"
+    levels, value = limits.get(rate, {}), values.get(rate)
     if value is None:
         yield Check(rate, NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]} are not counted in such a log", experiment)
         return
     fact = prefix + RATE_SENTENCES[rate].format(_share(value, levels.values()))
-    yield _held(rate, value, levels, "", path, fact, experiment)
+    yield _held(rate, "", value, levels, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
             yield Check(f"{rate}_change", NOT_CHECKED, f"{fact}, and no previous run has it", experiment)
             return
         change = abs(value - before[rate])
         fact += f", {_share(before[rate])} in the previous run"
-        yield _held(f"{rate}_change", change, levels, "_change", path, fact, experiment)
+        yield _held(rate, "_change", change, levels, fact, experiment)
 
 
-def _held(
-    name: str, value: float, levels: Mapping[str, float], kind: str, path: str, fact: str, experiment: str | None
-) -> Check:
-    """Hold a number against ``fail`` first, then against ``warn``."""
+def _held(rate: str, kind: str, value: float, levels: Mapping[str, float], fact: str, experiment: str | None) -> Check:
+    """Hold a rate, or with the kind ``_change`` its change, against ``fail`` first, then against ``warn``."""
+    name = f"{rate}{kind}"
     status: Status
     for status in (FAIL, WARN):
         limit = levels.get(f"{status}{kind}")
         if limit is not None and value > limit:
-            sentence = f"{fact} ({_LIMITS[status, kind]} {_share(limit)}: {path}.{status}{kind})"
+            sentence = f"{fact} ({_LIMITS[status, kind]} {_share(limit)}: quality.gates.{rate}.{status}{kind})"
             return Check(name, status, sentence, experiment, value, limit, limit - value)
     kept = [limit for level in (WARN, FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
@@ -228,7 +228,8 @@ def _of_gate(
     missing = {gate.experiment} if gate.experiment else set(experiments)
     missing -= {str(row[EXPERIMENT]) for row in matches}
     problem = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
-    name = "min" if check is _of_mean else "max_drop" if gate.max_drop is not None else "max_relative_drop"
+    drops = (("max_drop", gate.max_drop), ("max_relative_drop", gate.max_relative_drop), ("trusted", gate.trusted))
+    name = "min" if check is _of_mean else next(name for name, limit in drops if limit is not None)
     keys: dict[str, Any] = {"segment": gate.segment, "metric": str(gate.metric)}
     if not matches and gate.experiment is None:
         # One sentence: no experiment has the segment.
@@ -263,12 +264,22 @@ def _of_mean(gate: Gate, row: Row) -> Iterator[Check]:
 
 
 def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
-    """Hold the difference of the deciding test, or a bound of it, against the limits."""
+    """Hold the difference of the deciding test, or a bound of it, against the limits; and the test, if asked for."""
     limits = (
         ("max_drop", gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
         ("max_relative_drop", gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
     )
     pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
+    if gate.trusted:
+        doubt = doubt_of(row)
+        sentence = f"the test of {_label(gate)} of {pair} is {doubt or 'not in doubt'}"
+        if not doubt and is_unknown(row["p_adjusted"]):
+            doubt = str(row.get("note") or "not tested")
+            sentence = f"there is no test of {_label(gate)} of {pair}: {doubt}"
+        if not doubt and row.get("design") == "independent" and is_unknown(row.get("sample_ratio_p")):
+            sentence += "; the split of the users is not checked without comparison.shares"
+        status: Status = FAIL if doubt else OK
+        yield Check("trusted", status, sentence, row[EXPERIMENT], segment=gate.segment, metric=str(gate.metric))
     for name, limit, point, prefix, style, allowed in limits:
         if limit is None:
             continue

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from unicodedata import normalize
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,17 +13,27 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, arms, reasons, row_counts, total_counts
 from rankmetrics_spark.gates.limits import SHARED, Findings, rate_checks, rates
 from rankmetrics_spark.road import FAULTY, GRADE, JudgementCounts, Plan, typed_judgements
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FAIL,
     ITEM,
+    JUDGED,
+    MIXED,
+    N_GRADED,
+    N_KNOWN,
+    N_RELEVANT,
+    N_REPEATED,
+    N_ROWS,
+    N_SHOWN,
+    N_TIED,
+    N_UNKNOWN,
     OK,
     REASON,
     REJECTED,
     RELEVANCE,
+    TOP,
     USER,
     WARN,
     Check,
@@ -30,12 +41,23 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
+Counts = dict[str, dict[str, Any]]
+"""Experiment -> name of a count -> the count; see ``row_counts``."""
+Reasons = dict[str, int]
+"""Reason -> rows, most frequent first; at most ten."""
+Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
+"""Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``."""
+REPEATED = "repeated item or rank"
 MOST_NAMED = 3
 """A message names at most this many experiments or ids."""
 
-
-Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
-"""Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``."""
+_SUMS = {
+    "repeated": N_REPEATED,
+    "tied": N_TIED,
+    "judged_items": N_KNOWN,
+    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
+    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +83,80 @@ class Inspected:
     judgement_counts: Callable[[], JudgementCounts | None]
     place: str = "the impressions"
     tags: bool = False
+
+
+# ---- counts
+
+
+def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:
+    """Count rows, lists and their oddities per experiment.
+
+    Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
+    ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
+    small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
+    grade; ``rows_outside``, evaluated rows of ``lists_outside``.
+
+    Lists: ``lists``; ``lists_outside``, with ``only_judged``, those of users without judgements, who are outside the
+    population; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
+    stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
+    not 1; ``no_relevant``, lists of the population without a relevant item; ``short``, lists with fewer than ``cut``
+    items; ``gaps``, lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in
+    a segment.
+
+    ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
+    """
+    columns = outcome.columns
+    outside = f"NOT {JUDGED}" if only_judged else "false"
+    conditions = {
+        "lists": "true",
+        "lists_outside": outside,
+        "beyond_judgements": f"{N_UNKNOWN} > 0",
+        "judged_lists": JUDGED,
+        "graded_lists": f"{N_GRADED} > 0",
+        "no_relevant": f"{N_RELEVANT} = 0 AND NOT ({outside})",
+        "short": f"{N_SHOWN} < {cut}",
+        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
+        "mixed_segments": MIXED if MIXED in columns else "false",
+        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
+    }
+    rows_outside = f"CASE WHEN {REJECTED} IS NULL AND {outside} THEN {N_ROWS} - {N_REPEATED} END"
+    sums_of_rows = _SUMS | {"rows_outside": rows_outside}
+    sums = outcome.groupBy(EXPERIMENT).agg(
+        F.sum(N_ROWS).alias("rows"),
+        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
+        *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums_of_rows.items()),
+        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
+    )
+    counts: Counts = {}
+    # An engine gives groups in any order.
+    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is not None, row[EXPERIMENT] or "")):
+        quarantined = row["faulty"] + row["repeated"]
+        counts[row[EXPERIMENT]] = {
+            "rows": row["rows"],
+            "evaluated": row["rows"] - quarantined,
+            "quarantined": quarantined,
+            **{name: row[name] for name in (*sums_of_rows, *conditions) if name[0] != "_"},
+            "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
+        }
+    return counts
+
+
+def reasons(outcome: DataFrame) -> Reasons:
+    """Return why rows were left out, and how many."""
+    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
+    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
+    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
+    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
+
+
+def total_counts(counts: Counts, name: str) -> int:
+    """Return the sum of a count over all experiments."""
+    return sum(count[name] for count in counts.values())
+
+
+def arms(counts: Counts) -> Counts:
+    """Return the counts of experiments; leave out the group of rows without a valid experiment."""
+    return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
 
 
 # ---- rates, warnings and notes
@@ -97,6 +193,12 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     for name, count in arms(counts).items():
         if not count["lists"]:
             yield f"experiment '{name}' has no result: all {count['rows']:,} of its rows are faulty"
+    alike: dict[str, list[str]] = {}
+    for name in sorted(map(str, arms(counts))):
+        letters = (c for c in normalize("NFC", name).casefold() if c.isprintable() and not c.isspace())
+        alike.setdefault("".join(letters), []).append(repr(name) if normalize("NFC", name) == name else ascii(name))
+    for names in (names for names in alike.values() if len(names) > 1):
+        yield f"the experiments {' and '.join(names)} look alike; are they one?"
     if ranks_seem_to_start_at_0(log, counts):
         yield (
             f"{total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
@@ -114,24 +216,20 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     if (judged := log.judgement_counts()) and judged.reasons:
         n, rows, why = judged.counts["invalid"], judged.counts["rows"], _spoken(judged.reasons)
         yield f"{n:,} of {rows:,} judgements ({n / rows:.2%}) are faulty and left out; reasons: {why}"
-    if log.plan.columns.list and log.plan.columns.segments:
-        yield from _several_segments(log)
-
-
-def _several_segments(log: Inspected) -> Iterator[str]:
-    """Warn of users whose lists differ in a segment. Shuffles ids and segments."""
     columns = log.plan.columns
-    conditions = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
-    users = log.outcome.where(F.col(REJECTED).isNull()).groupBy(EXPERIMENT, USER)
-    conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))
-    n = conflicts.agg(*(F.expr(f"count_if({name}) AS {name}") for name in conditions)).first()
-    for name, segment in zip(conditions, columns.segments, strict=True):
-        if n and n[name]:
-            yield (
-                f"{n[name]:,} users, counted in each experiment, have lists with different values of '{segment}': this "
-                "run averages and compares their lists within each value; in user_metrics, and so for a later compare, "
-                "their value is null"
-            )
+    if columns.list and columns.segments:
+        # Shuffles ids and segments.
+        conditions = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
+        users = log.outcome.where(F.col(REJECTED).isNull()).groupBy(EXPERIMENT, USER)
+        conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))
+        found = conflicts.agg(*(F.expr(f"count_if({name}) AS {name}") for name in conditions)).first()
+        for name, segment in zip(conditions, columns.segments, strict=True):
+            if found and found[name]:
+                yield (
+                    f"{found[name]:,} users, counted in each experiment, have lists with different values of "
+                    f"'{segment}': this run averages and compares their lists within each value; in user_metrics, and "
+                    "so for a later compare, their value is null"
+                )
 
 
 def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
@@ -215,21 +313,19 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
                     f"{_several_lists(log)}"
                 )
         _refuse_faulty(log, counts, settings)
-        _refuse_faulty_judgements(log.judgement_counts(), settings)
-        for name, count in counts.items():
-            for column in count["beyond_sums"]:
-                metric = next(m for m in log.plan.scoring.metrics if m.column == column)
-                gain = log.plan.scoring.conventions[0].gain
-                graded = metric.needs != "scores"
-                hint = f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}" if graded else ""
-                raise QualityError(
-                    f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged"
-                    + hint
-                )
+        # The items of faulty judgements would count as not judged.
+        judged = log.judgement_counts()
+        if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
+            n, rows = judged.counts["invalid"], judged.counts["rows"]
+            raise QualityError(
+                f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
+                f"{_spoken(judged.reasons)}"
+            )
+        _refuse_large_values(log, counts)
     except QualityError as error:
-        rows = faulty_checks(counts, settings.allowed_fraction)
-        whole = [] if any(row.status == FAIL for row in rows) else [Check("log", FAIL, str(error))]
-        error.checks = (*rows, *whole)
+        checks = faulty_checks(counts, settings.allowed_fraction)
+        whole = [] if any(check.status == FAIL for check in checks) else [Check("log", FAIL, str(error))]
+        error.checks = (*checks, *whole)
         raise
     _refuse_foreign_judgements(log, counts)
     return within_limits(findings(log, counts, settings.gates, previous), settings.gates)
@@ -260,12 +356,17 @@ def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
             )
         return
     emptied = {name: c for name, c in arms(counts).items() if not c["lists"]}
-    reason_counts = reasons(faulty)
+    reason_counts, hint = reasons(faulty), ""
+    most, n = next(iter(reason_counts.items()))
+    # Advice only on a reason that explains most faulty rows.
+    if 2 * n > n_faulty and most == REPEATED:
+        hint = _several_lists(log)
+    elif 2 * n > n_faulty and most == "position_below_1":
+        hint = f"; if your ranks start at 0, set {log.plan.options.path_of('first_rank')} to 0"
     raise QualityError(
         f"{sentence}, {_allowed(settings)})"
         + (f"; {_experiment_names(emptied)} would have no result" if emptied else "")
-        + f"; reasons: {_spoken(reason_counts)}"
-        + _hint(log, reason_counts, n_faulty)
+        + f"; reasons: {_spoken(reason_counts)}{hint}"
     )
 
 
@@ -291,18 +392,6 @@ def _experiment_names(counts: Counts) -> str:
     return f"experiment{'s' if len(counts) > 1 else ''} {names}{more}"
 
 
-def _hint(log: Inspected, reason_counts: Reasons, n_faulty: int) -> str:
-    """Return advice for the most frequent reason, if it explains most faulty rows."""
-    reason, n = next(iter(reason_counts.items()))
-    if 2 * n <= n_faulty:
-        return ""
-    if reason == REPEATED:
-        return _several_lists(log)
-    if reason == "position_below_1":
-        return f"; if your ranks start at 0, set {log.plan.options.path_of('first_rank')} to 0"
-    return ""
-
-
 def _several_lists(log: Inspected) -> str:
     if log.tags:
         return "; if several files have the same tag, set source.experiment_from to file"
@@ -311,29 +400,26 @@ def _several_lists(log: Inspected) -> str:
     return f"; if users have several requests each, set {log.plan.options.path_of('list')} to the request's column"
 
 
-# ---- values
+# ---- values and judgements
 
 
-def _highest_grade(log: Inspected) -> float:
-    """Return the highest grade of the impressions and the judgements."""
-    tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
-    if log.judged is not None:
-        tables.append(_typed(log, log.judged).where(f"{FAULTY} IS NULL").select(GRADE))
-    rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
-    return max(float(row[0]) for row in rows if row and row[0] is not None)
-
-
-# ---- judgements
-
-
-def _refuse_faulty_judgements(judged: JudgementCounts | None, settings: Quality) -> None:
-    """Refuse too many faulty judgements: their items would count as not judged."""
-    if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
-        n, rows = judged.counts["invalid"], judged.counts["rows"]
-        raise QualityError(
-            f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
-            f"{_spoken(judged.reasons)}"
-        )
+def _refuse_large_values(log: Inspected, counts: Counts) -> None:
+    """Refuse a value that is too large to be summed; name the highest grade of the impressions and the judgements."""
+    beyond = [(name, column) for name, count in counts.items() for column in count["beyond_sums"]]
+    if not beyond:
+        return
+    name, column = beyond[0]
+    metric, hint = next(each for each in log.plan.scoring.metrics if each.column == column), ""
+    if metric.needs != "scores":
+        tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
+        if log.judged is not None:
+            tables.append(_typed(log, log.judged).where(f"{FAULTY} IS NULL").select(GRADE))
+        rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
+        highest = max(float(row[0]) for row in rows if row and row[0] is not None)
+        hint = f"; the highest grade is {highest:g}, and the gain is {log.plan.scoring.conventions[0].gain}"
+    raise QualityError(
+        f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged{hint}"
+    )
 
 
 def _typed(log: Inspected, judged: DataFrame) -> DataFrame:

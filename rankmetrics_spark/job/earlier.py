@@ -71,12 +71,22 @@ class Earlier:
         if period is None:
             return cls(looks=History.before(date, pointers))
         others = {day: pointers[day] for day in pointers if period.first <= day <= period.last and day != date}
-        _refuse_other_conventions(store, config, others)
+        own = config.convention
+        under: dict[str, list[str]] = {}
+        for day, pointer in others.items():
+            names = {each.convention["name"] for each in pointer.entries if each.convention["hash"] != own.digest()}
+            for name in names:
+                under.setdefault(name, []).append(day)
+        for name, other_days in under.items():
+            raise ConfigError(
+                f"comparison.period: {store.name_of('user_metrics')} holds {dates_in_words(other_days)} under the "
+                f"convention '{name}', and this run has '{own.name}'; allowed: days of one convention"
+            )
         for gate in config.gates:
             if gate.compares and gate.segment != EVERYONE and config.source.list:
                 raise ConfigError(
-                    f"gates: the gate on {gate.metric} limits a drop in {gate.segment}, and comparison.period compares "
-                    "all users only where source.list is given; allowed: a gate without a segment"
+                    f"gates: the gate on {gate.metric} is about a comparison in {gate.segment}, and comparison.period "
+                    "compares all users only where source.list is given; allowed: a gate without a segment"
                 )
         used = sorted({date, *others})
         # Days that have not come yet are not missing.
@@ -170,18 +180,3 @@ class Earlier:
 def _names(counts: Counts) -> list[str | None]:
     """The experiments with lists, as a pointer and a partition have them."""
     return [name or None for name, count in counts.items() if count["lists"]]
-
-
-def _refuse_other_conventions(store: Store, config: Config, pointers: Mapping[str, Pointer]) -> None:
-    rule = config.convention
-    others: dict[str, list[str]] = {}
-    for date, pointer in pointers.items():
-        for name in {
-            entry.convention["name"] for entry in pointer.entries if entry.convention["hash"] != rule.digest()
-        }:
-            others.setdefault(name, []).append(date)
-    for name, dates in others.items():
-        raise ConfigError(
-            f"comparison.period: {store.name_of('user_metrics')} holds {dates_in_words(dates)} under the convention "
-            f"'{name}', and this run has '{rule.name}'; allowed: days of one convention"
-        )

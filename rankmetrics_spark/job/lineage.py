@@ -24,7 +24,7 @@ from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, NOT_CHECKED, OK,
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
-    from openlineage.client.event_v2 import InputDataset, OutputDataset
+    from openlineage.client.event_v2 import InputDataset
 
 SECONDS = 10.0
 """How long a run waits for its endpoint, at most, before it ends."""
@@ -142,10 +142,20 @@ class Events:
         return f"the run is not known to OpenLineage: {without_secrets(self.problem)}" if self.problem else ""
 
     def _event(self, kind: str, tables: Mapping[str, str], checks: Sequence[Check]) -> Any:
-        from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
-        from openlineage.client.facet_v2 import job_type_job
+        from openlineage.client.event_v2 import Job, OutputDataset, Run, RunEvent, RunState
+        from openlineage.client.facet_v2 import dataset_version_dataset, job_type_job, output_statistics_output_dataset
 
-        known = self.record["lineage"]
+        known, is_table = self.record["lineage"], self.config.sink.table is not None
+        # The run is the version of each table.
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(self.record["run_id"], producer=_PRODUCER)
+        outputs = []
+        for name, place in tables.items():
+            rows = self.record["tables"][name]["rows"]
+            statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, producer=_PRODUCER)
+            of_run: dict[str, Any] = {"outputStatistics": statistics}
+            outputs.append(
+                OutputDataset(*dataset_of(place, is_table), facets={"version": version}, outputFacets=of_run)
+            )
         of_job: dict[str, Any] = {
             "jobType": job_type_job.JobTypeJobFacet(
                 processingType="BATCH", integration="RANKMETRICS", jobType="JOB", producer=_PRODUCER
@@ -158,7 +168,7 @@ class Events:
             run=Run(known["run_id"], dict(self._run_facets())),
             job=Job(known["namespace"], known["job"], of_job),
             inputs=[*self._inputs(checks)],
-            outputs=[*self._outputs(tables)],
+            outputs=outputs,
         )
 
     def _run_facets(self) -> Iterator[tuple[str, Any]]:
@@ -203,8 +213,23 @@ class Events:
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import data_quality_assertions_dataset, schema_dataset
 
-        known = self.record.get("inputs", {})
-        assertions = [*_assertions(checks)][:MOST_ASSERTIONS]
+        known, assertions = self.record.get("inputs", {}), []
+        judged = (check for check in checks if check.status != NOT_CHECKED)
+        # What failed first.
+        for check in sorted(judged, key=lambda check: (check.status != FAIL, check.status == OK))[:MOST_ASSERTIONS]:
+            row = check.as_row()
+            of = [check.experiment or "", "" if check.segment == "all" else check.segment, check.metric or ""]
+            assertion = data_quality_assertions_dataset.Assertion(
+                assertion=check.name,
+                success=check.status == OK,
+                severity="error" if check.status == FAIL else "warn",
+                name=" ".join(filter(None, [check.name, *of])),
+                description=check.sentence or None,
+                expected=None if row["limit"] is None else repr(row["limit"]),
+                actual=None if row["observed"] is None else repr(row["observed"]),
+                params={name: row[name] for name in (EXPERIMENT, SEGMENT, METRIC) if row[name] is not None},
+            )
+            assertions.append(assertion)
         for name, section in (("source", self.config.source), ("judgements", self.config.judgements)):
             fields = [
                 schema_dataset.SchemaDatasetFacetFields(name=column, type=kind)
@@ -219,21 +244,6 @@ class Events:
             is_table = section is not None and section.table is not None
             for place in ([section.table] if section.table else section.path or ()) if section else ():
                 yield InputDataset(*dataset_of(place, is_table), facets=facets if fields else {}, inputFacets=of_log)
-
-    def _outputs(self, tables: Mapping[str, str]) -> Iterator[OutputDataset]:
-        """The published tables, each with its rows and the run as its version."""
-        from openlineage.client.event_v2 import OutputDataset
-        from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
-
-        for name, place in tables.items():
-            rows = self.record["tables"][name]["rows"]
-            version = dataset_version_dataset.DatasetVersionDatasetFacet(self.record["run_id"], producer=_PRODUCER)
-            statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, producer=_PRODUCER)
-            yield OutputDataset(
-                *dataset_of(place, self.config.sink.table is not None),
-                facets={"version": version},
-                outputFacets={"outputStatistics": statistics},
-            )
 
 
 def _parent_of(spark: SparkSession | None, settings: Mapping[str, str]) -> dict[str, str]:
@@ -251,27 +261,6 @@ def _parent_of(spark: SparkSession | None, settings: Mapping[str, str]) -> dict[
         if len(values) == 3 and all(values):
             parent |= {name: str(value) for name, value in zip(names, values, strict=True)}
     return parent if "parentRunId" in parent else {}
-
-
-def _assertions(checks: Sequence[Check]) -> Iterator[Any]:
-    """What was checked, what failed first."""
-    from openlineage.client.facet_v2 import data_quality_assertions_dataset
-
-    for check in sorted(checks, key=lambda check: (check.status != FAIL, check.status == OK)):
-        if check.status == NOT_CHECKED:
-            continue
-        row = check.as_row()
-        of = [check.experiment or "", "" if check.segment == "all" else check.segment, check.metric or ""]
-        yield data_quality_assertions_dataset.Assertion(
-            assertion=check.name,
-            success=check.status == OK,
-            severity="error" if check.status == FAIL else "warn",
-            name=" ".join(filter(None, [check.name, *of])),
-            description=check.sentence or None,
-            expected=None if row["limit"] is None else repr(row["limit"]),
-            actual=None if row["observed"] is None else repr(row["observed"]),
-            params={name: row[name] for name in (EXPERIMENT, SEGMENT, METRIC) if row[name] is not None},
-        )
 
 
 def dataset_of(place: str, is_table: bool = False) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 
 import rankmetrics_spark
-from rankmetrics_spark.config import Config, Input, as_dict
+from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.engines import engine_of, few_rows, version_of
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
 from rankmetrics_spark.gates import Findings, total_counts
@@ -27,7 +27,7 @@ from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
-from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check
+from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check, rows_of
 from rankmetrics_spark.sinks import Store, Written, as_json, dated, of_disk
 
 if TYPE_CHECKING:
@@ -85,11 +85,29 @@ class Record:
         return str(self.entries[RUN])
 
     def add_inputs(self, config: Config, impressions: DataFrame, judgements: DataFrame | None) -> None:
-        """Add paths, schemas and sizes of the inputs."""
-        tables: dict[str, tuple[Input, DataFrame]] = {"source": (config.source, impressions)}
-        if judgements is not None and config.judgements is not None:
-            tables["judgements"] = (config.judgements, judgements)
-        self.entries["inputs"] = {name: _input(*table) for name, table in tables.items()}
+        """Add paths, schemas and sizes of the inputs without reading rows; ``bytes`` are known of local files only."""
+        tables = (("source", config.source, impressions), ("judgements", config.judgements, judgements))
+        inputs: dict[str, Any] = {}
+        for name, section, rows in tables:
+            if section is None or rows is None:
+                continue
+            files: list[str] = []
+            with suppress(Exception):  # not every session and not every table supports it
+                files = list(rows.inputFiles())
+            urls, n_bytes = [urlsplit(file) for file in files], None
+            if 0 < len(files) <= MOST_PATHS and all(url.scheme in ("", "file") for url in urls):
+                with suppress(OSError):
+                    n_bytes = sum(os.stat(Path(unquote(url.path))).st_size for url in urls)
+            inputs[name] = {
+                "format": section.format,
+                "paths": [without_secrets(path) for path in section.paths],
+                "table": section.table,
+                "filter": None if section.where is None else without_secrets(section.where),
+                "files": len(files) or None,
+                "bytes": n_bytes,
+                "schema": {field.name: field.dataType.simpleString() for field in rows.schema.fields},
+            }
+        self.entries["inputs"] = inputs
 
     def add_counts(self, plan: Plan, findings: Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
@@ -117,7 +135,7 @@ class Record:
         order = {status: place for place, status in enumerate((FAIL, WARN, OK))}
         rows = sorted(checks, key=lambda check: order.get(check.status, len(order)))
         if rows:
-            self.entries["checks"] = [check.as_row() for check in rows[:MOST_CHECKS]]
+            self.entries["checks"] = rows_of(rows[:MOST_CHECKS])
 
     def finish(self, store: Store, warnings: Sequence[str]) -> str:
         """Write the record of a run that has published; return where it is."""
@@ -248,23 +266,3 @@ def versions_of(spark: SparkSession) -> dict[str, str]:
     if engine_of(spark) == "sail":
         versions["sail"] = version_of(spark)
     return versions
-
-
-def _input(section: Input, rows: DataFrame) -> dict[str, Any]:
-    """Describe an input without reading its rows; ``bytes`` are known of local files only."""
-    files: list[str] = []
-    with suppress(Exception):  # not every session and not every table supports it
-        files = list(rows.inputFiles())
-    urls, n_bytes = [urlsplit(name) for name in files], None
-    if 0 < len(files) <= MOST_PATHS and all(url.scheme in ("", "file") for url in urls):
-        with suppress(OSError):
-            n_bytes = sum(os.stat(Path(unquote(url.path))).st_size for url in urls)
-    return {
-        "format": section.format,
-        "paths": [without_secrets(path) for path in section.paths],
-        "table": section.table,
-        "filter": None if section.where is None else without_secrets(section.where),
-        "files": len(files) or None,
-        "bytes": n_bytes,
-        "schema": {field.name: field.dataType.simpleString() for field in rows.schema.fields},
-    }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -49,6 +49,7 @@ from rankmetrics_spark.schemas import (
     SEGMENT,
     Check,
     number,
+    rows_of,
 )
 from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
@@ -69,28 +70,6 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Ma
     """
     request = config.comparison
     experiments = [str(name) for name, count in counts.items() if count["lists"]]
-    late = _late(config, counts, experiments, published)
-    known = [*experiments, *late]
-    check_experiments(request, known)
-    for gate in config.gates:
-        if gate.experiment is not None and gate.experiment not in known:
-            raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(known))}")
-    if late:
-        absent = " and of ".join(f"{name}, {role}" for name, role in late.items())
-        raise InputError(f"the log has no valid row of {absent}; run this again when it has")
-    if request.is_requested:
-        comparison.Request.of(request).refuse_too_many_replicates(len(experiments), len(config.metrics))
-
-
-def _late(
-    config: Config, counts: Counts, experiments: Sequence[str], published: Callable[[], Mapping[str, Pointer]]
-) -> dict[str, str]:
-    """Experiments that the config names and that are known, with their roles: their rows are late, or all faulty.
-
-    Raises:
-        QualityError: No experiment has lists.
-    """
-    request = config.comparison
     roles: dict[str | None, str] = {gate.experiment: "which gates name" for gate in config.gates}
     roles |= dict.fromkeys(request.shares or (), "which comparison.shares names")
     roles |= dict.fromkeys(request.candidates, "which comparison.candidates names")
@@ -99,9 +78,20 @@ def _late(
     if absent and not experiments:
         n = total_counts(counts, "rows")
         raise QualityError(f"all {n:,} rows are faulty, so no experiment has a result to compare")
-    known: set[str | None] = {*counts}
-    known.update(*(pointer.run_of() for pointer in (published() if absent else {}).values()))
-    return {name: role for name, role in absent.items() if name in known}
+    # Those that this log or an earlier run knows are late, or all their rows are faulty; other names are unknown.
+    seen: set[str | None] = {*counts}
+    seen.update(*(pointer.run_of() for pointer in (published() if absent else {}).values()))
+    late = {name: role for name, role in absent.items() if name in seen}
+    known = [*experiments, *late]
+    check_experiments(request, known)
+    for gate in config.gates:
+        if gate.experiment is not None and gate.experiment not in known:
+            raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(known))}")
+    if late:
+        names = " and of ".join(f"{name}, {role}" for name, role in late.items())
+        raise InputError(f"the log has no valid row of {names}; run this again when it has")
+    if request.is_requested:
+        comparison.Request.of(request).refuse_too_many_replicates(len(experiments), len(config.metrics))
 
 
 def kept_beside(store: Store, partitions: Partitions) -> list[str]:
@@ -266,14 +256,14 @@ class Staged:
     counts: Counts
     days: Days | None
 
-    def rows(self, table: str, segments: set[str]) -> Rows:
-        """The rows of some segments; none if there is no such table."""
+    def rows(self, table: str, segments: set[str], baseline: str | None = None) -> Rows:
+        """The rows of some segments, against one baseline or all; none if there is no such table."""
         written = self.written.get(table)
         if written is None or not written.partitions.filled:
             return []
         if (here := written.rows_here()) is not None:
-            return [row for row in here if row[SEGMENT] in segments]
-        return _read(written.rows, F.col(SEGMENT).isin([*segments]))
+            return [row for row in here if row[SEGMENT] in segments and baseline in (None, row.get(BASELINE))]
+        return _read(written.rows, segments, baseline)
 
     def checks(self, record: Record, earlier: Sequence[Check]) -> list[Check]:
         """All rows of ``checks``: gates first, then the ``earlier`` ones, then what the tables say about themselves.
@@ -282,32 +272,24 @@ class Staged:
         with lists must meet every limit of a gate. An experiment without a row, for example without users in the
         segment, fails.
         """
-        gates, config = self.config.gates, self.config
+        gates, request = self.config.gates, self.config.comparison
         segments = {gate.segment for gate in gates}
         names = [str(name) for name, count in self.counts.items() if count["lists"]]
-        candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
+        candidates = request.candidates or [name for name in names if name != request.baseline]
         means = self.rows("experiment_metrics", segments) if any(gate.min is not None for gate in gates) else []
-        compared = self._compared(segments) if any(gate.compares for gate in gates) else []
+        compared: Rows = []
+        if comparing := [gate for gate in gates if gate.compares]:
+            compared = self.rows("comparisons", segments, request.baseline)
+            known = {(row[SEGMENT], row[METRIC], row[EXPERIMENT]) for row in compared}
+            limited = {(gate.segment, str(gate.metric), name) for gate in comparing
+                       for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
+            if request.min_users and any(key[0] != EVERYONE for key in limited - known):
+                # A gate may limit a segment that is too small to be published. Its correction counts every pair too.
+                every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
+                rows = _read(comparison.comparisons(self.users.compared, every), segments, request.baseline)
+                compared += [row for row in rows if (row[SEGMENT], row[METRIC], row[EXPERIMENT]) not in known]
         of_gates = gate_checks(gates, means, compared, names, candidates)
         return [*of_gates, *earlier, *check_rows(self.figures(record), earlier)]
-
-    def _compared(self, segments: set[str]) -> Rows:
-        """The comparisons that gates limit; those of segments, also of ones that are too small to be published."""
-        request = self.config.comparison
-        if request.min_users and segments - {EVERYONE}:
-            request = replace(
-                request,
-                pairs="baseline",
-                min_users=0,
-                wilcoxon=False,
-                randomization=None,
-                bootstrap=None,
-                aa_check=None,
-            )
-            rows = _read(comparison.comparisons(self.users.compared, request), F.col(SEGMENT).isin([*segments]))
-        else:
-            rows = self.rows("comparisons", segments)
-        return [row for row in rows if row[BASELINE] == request.baseline]
 
     def figures(self, record: Record) -> Figures:
         """Means and comparisons of all users, with the record so far."""
@@ -326,8 +308,11 @@ class Staged:
             ]
 
 
-def _read(rows: DataFrame, condition: Column) -> Rows:
-    return [row.asDict() for row in few_rows(rows.where(condition).limit(MOST_ROWS))]
+def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:
+    rows = rows.where(F.col(SEGMENT).isin([*segments]))
+    if baseline is not None:
+        rows = rows.where(F.col(BASELINE) == baseline)
+    return [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
 
 
 def refuse_failed_gates(checks: Sequence[Check], config: Config) -> None:
@@ -351,7 +336,8 @@ def stage_checks(store: Store, rows: DataFrame, checks: Sequence[Check], date: s
     """
     names = {check.experiment for check in checks}
     filled = {name: {"checks": int(name in names and bool(name))} for name in counts}
-    values = [[*check.as_row().values()] for check in checks if check.experiment in filled and check.experiment]
+    of_experiments = [check for check in checks if check.experiment in filled and check.experiment]
+    values = [[*row.values()] for row in rows_of(of_experiments)]
     kinds = {"string": T.StringType(), "double": T.DoubleType()}
     schema = T.StructType([T.StructField(name, kinds[kind]) for name, kind in CHECK_COLUMNS.items()])
     table = rows.sparkSession.createDataFrame(values, schema)

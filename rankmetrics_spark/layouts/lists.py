@@ -284,25 +284,21 @@ def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArra
         return order, tied
     group = np.cumsum(np.concatenate([[True], ~equals])[: len(order)])
     at = np.flatnonzero(tied)
-    rows = entries.take(order[at])
-    # If the rule does not order two rows, as for a repeated item, the grade does; never the order of the input.
-    grade, tie_key = _highest_grade_first(rows), _TIE_KEYS[convention.ties](rows)
-    others = [] if rows.intents is None else [*rows.tie_breakers(), -item_order(rows)]
-    order[at] = order[at][_tie_order(group[at], tie_key, [*others, grade])]
-    return order, tied
-
-
-def _tie_order(group: Ints, key: npt.NDArray[Any], others: Sequence[npt.NDArray[Any]]) -> Ints:
-    """Indices that sort by group, by key, and rows equal in both by the others (last array first, as in lexsort)."""
-    smallest, largest = (int(key.min()), int(key.max())) if key.dtype.kind == "i" else (0, _LARGEST)
+    rows, group = entries.take(order[at]), group[at]
+    tie_key = _TIE_KEYS[convention.ties](rows)
+    smallest, largest = (int(tie_key.min()), int(tie_key.max())) if tie_key.dtype.kind == "i" else (0, _LARGEST)
     width = largest - smallest + 1
     if width * (int(group[-1]) + 1) < _LARGEST:
         # One whole number per group and key is sorted faster than two columns.
-        codes = group * width + (key - smallest)
+        codes = group * width + (tie_key - smallest)
         by = np.argsort(codes)
         if (np.diff(codes[by]) > 0).all():
-            return by
-    return np.lexsort((*others, key, group))
+            order[at] = order[at][by]
+            return order, tied
+    # If the rule does not order two rows, as for a repeated item, the grade does; never the order of the input.
+    others = [] if rows.intents is None else [*rows.tie_breakers(), -item_order(rows)]
+    order[at] = order[at][np.lexsort((*others, _highest_grade_first(rows), tie_key, group))]
+    return order, tied
 
 
 _LARGEST = 2**62

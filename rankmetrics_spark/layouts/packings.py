@@ -40,7 +40,7 @@ from rankmetrics_spark.layouts.lists import (
     without_repeats,
 )
 from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
-from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within, pair_starts
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within, pair_starts, place
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
@@ -412,19 +412,14 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> np
     mask[lists] = ~distinct
     unsure = ~distinct & (top == counts) & (counts <= LONGEST)
     if unsure.any():
-        mask[lists[unsure]] = ~_are_1_to_n(np.repeat(np.arange(len(rows)), rows), ranks, lists[unsure], len(rows))
+        # Of these lists, whether the sorted ranks are 1..n.
+        is_unsure = np.zeros(len(rows), bool)
+        is_unsure[lists[unsure]] = True
+        at = np.flatnonzero(np.repeat(is_unsure, rows))
+        of = np.repeat(np.arange(len(rows)), rows)[at]
+        fits = ranks[at][order_within(of, ranks[at].astype(np.float64))] == place(of, len(rows))
+        mask[lists[unsure]] = ~np.logical_and.reduceat(fits, np.flatnonzero(np.diff(of, prepend=-1)))
     return mask
-
-
-def _are_1_to_n(index: Ints, ranks: npt.NDArray[np.signedinteger[Any]], lists: Ints, size: int) -> npt.NDArray[Any]:
-    """(lists,) whether the ranks of each of these lists are 1..n."""
-    mask = np.zeros(size, bool)
-    mask[lists] = True
-    at = np.flatnonzero(mask[index])
-    of, sorted_ranks = index[at], ranks[at][order_within(index[at], ranks[at].astype(np.float64))]
-    starts = np.flatnonzero(np.diff(of, prepend=-1))
-    expected = np.arange(len(of)) - np.repeat(starts, np.diff(starts, append=len(of))) + 1
-    return np.asarray(np.logical_and.reduceat(sorted_ranks == expected, starts))
 
 
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (Masks(), Relevant(), Rows())}

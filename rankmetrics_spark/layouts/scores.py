@@ -48,6 +48,7 @@ from rankmetrics_spark.metrics import (
     pair_codes,
     pair_starts,
     place,
+    spans,
 )
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
@@ -128,8 +129,8 @@ def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
         by_code = np.argsort(judged_codes, kind="stable")
         first = np.searchsorted(judged_codes[by_code], shown_codes)
         counts = np.searchsorted(judged_codes[by_code], shown_codes, "right") - first
-        at = np.repeat(np.arange(len(shown_codes)), counts)
-        judged = by_code[first[at] + np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)]
+        at, judged_at = spans(first, counts)
+        judged = by_code[judged_at]
         hashes = ints(flat(columns[POOL_INTENT])[1])[judged]
         grade = np.minimum(numbers(flat(columns[POOL_INTENT_GRADE])[1], np.float64)[judged], entries.grade[at])
     else:

@@ -24,6 +24,7 @@ from rankmetrics_spark.metrics.batch import (
     pair_codes,
     pair_starts,
     place,
+    spans,
 )
 from rankmetrics_spark.metrics.beyond_accuracy import (
     Overlap,
@@ -45,6 +46,7 @@ from rankmetrics_spark.metrics.discounts import (
     discount,
     gain,
     geometric,
+    last_rank,
     power_of_two,
     reciprocal,
     running_sums,
@@ -99,6 +101,7 @@ __all__ = [
     "jaccard",
     "kendall",
     "knobs",
+    "last_rank",
     "list_hash",
     "list_hashes",
     "m_relevant",
@@ -120,6 +123,7 @@ __all__ = [
     "resolve",
     "running_sums",
     "same_top",
+    "spans",
     "sums",
     "unexpectedness",
     "unit",

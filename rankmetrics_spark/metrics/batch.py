@@ -130,6 +130,16 @@ def place(groups: Ints, size: int) -> Ints:
     return np.arange(1, len(groups) + 1, dtype=np.int64) - starts[groups]
 
 
+def spans(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Index of the span of each element, and the element, of spans of consecutive whole numbers.
+
+    >>> [each.tolist() for each in spans(np.array([5, 0]), np.array([2, 3]))]
+    [[0, 0, 1, 1, 1], [5, 6, 0, 1, 2]]
+    """
+    span = np.repeat(np.arange(len(starts)), counts)
+    return span, np.arange(len(span)) - np.repeat(np.cumsum(counts) - counts, counts) + starts[span]
+
+
 def pair_starts(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """(e,) whether an element differs from the one before in either of two arrays; the first one does.
 

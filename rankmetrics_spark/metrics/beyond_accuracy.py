@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.metrics.batch import Floats, Ints, place
+from rankmetrics_spark.metrics.batch import Floats, Ints, pair_codes, place
 from rankmetrics_spark.metrics.discounts import Weight, span
 from rankmetrics_spark.metrics.lists import sums
 
@@ -61,9 +61,7 @@ def overlap(pair_a: Ints, item_a: Ints, pair_b: Ints, item_b: Ints, size: int) -
     >>> found.in_a.tolist(), found.in_b.tolist()
     ([1, 3], [2, 1])
     """
-    codes = np.unique(np.concatenate([item_a, item_b]), return_inverse=True)[1].astype(np.int64)
-    width = int(codes.max(initial=0)) + 1
-    keys_a, keys_b = pair_a * width + codes[: len(item_a)], pair_b * width + codes[len(item_a) :]
+    keys_a, keys_b = pair_codes(pair_a, item_a, pair_b, item_b)
     order = np.argsort(keys_b)
     at = np.minimum(np.searchsorted(keys_b[order], keys_a), max(len(keys_b) - 1, 0))
     both = keys_b[order][at] == keys_a if len(keys_b) else np.zeros(len(keys_a), bool)

@@ -24,6 +24,15 @@ UNCUT = 2**62
 """The cut-off of a metric without one."""
 
 
+def last_rank(k: int | None) -> int:
+    """The last rank that counts down to a cut-off.
+
+    >>> last_rank(10), last_rank(None) == UNCUT
+    (10, True)
+    """
+    return UNCUT if k is None else k
+
+
 def unit(ranks: Ints) -> Floats:
     """(e,) weight 1 at every rank."""
     return np.ones(len(ranks))

@@ -44,22 +44,20 @@ def n_covered(lists: Lists) -> Ints:
 def discounted(lists: Lists, alpha: float, weight: Weight, k: int) -> Floats:
     """(n,) gains of the top k, each times the weight of its rank."""
     batch = lists.batch
-    gains = lists.keep(("intent gains", alpha), lambda: _gains(lists, alpha))
-    return batch.total(gains * weight(batch.rank) * (batch.rank <= k))
 
+    def gains() -> Floats:
+        """(e,) gain of each entry."""
+        entry, intent = _relevant_entries(lists)
+        of_entry = np.zeros(len(batch.list))
+        if len(entry):
+            order = np.argsort(intent, kind="stable")
+            above = np.empty(len(intent), np.int64)
+            above[order] = place(intent[order], int(intent.max()) + 1) - 1
+            starts = np.flatnonzero(np.diff(entry, prepend=-1))
+            of_entry[entry[starts]] = np.add.reduceat(_steps(alpha, int(above.max()))[above], starts) / ONE
+        return of_entry
 
-def _gains(lists: Lists, alpha: float) -> Floats:
-    """(e,) gain of each entry."""
-    entry, intent = _relevant_entries(lists)
-    gains = np.zeros(len(lists.batch.list))
-    if not len(entry):
-        return gains
-    order = np.argsort(intent, kind="stable")
-    above = np.empty(len(intent), np.int64)
-    above[order] = place(intent[order], int(intent.max()) + 1) - 1
-    starts = np.flatnonzero(np.diff(entry, prepend=-1))
-    gains[entry[starts]] = np.add.reduceat(_steps(alpha, int(above.max()))[above], starts) / ONE
-    return gains
+    return batch.total(lists.keep(("intent gains", alpha), gains) * weight(batch.rank) * (batch.rank <= k))
 
 
 def _steps(alpha: float, most: int) -> Ints:

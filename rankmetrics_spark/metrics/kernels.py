@@ -18,7 +18,7 @@ from rankmetrics_spark.metrics import intents
 from rankmetrics_spark.metrics import ties as tied
 from rankmetrics_spark.metrics.batch import Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.metrics.discounts import SUMMABLE, UNCUT, discount, geometric, itself, reciprocal, unit
+from rankmetrics_spark.metrics.discounts import SUMMABLE, discount, geometric, itself, last_rank, reciprocal, unit
 
 # The examples in the docstrings use one_list.
 from rankmetrics_spark.metrics.lists import Lists, one_list  # noqa: F401
@@ -52,11 +52,11 @@ PRECISIONS: dict[str, Callable[[Lists, int | None], Floats]] = {
     "threshold": tied.threshold_precisions,
 }
 DENOMINATORS: dict[str, Callable[[Lists, int | None], Floats | Ints]] = {
-    "min(m,k)": lambda lists, k: np.minimum(lists.m, UNCUT if k is None else k),
+    "min(m,k)": lambda lists, k: np.minimum(lists.m, last_rank(k)),
     "m": lambda lists, k: lists.m,
     "hits": lambda lists, k: lists.hits_at(k),
     "k": lambda lists, k: lists.batch.shown if k is None else np.full(lists.batch.size, k),
-    "min(L,k)": lambda lists, k: np.minimum(lists.batch.shown, UNCUT if k is None else k),
+    "min(L,k)": lambda lists, k: np.minimum(lists.batch.shown, last_rank(k)),
 }
 
 
@@ -301,7 +301,7 @@ def auc(lists: Lists, k: int | None = None) -> Floats:
     ([0.5], [0.75])
     """
     batch, relevant = lists.batch, lists.convention.relevant(lists.batch.grade)
-    inside, last = tied.inside_and_last(lists, UNCUT if k is None else k)
+    inside, last = tied.inside_and_last(lists, last_rank(k))
     n_relevant, n_other = (batch.total(mask.astype(np.float64)) for mask in (relevant, ~relevant))
     # Of the pairs with an item further down, an item inside the cut-off wins all or loses all; others split evenly.
     lead = n_other[batch.list] - batch.down_to(~relevant)[last]

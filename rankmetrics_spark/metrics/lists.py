@@ -19,6 +19,7 @@ from rankmetrics_spark.metrics.discounts import (
     discount,
     exponential,
     gain,
+    last_rank,
     power_of_two,
     span,
     spread,
@@ -204,7 +205,7 @@ class Lists:
         """
         if isinstance(cut, np.ndarray):
             return self.found.total(values * self._weights(weight, cut))
-        limit = UNCUT if cut is None else cut
+        limit = last_rank(cut)
         return self.found.total(values * self.keep((weight, limit), lambda: self._weights(weight, limit)))
 
     def _weights(self, weight: Weight, cut: int | Ints) -> Floats:
@@ -223,7 +224,7 @@ class Lists:
 
     def ideal_at(self, k: int | None) -> Floats:
         """(n,) discounted gain of the best possible top k of the convention's ideal pool; 0 if the pool has no gain."""
-        return self.keep(("ideal", k), lambda: IDEALS[self.convention.ideal_pool](self, UNCUT if k is None else k))
+        return self.keep(("ideal", k), lambda: IDEALS[self.convention.ideal_pool](self, last_rank(k)))
 
     def keep(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The value of ``compute``, computed once per key; for values that metrics or cut-offs share."""

@@ -306,7 +306,7 @@ def parse(text: str) -> Metric:
     >>> [str(parse(text)) for text in ("MAP@10", "Precision@5", "ndcg_cut_10", "RBP(p=0.95)@20", "R-Prec")]
     ['ap@10', 'p@5', 'ndcg@10', 'rbp(p=0.95)@20', 'rprec']
     """
-    match = _NAME.fullmatch(text.strip().lower())
+    match = _NAME.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if match is None:
         raise errors.ConfigError(f"metric {text!r} is not of the form name, name@10 or name(p=0.8)")
     stem, cut = match["stem"].replace("-", "_"), match["cut"]
@@ -318,12 +318,14 @@ def parse(text: str) -> Metric:
         suffix = text.strip()[len(stem) :] if text.strip().lower().startswith(stem) else ""
         hint = f"did you mean '{near[0]}{suffix}'? " if near else ""
         raise errors.ConfigError(f"unknown metric '{text}'; {hint}known: {', '.join(REGISTRY)}")
-    return Metric(
-        definition.name,
-        _read_named(text, match["named"], definition),
-        _read_cut(text, cut, definition),
-        definition=definition,
-    )
+    named = _read_named(text, match["named"], definition)
+    if cut is None and definition.parameters.get("k", 0) is inspect.Parameter.empty:
+        raise errors.ConfigError(f"metric '{text}' needs a cut-off, such as {definition.name}@10")
+    if cut is not None and "k" not in definition.parameters:
+        raise errors.ConfigError(f"metric '{text}' takes no cut-off; write {definition.example}")
+    if cut is not None and not (cut.strip().isdecimal() and 1 <= int(cut) <= MAX_CUT):
+        raise errors.ConfigError(f"metric '{text}': the cut-off {cut!r} must be a whole number from 1 to {MAX_CUT}")
+    return Metric(definition.name, named, None if cut is None else int(cut), definition=definition)
 
 
 def metric_of_column(column: str) -> Metric | None:
@@ -354,19 +356,6 @@ def _named_in(stem: str) -> str:
             values = ",".join(name + "=" + value.replace("_", ".") for name, value in pairs)
             return f"{definition.name}({values})"
     return stem
-
-
-def _read_cut(text: str, cut: str | None, definition: Definition) -> int | None:
-    default = definition.parameters.get("k", 0)
-    if cut is None and default is inspect.Parameter.empty:
-        raise errors.ConfigError(f"metric '{text}' needs a cut-off, such as {definition.name}@10")
-    if cut is None:
-        return None
-    if "k" not in definition.parameters:
-        raise errors.ConfigError(f"metric '{text}' takes no cut-off; write {definition.example}")
-    if not cut.strip().isdecimal() or not 1 <= int(cut) <= MAX_CUT:
-        raise errors.ConfigError(f"metric '{text}': the cut-off {cut!r} must be a whole number from 1 to {MAX_CUT}")
-    return int(cut)
 
 
 def _read_named(text: str, parameters: str | None, definition: Definition) -> tuple[tuple[str, float], ...]:

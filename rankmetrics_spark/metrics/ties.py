@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.metrics.batch import Floats, Ints
-from rankmetrics_spark.metrics.discounts import UNCUT, reciprocal, running_sums, span
+from rankmetrics_spark.metrics.discounts import last_rank, reciprocal, running_sums, span
 from rankmetrics_spark.metrics.lists import Lists, Ties, sums
 
 
@@ -24,11 +24,7 @@ def expected_precisions(lists: Lists, k: int | None) -> Floats:
     i - f others, an expected (i - f)(s - 1)/(n - 1).
     """
     ties = lists.tied
-    return sums(ties.list, _group_precisions(ties, _limit(k)), lists.batch.size)
-
-
-def _limit(k: int | None) -> int:
-    return UNCUT if k is None else k
+    return sums(ties.list, _group_precisions(ties, last_rank(k)), lists.batch.size)
 
 
 def _group_precisions(ties: Ties, cut: int) -> Floats:
@@ -63,7 +59,7 @@ def threshold_precisions(lists: Lists, k: int | None) -> Floats:
     If the cut-off divides a group, only the part inside counts, with the relevant items of the group spread evenly.
     """
     ties = lists.tied
-    n, inside = ties.last - ties.first + 1, _inside(ties, _limit(k))
+    n, inside = ties.last - ties.first + 1, _inside(ties, last_rank(k))
     hits = ties.relevant * (inside / n)
     precision = (ties.before + hits) / np.maximum(ties.first + inside - 1, 1)
     return sums(ties.list, hits * precision, lists.batch.size)
@@ -75,7 +71,7 @@ def expected_precision_per_hit(lists: Lists, k: int | None) -> Floats:
     Only a group that the cut-off divides makes the number of hits random. The number j of its relevant items inside
     the cut-off has a hypergeometric distribution; given j, the part inside is a tie group by itself.
     """
-    cut, ties = _limit(k), lists.tied
+    cut, ties = last_rank(k), lists.tied
     is_inside = ties.last <= cut
     above = sums(ties.list[is_inside], _group_precisions(_take(ties, is_inside), cut), lists.batch.size)
     hits = sums(ties.list, ties.relevant * is_inside, lists.batch.size)
@@ -128,15 +124,15 @@ def first_hits(lists: Lists) -> tuple[Ints, Ints, Floats]:
 def expected_reciprocal_rank(lists: Lists, k: int | None) -> Floats:
     """(n,) expected reciprocal rank of the first relevant item of the top k, over all orders of tied items."""
     group, rank, chance = lists.keep("first_hits", lambda: first_hits(lists))
-    return sums(group, chance / rank * (rank <= _limit(k)), lists.batch.size)
+    return sums(group, chance / rank * (rank <= last_rank(k)), lists.batch.size)
 
 
 def expected_hit(lists: Lists, k: int | None) -> Floats:
     """(n,) probability of a relevant item in the top k, over all orders of tied items."""
     ties = lists.tied
-    sure = sums(ties.list, ties.last <= _limit(k), lists.batch.size) > 0
+    sure = sums(ties.list, ties.last <= last_rank(k), lists.batch.size) > 0
     group, rank, chance = lists.keep("first_hits", lambda: first_hits(lists))
-    return np.asarray(np.where(sure, 1.0, sums(group, chance * (rank <= _limit(k)), lists.batch.size)))
+    return np.asarray(np.where(sure, 1.0, sums(group, chance * (rank <= last_rank(k)), lists.batch.size)))
 
 
 def _take(ties: Ties, keep: npt.NDArray[np.bool_]) -> Ties:

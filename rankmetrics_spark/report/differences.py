@@ -369,12 +369,18 @@ def sentence_of_dilution(row: Row) -> str:
     >>> corrected = row | {"looks": "any", "test": "cuped", "correction": "holm", "n_comparisons": 4}
     >>> sentence_of_dilution(corrected).partition(" from ")[0]
     'Over all 12,000 users, b changes NDCG@10 by +0.0040 (+0.0010 to +0.0070; one look, not corrected, without CUPED)'
+    >>> sentence_of_dilution(row | {"share_changed": 0.0})
+    'Every user of both a and b gets the same lists in each: there is no change to test'
     >>> sentence_of_dilution(row | {"diluted_difference": None}), sentence_of_dilution({})
     ('', '')
     """
     value, low, high = (number(row.get(name)) for name in DILUTED)
-    if number(row.get(SHARE_CHANGED)) is None or value is None:
+    changed = number(row.get(SHARE_CHANGED))
+    if changed is None or value is None:
         return ""
+    if not changed:
+        pair = f"{row[BASELINE]} and {row[EXPERIMENT]}"
+        return f"Every user of both {pair} gets the same lists in each: there is no change to test"
     is_corrected = (row.get("n_comparisons") or 1) > 1 and row.get("correction") != "none"
     limits = ["one look"] if row.get(LOOKS) is not None else []
     limits += ["not corrected"] if is_corrected or widened(row) else []

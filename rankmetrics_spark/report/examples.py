@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sources
@@ -150,28 +150,23 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
     stored = tables.read("user_metrics")
     assert stored is not None
     with session_settings(spark, config.spark):
-        now = _scored_again(spark, config, users)
+        described = filter(None, (config.options.covariate, config.options.cluster))
+        impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
+        section = config.judgements
+        judgements = None if section is None else sources.read(spark, section, section.required_columns())
+        log = Tables.of(impressions, judgements, config.options)
+        of_users = F.col(USER).isin(users)
+        pools = None if log.pools is None else log.pools.where(of_users)
+        now = replace(log, rows=log.rows.where(of_users), pools=pools).user_metrics
         names = [N_SHOWN, N_RELEVANT, *(metric.column for metric in config.options.metrics)]
         names = [name for name in names if name in stored.columns and name in now.columns]
-        chosen = F.col(USER).isin(users) & F.col(EXPERIMENT).isin(experiments)
+        chosen = of_users & F.col(EXPERIMENT).isin(experiments)
         before, after = (
             {(row[EXPERIMENT], row[USER]): [row[name] for name in names] for row in few_rows(rows.where(chosen))}
             for rows in (stored.where(F.col(DATE) == config.evaluation_date), now)
         )
     changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
     return f"{len(changed):,} of {len(users):,} users have other values" if changed else ""
-
-
-def _scored_again(spark: SparkSession, config: Config, users: Sequence[str]) -> DataFrame:
-    """The rows of ``user_metrics`` of these users, from the log as it is now."""
-    described = filter(None, (config.options.covariate, config.options.cluster))
-    impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
-    section = config.judgements
-    judgements = None if section is None else sources.read(spark, section, section.required_columns())
-    tables = Tables.of(impressions, judgements, config.options)
-    of_users = F.col(USER).isin([*users])
-    pools = None if tables.pools is None else tables.pools.where(of_users)
-    return replace(tables, rows=tables.rows.where(of_users), pools=pools).user_metrics
 
 
 def _alike(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> bool:
@@ -285,9 +280,17 @@ class Log:
         """The first ranks of the first lists of these users: experiment_id, user_id, list, size, rank, item, grade."""
         columns, keys = self.columns, list(self.columns.keys)
         rows = self.rows.where(F.col(USER).isin([*users]) & F.col(EXPERIMENT).isin([*experiments]))
+        # Of tied items, the order is that of the convention, else by id, descending.
+        by_item = F.col(ITEM).asc() if self.convention.ties == "item_asc" else F.col(ITEM).desc()
+        order = [F.col(POSITION), *([F.col(ITEM)] if columns.item else [])]
+        if columns.by_score:
+            score = F.col(SCORE).cast("float") if self.convention.score_precision == 32 else F.col(SCORE)
+            by_position = self.convention.ties == "position" and columns.position
+            tied = [F.col(POSITION).asc_nulls_last()] if by_position else []
+            order = [score.desc(), *tied, *([by_item] if columns.item else [])]
         in_list, in_user = Window.partitionBy(*keys), Window.partitionBy(EXPERIMENT, USER)
         place = {
-            _PLACE: F.row_number().over(in_list.orderBy(*self._order())),
+            _PLACE: F.row_number().over(in_list.orderBy(*order)),
             _N_LIST: F.count(F.lit(1)).over(in_list),
             _LIST: F.dense_rank().over(in_user.orderBy(*columns.list_columns)) if columns.list else F.lit(1),
         }
@@ -317,13 +320,3 @@ class Log:
         left = relevant.join(shown, [USER, ITEM], "left_anti").withColumns({_PLACE: place, "n": size})
         first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(USER, _PLACE)
         return [{USER: row[USER], "item": row[ITEM], "grade": row[GRADE], "n": row["n"]} for row in few_rows(first)]
-
-    def _order(self) -> list[Column]:
-        """The order of a list; of tied items, that of the convention, else by id, descending."""
-        if not self.columns.by_score:
-            return [F.col(POSITION), *([F.col(ITEM)] if self.columns.item else [])]
-        score = F.col(SCORE).cast("float") if self.convention.score_precision == 32 else F.col(SCORE)
-        by_position = self.convention.ties == "position" and self.columns.position
-        tied = [F.col(POSITION).asc_nulls_last()] if by_position else []
-        by_item = F.col(ITEM).asc() if self.convention.ties == "item_asc" else F.col(ITEM).desc()
-        return [score.desc(), *tied, *([by_item] if self.columns.item else [])]

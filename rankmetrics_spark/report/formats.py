@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from unicodedata import category
 
 from rich.cells import cell_len
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -76,32 +76,31 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
-    """One table with a header; without ``columns``, those of the first row."""
-    names = columns or list(rows[0] if rows else ())
-    writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
-
-
+_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _FORMULA = ("=", "+", "-", "@")
 safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
 """Whether a text cell of CSV that a spreadsheet would compute gets an apostrophe in front."""
 
 
-def _csv_cell(value: object) -> object:
-    r"""A cell: texts without control characters, numbers as they are, nothing where there is no number.
+def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
+    r"""One table with a header; without ``columns``, those of the first row.
 
-    >>> _csv_cell("a\x1b[1m\nb"), _csv_cell(-0.13), _csv_cell("=1+1"), _csv_cell(float("nan"))
-    ('a\\x1b[1m\\nb', -0.13, '=1+1', None)
+    >>> print_csv([{"name": "a\x1b[1m\nb", "difference": -0.13, "formula": "=1+1", "mean": float("nan")}])
+    name,difference,formula,mean
+    a\x1b[1m\nb,-0.13,=1+1,
     """
-    if not isinstance(value, str):
-        return _plain(value)
-    text = "".join(c if category(c) not in _CONTROLS else c.encode("unicode_escape").decode() for c in value)
-    return f"'{text}" if safe_cells.get() and text.startswith(_FORMULA) else text
 
+    def cell(value: object) -> object:
+        """Texts without control characters, numbers as they are, nothing where there is no number."""
+        if not isinstance(value, str):
+            return _plain(value)
+        text = "".join(c if category(c) not in _CONTROLS else c.encode("unicode_escape").decode() for c in value)
+        return f"'{text}" if safe_cells.get() and text.startswith(_FORMULA) else text
 
-_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    names = columns or list(rows[0] if rows else ())
+    writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
 
 
 # ---- in a document
@@ -131,7 +130,7 @@ _LATEX = str.maketrans(
 
 def sentence(text: str, style: str) -> str:
     """A sentence as a paragraph of Markdown, or as a comment of LaTeX."""
-    return f"{_markdown(text)}\n\n" if style == "markdown" else f"% {text}\n"
+    return f"{_escaped(text, style)}\n\n" if style == "markdown" else f"% {text}\n"
 
 
 def table(grid: Table, style: str) -> str:
@@ -152,68 +151,48 @@ def table(grid: Table, style: str) -> str:
     \\bottomrule
     \\end{tabular}
     """
+    heads = [_escaped(_text(column.header).plain, style) for column in grid.columns]
+    rows = [*zip(*([_marked(_text(cell), style) for cell in column.cells] for column in grid.columns), strict=True)]
+    is_right = [column.justify == "right" for column in grid.columns]
+    if style == "markdown":
+        rule = "|".join("---:" if right else ":---" for right in is_right)
+        lines = [f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
+    else:
+        places = "".join("r" if right else "l" for right in is_right)
+        lines = [f"\\begin{{tabular}}{{{places}}}", "\\toprule", " & ".join(heads) + r" \\", "\\midrule"]
+        lines += [*(" & ".join(row) + r" \\" for row in rows), "\\bottomrule", "\\end{tabular}"]
     above, below = (_text(part).plain if part else "" for part in (grid.title, grid.caption))
-    heads = [_text(column.header).plain for column in grid.columns]
-    rows = list(zip(*([_text(cell) for cell in column.cells] for column in grid.columns), strict=True))
-    sides = [column.justify for column in grid.columns]
-    body = _markdown_table(heads, rows, sides) if style == "markdown" else _latex_table(heads, rows, sides)
-    titles = [sentence(text, style) for text in (above, below) if text]
-    return "".join([*titles[: bool(above)], *body, *(["\n"] if style == "markdown" and below else []),
-                    *titles[bool(above) :]])  # fmt: skip
+    title, caption = (sentence(text, style) if text else "" for text in (above, below))
+    gap = "\n" if style == "markdown" and caption else ""
+    return "".join([title, *(f"{line}\n" for line in lines), gap, caption])
 
 
 def _text(cell: object) -> Text:
     return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
 
 
-def _is_bold(cell: Text) -> bool:
-    whole = (span.style for span in cell.spans if span.start == 0 and span.end == len(cell.plain))
-    return any("bold" in str(style) for style in (cell.style, *whole))
-
-
-def _raised(cell: Text) -> tuple[str, str]:
-    """What stands on the line, and what is raised above it; without needless spaces."""
+def _marked(cell: Text, style: str) -> str:
+    """A cell in the markup of a document: what stands on the line, and what is raised, without needless spaces."""
     start = min((span.start for span in cell.spans if span.style == RAISED), default=len(cell.plain))
-    on_line, above = cell.plain[:start], cell.plain[start:]
-    return " ".join(on_line.split()), "".join(above.split())
+    words, above = _escaped(" ".join(cell.plain[:start].split()), style), "".join(cell.plain[start:].split())
+    bold, raised = ("**%s**", "%s<sup>%s</sup>") if style == "markdown" else (r"\textbf{%s}", r"%s$^{\mathrm{%s}}$")
+    whole = (span.style for span in cell.spans if span.start == 0 and span.end == len(cell.plain))
+    if words and any("bold" in str(style) for style in (cell.style, *whole)):
+        words = bold % words
+    return raised % (words, _escaped(above, style)) if above else words
 
 
-def _markdown(text: str) -> str:
-    r"""The text without meaning for Markdown.
+def _escaped(text: str, style: str) -> str:
+    r"""The text without meaning for Markdown, or for LaTeX.
 
-    >>> print(_markdown("a|b *c* <d>"))
+    >>> print(_escaped("a|b *c* <d>", "markdown"))
     a\|b \*c\* &lt;d>
     """
+    if style == "latex":
+        return text.translate(_LATEX)
     for character in "\\|*`":
         text = text.replace(character, f"\\{character}")
     return text.replace("<", "&lt;")
-
-
-def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], sides: Sequence[JustifyMethod]) -> list[str]:
-    def cell(text: Text) -> str:
-        words, above = map(_markdown, _raised(text))
-        words = f"**{words}**" if _is_bold(text) and words else words
-        return f"{words}<sup>{above}</sup>" if above else words
-
-    rule = ["---:" if side == "right" else ":---" for side in sides]
-    lines = [f"| {' | '.join(map(_markdown, heads))} |", f"|{'|'.join(rule)}|"]
-    return [f"{line}\n" for line in (*lines, *(f"| {' | '.join(map(cell, row))} |" for row in rows))]
-
-
-def _latex_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], sides: Sequence[JustifyMethod]) -> list[str]:
-    def cell(text: Text) -> str:
-        words, above = (part.translate(_LATEX) for part in _raised(text))
-        words = f"\\textbf{{{words}}}" if _is_bold(text) and words else words
-        return f"{words}$^{{\\mathrm{{{above}}}}}$" if above else words
-
-    places = "".join("r" if side == "right" else "l" for side in sides)
-    lines = [
-        f"\\begin{{tabular}}{{{places}}}",
-        "\\toprule",
-        " & ".join(head.translate(_LATEX) for head in heads) + r" \\",
-    ]
-    lines += ["\\midrule", *(" & ".join(map(cell, row)) + r" \\" for row in rows), "\\bottomrule", "\\end{tabular}"]
-    return [f"{line}\n" for line in lines]
 
 
 # ---- for people

@@ -107,28 +107,21 @@ def step_column(column: str, low: float, high: float) -> Column:
     return F.when(finite, F.least(F.greatest(step, F.lit(0)), F.lit(STEPS)).cast("int"))
 
 
-def _change_column(column: str, baseline: str, low: float, high: float) -> Column:
-    """The step of a user's change, as ``change_steps`` has it."""
-    change = F.col(column) - F.col(baseline)
-    size = F.ceil(F.round(F.abs(change) / ((high - low) or 1.0) * STEPS, 9))
-    step = F.signum(change) * F.least(F.greatest(size, F.lit(1)), F.lit(STEPS))
-    finite = change.isNotNull() & ~F.isnan(change) & (F.abs(change) != float("inf"))
-    return F.when(finite, F.when(change == 0, 0).otherwise(step).cast("int"))
-
-
 def changes_between(
     users: DataFrame, baseline: str, experiments: Sequence[str], metrics: Sequence[Metric], edges: Edges
 ) -> DataFrame:
-    """Users per (experiment_id, metric, step) who are also in the baseline, by the change of their value."""
+    """Users per (experiment_id, metric, step) who are also in the baseline, by the step of ``change_steps``."""
     columns = [F.col(metric.column).alias(f"_b{i}") for i, metric in enumerate(metrics)]
     theirs = users.where(F.col(EXPERIMENT) == baseline).select(USER, *columns)
     both = users.where(F.col(EXPERIMENT).isin([*experiments])).join(theirs, USER)
-    steps = [
-        F.struct(
-            F.lit(str(metric)).alias(METRIC),
-            _change_column(metric.column, f"_b{i}", *edges[str(metric)]).alias("step"),
-        )
-        for i, metric in enumerate(metrics)
-    ]
+    steps = []
+    for i, metric in enumerate(metrics):
+        low, high = edges[str(metric)]
+        change = F.col(metric.column) - F.col(f"_b{i}")
+        size = F.ceil(F.round(F.abs(change) / ((high - low) or 1.0) * STEPS, 9))
+        step = F.signum(change) * F.least(F.greatest(size, F.lit(1)), F.lit(STEPS))
+        finite = change.isNotNull() & ~F.isnan(change) & (F.abs(change) != float("inf"))
+        known = F.when(finite, F.when(change == 0, 0).otherwise(step).cast("int"))
+        steps.append(F.struct(F.lit(str(metric)).alias(METRIC), known.alias("step")))
     rows = both.select(EXPERIMENT, F.inline(F.array(*steps))).where("step IS NOT NULL")
     return rows.groupBy(EXPERIMENT, METRIC, "step").agg(F.count(F.lit(1)).alias("users"))

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, sentences, story, trust
 from rankmetrics_spark.report.assets import as_script, file_text, importing, scripts
-from rankmetrics_spark.report.beside import sentence_of_margin
+from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_reversals
 from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.differences import sentences_of_order
 from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, seconds_of
@@ -26,10 +26,9 @@ from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.palette import DARK, LIGHT, css
 from rankmetrics_spark.report.payload import payload_of
-from rankmetrics_spark.report.reversals import sentences_of_reversals
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentences_of_looks
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, USER, number
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, USER, doubt_of, number
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -57,8 +56,33 @@ _HEAD = 200
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     library, charts = scripts()
-    context = _context(figures) | {"library": library, "charts": charts, "examples": block(figures)}
-    text = _rendered(context | {"data": _DATA})
+    with importing():
+        import jinja2
+        from markupsafe import Markup
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.tests["name"] = lambda part: isinstance(part, story.Id)
+    environment.filters["shortened"] = shortened
+
+    def breakable(name: str) -> Markup:
+        """A name that may continue on the next line after a sign between its words."""
+        return Markup("<wbr>").join(re.findall(r"[^_/.\-]*[_/.\-]*", shortened(name)))
+
+    environment.filters["breakable"] = breakable
+    script = "\n".join(file_text(f"{name}.js") for name in SCRIPTS)
+    # Our own files, and JSON that ``as_script`` has made safe.
+    safe = {
+        "library": library,
+        "charts": charts,
+        "examples": block(figures),
+        "data": _DATA,
+        "style": file_text("page.css"),
+        "script": f'(() => {{\n"use strict";\n{script}\n}})();',
+        "light": css(LIGHT),
+        "dark": css(DARK),
+    }
+    markup = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
+    text = environment.from_string(file_text("page.html")).render(_context(figures) | markup)
     room = MOST_BYTES - len(text.encode("utf-8", "replace"))
     for most, digits in MOST_ROWS:
         data = as_script(payload_of(figures, most, digits))
@@ -116,35 +140,6 @@ def _problem_with(path: Path) -> str | None:
     return f"{problem}; allowed: a new file, or an earlier page"
 
 
-def _rendered(context: Mapping[str, Any]) -> str:
-    """The page, from what its template shows."""
-    with importing():
-        import jinja2
-        from markupsafe import Markup
-
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.tests["name"] = lambda part: isinstance(part, story.Id)
-    environment.filters["shortened"] = shortened
-
-    def breakable(name: str) -> Markup:
-        """A name that may continue on the next line after a sign between its words."""
-        return Markup("<wbr>").join(re.findall(r"[^_/.\-]*[_/.\-]*", shortened(name)))
-
-    environment.filters["breakable"] = breakable
-    texts = {name: file_text(f"page.{name}") for name in ("html", "css")}
-    script = "\n".join(file_text(f"{name}.js") for name in SCRIPTS)
-    # Our own files, and JSON that ``as_script`` has made safe.
-    safe = {name: context[name] for name in ("library", "charts", "data", "examples")} | {
-        "style": texts["css"],
-        "script": f'(() => {{\n"use strict";\n{script}\n}})();',
-        "light": css(LIGHT),
-        "dark": css(DARK),
-    }
-    markup = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
-    html: str = environment.from_string(texts["html"]).render(**{**context, **markup})
-    return html
-
-
 def shortened(name: str) -> str:
     r"""A name as it is shown in a sentence: without control characters, and without the middle of a long one.
 
@@ -185,7 +180,8 @@ def _context(figures: Figures) -> dict[str, Any]:
         ],
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
-        "untrusted": answer.title[0].startswith("No verdict"),
+        "verdict": not answer.title[0].startswith("No verdict"),
+        "untrusted": any(map(doubt_of, figures.compared)),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "checks": checks,
         "version": __version__,

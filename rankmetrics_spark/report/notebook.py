@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, unknown
-from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
+from rankmetrics_spark.report.beside import sentences_of_reversals
 from rankmetrics_spark.report.differences import (
     all_percentages,
     by_metric,
@@ -31,7 +32,6 @@ from rankmetrics_spark.report.figures import Figures, label_of, over_lists, perc
 from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
-from rankmetrics_spark.report.reversals import sentences_of_reversals
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -126,31 +126,26 @@ def as_html(figures: Figures) -> str:
         key += f"; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
     if any(map(among_changed, figures.compared)):
         key += "; means are over all users, changes are those of the users whose lists changed"
+    checks = trust.checks(figures)
+    bad = [check for check in checks if check.level in ("fail", "warn")]
+    fine = sum(check.level == "ok" for check in checks)
+    items = "".join(f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad)
+    checked = f'<ul style="margin:.6em 0;padding-left:1.2em">{items}</ul>' if bad else ""
+    if bad or fine:
+        few = trust.left_out(figures)
+        state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine" + (f"; {few}" if few else "")
+        checked += f'<div style="{_SOFT}">{state}</div>'
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
         f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{turned}{_table(figures)}'
-        f'<div style="{_SOFT};margin-top:.4em">{key}</div>{_checks(figures)}</div>'
+        f'<div style="{_SOFT};margin-top:.4em">{key}</div>{checked}</div>'
     )
 
 
 _SOFT = "opacity:.75"
 _TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
-
-
-def _checks(figures: Figures) -> str:
-    """What weakens the answer, a line each, and how much is fine."""
-    checks = trust.checks(figures)
-    bad = [check for check in checks if check.level in ("fail", "warn")]
-    fine = sum(check.level == "ok" for check in checks)
-    lines = [f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad]
-    state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine"
-    few = trust.left_out(figures)
-    state += f"; {few}" if few else ""
-    if not lines:
-        return f'<div style="{_SOFT}">{state}</div>' if fine else ""
-    return f'<ul style="margin:.6em 0;padding-left:1.2em">{"".join(lines)}</ul><div style="{_SOFT}">{state}</div>'
 
 
 def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
@@ -240,7 +235,17 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     """The means of a metric with their intervals, for all users; of the metric that decides unless one is named."""
     by_name = {str(m): m for m in figures.metrics}
     text = metric if metric is not None else figures.primary.name if figures.primary else ""
-    chosen = _named(text, figures.metrics)
+    query = text.strip().lower().removeprefix("mean ")
+    chosen: set[str] = set()
+    with suppress(ConfigError):
+        if (found := parse(query.replace(" ", "_"))) in figures.metrics:
+            chosen.add(str(found))
+    # Without a cut-off, a text names all of them.
+    for name, each in by_name.items() if not chosen else ():
+        family = each.definition.headline.removeprefix("mean ").lower()
+        names = (name, label_of(each).lower(), each.name, family, *each.definition.aliases)
+        if query in names or query.replace(" ", "_").replace("-", "_") in names:
+            chosen.add(name)
     if not chosen:
         raise ConfigError(unknown("metric", text, sorted({*by_name, *(m.name for m in by_name.values())})))
     try:
@@ -254,27 +259,6 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     )
     units = "lists" if over_lists(figures.means) else "users"
     return charts.picture(_points(figures, chosen), f"{label}: mean over {units}{level}")
-
-
-def _named(text: str, metrics: Sequence[Metric]) -> set[str]:
-    """The metrics that a text names: by name, alias or label, one cut-off or all of them.
-
-    >>> found = [parse(name) for name in ("ap@5", "ap@10", "hit_rate@5")]
-    >>> sorted(_named("mean_average_precision", found)), _named("MAP@10", found), _named("hit rate", found)
-    (['ap@10', 'ap@5'], {'ap@10'}, {'hit_rate@5'})
-    """
-    query = text.strip().lower().removeprefix("mean ")
-    with suppress(ConfigError):
-        metric = parse(query.replace(" ", "_"))
-        if metric in metrics:
-            return {str(metric)}
-    heads = set()
-    for metric in metrics:
-        family = metric.definition.headline.removeprefix("mean ").lower()
-        names = (str(metric), label_of(metric).lower(), metric.name, family, *metric.definition.aliases)
-        if query in names or query.replace(" ", "_").replace("-", "_") in names:
-            heads.add(str(metric))
-    return heads
 
 
 def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
@@ -336,10 +320,19 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
     """Key of MLflow -> value: means as ``ndcg_at_10/EXPERIMENT``, differences as ``ndcg_at_10_difference/EXPERIMENT``.
 
     Characters that MLflow refuses become ``_``; where two names then are the same, the second one gets a number.
+
+    >>> row = {"segment": "all", "metric": "ap@10", "mean": 0.5}
+    >>> logged_metrics(Figures([row | {"experiment_id": name} for name in ("a", "b(1)", "b[1]")]))
+    {'ap_at_10/a': 0.5, 'ap_at_10/b_1_': 0.5, 'ap_at_10/b_1__2': 0.5}
     """
+    names: dict[str, str] = {}
+    for name in figures.experiments:
+        key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
+        while key in names.values():
+            key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in names.values())}"
+        names[name] = key
     columns = {str(metric): metric.column for metric in figures.metrics}
     metrics: dict[str, float] = {}
-    names = _keys([*figures.experiments])
     for row in figures.everyone:
         if (mean := number(row["mean"])) is not None:
             metrics[f"{columns[row[METRIC]]}/{names[row[EXPERIMENT]]}"] = mean
@@ -349,21 +342,6 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
                 if (value := number(of_test(row, name))) is not None:
                     metrics[f"{columns[row[METRIC]]}_{name}/{names[row[EXPERIMENT]]}"] = value
     return metrics
-
-
-def _keys(names: list[str]) -> dict[str, str]:
-    """Name -> a key that MLflow takes.
-
-    >>> _keys(["a", "b(1)", "b[1]"])
-    {'a': 'a', 'b(1)': 'b_1_', 'b[1]': 'b_1__2'}
-    """
-    keys: dict[str, str] = {}
-    for name in names:
-        key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
-        while key in keys.values():
-            key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in keys.values())}"
-        keys[name] = key
-    return keys
 
 
 def logged_parameters(figures: Figures) -> dict[str, str]:

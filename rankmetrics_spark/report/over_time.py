@@ -183,22 +183,20 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     main = deciding_metric(rows, metrics)
     others = len({row[METRIC] for row in rows}) - 1
     note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
-    texts = [_texts(row) for row in rows if row[METRIC] == main]
+    texts = []
+    for row in (row for row in rows if row[METRIC] == main):
+        difference, low, high = ("-" if (value := number(row[name])) is None else f"{value:+.4f}"
+                                 for name in ("difference", "ci_low", "ci_high"))  # fmt: skip
+        change, p = change_of(row, True) if _in_percent(row) else None, number(row["p_value"])
+        text = {
+            "candidate": str(row[EXPERIMENT]),
+            "baseline": str(row[BASELINE]),
+            "kind": KIND_NAMES[row["kind"]],
+            "label": "" if row["kind"] == "slope" else str(row["label"]),
+            "users": f"{row['n_users']:,}",
+            "difference": f"{difference} [{low}, {high}]",
+            "change": change.plain if change else "-",
+            "p": NOT_TRUSTED if doubt_of(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
+        }
+        texts.append(text)
     print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{label_of(parse(main))} over time{note}")
-
-
-def _texts(row: Row) -> dict[str, str]:
-    difference, low, high = ("-" if (value := number(row[name])) is None else f"{value:+.4f}"
-                             for name in ("difference", "ci_low", "ci_high"))  # fmt: skip
-    change = change_of(row, True) if _in_percent(row) else None
-    p = number(row["p_value"])
-    return {
-        "candidate": str(row[EXPERIMENT]),
-        "baseline": str(row[BASELINE]),
-        "kind": KIND_NAMES[row["kind"]],
-        "label": "" if row["kind"] == "slope" else str(row["label"]),
-        "users": f"{row['n_users']:,}",
-        "difference": f"{difference} [{low}, {high}]",
-        "change": change.plain if change else "-",
-        "p": NOT_TRUSTED if doubt_of(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
-    }

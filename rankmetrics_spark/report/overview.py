@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
-from rankmetrics_spark.report.story import Card, Id, Words, state_of
-from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows
+from rankmetrics_spark.report.story import SAYS, Card, Id, Words, state_of
+from rankmetrics_spark.report.trust import Level, check_rows
 from rankmetrics_spark.report.verdict import units_of, valid_at
-from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, LOOKS, METRIC, NOT_CHECKED, ROLE, WARN, doubt_of, number
+from rankmetrics_spark.schemas import (
+    DATE,
+    FAIL,
+    GUARDRAIL,
+    LOOKS,
+    METRIC,
+    NOT_CHECKED,
+    ROLE,
+    SMALL_RATIO_P,
+    WARN,
+    doubt_of,
+    number,
+)
 
-GATES = ("min", "max_drop", "max_relative_drop")
+GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""
 MOST_NAMED = 3
 """Metrics or experiments that a sentence names."""
@@ -36,12 +48,47 @@ class Status:
 def status_line(figures: Figures) -> list[Status]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
     rows = figures.checks or [check.as_row() for check in check_rows(figures)]
-    people, items = population(figures), []
+    people, shown, items = population(figures), _last_date(figures), []
     if people.users:
-        n, each = people.total, f"{range_text(people.users.values())} users in each experiment"
-        items = [Status("ok", each if n is None else "1 user" if n == 1 else f"{n:,} users")]
-    items += [*_newer(figures), *_gates(rows, figures)]
-    return [*items, _split(figures, people), *_look(figures.compared)] if figures.compared else items
+        total, each = people.total, f"{range_text(people.users.values())} users in each experiment"
+        items = [Status("ok", each if total is None else "1 user" if total == 1 else f"{total:,} users")]
+    # Runs of newer dates that failed have lines of their own.
+    newer = [record for record in figures.history if str(record.get(DATE)) > shown and not record.get("error")]
+    if newer := [record for record in newer if str(record.get(DATE))[:1].isdigit()]:
+        dates = sorted(str(record[DATE]) for record in newer)
+        warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
+        text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
+        text += f", {'it' if len(dates) == 1 else warned} warned" if warned else ""
+        items.append(Status("warn", text))
+    # Gates limit values, and say nothing of who the users are.
+    states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != NOT_CHECKED]
+    failed, warned, n = states.count(FAIL), states.count(WARN), len(states)
+    kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
+    if not states:
+        items.append(Status("none", "gates not checked here" if figures.config.get("gates") else "no gates"))
+    elif failed or warned:
+        bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
+        items.append(Status("fail" if failed else "warn", bad))
+    elif any(map(doubt_of, figures.compared)):
+        items.append(Status("warn", f"{kept}, but by numbers that are not to be trusted"))
+    else:
+        items.append(Status("ok", kept))
+    if not figures.compared:
+        return items
+    items.append(_split(figures, people))
+    look = max(int(row.get("look") or 0) for row in figures.compared)
+    looks = next((row["looks"] for row in figures.compared if row.get("looks") is not None), None)
+    if looks == "any":
+        items.append(Status("ok", f"look {look or 1}, valid at every look"))
+    elif looks is not None:
+        text = f"look {looks.split(',')[0]}"
+        is_planned = valid_at({LOOKS: looks})
+        items.append(Status("ok", text) if is_planned else Status("warn", f"{text} planned ones, not tested"))
+    elif look > 1:
+        items.append(Status("warn", f"look {look}, and p is that of one look"))
+    elif look:
+        items.append(Status("ok", "first look"))
+    return items
 
 
 def _split(figures: Figures, people: Population) -> Status:
@@ -66,19 +113,6 @@ def _last_date(figures: Figures) -> str:
     return str(last or next((row.get(DATE) for row in figures.means), ""))
 
 
-def _newer(figures: Figures) -> list[Status]:
-    """Runs of newer dates that were published and warned; those that failed have lines of their own."""
-    shown = _last_date(figures)
-    newer = [record for record in figures.history if str(record.get(DATE)) > shown and not record.get("error")]
-    newer = [record for record in newer if str(record.get(DATE))[:1].isdigit()]
-    if not newer:
-        return []
-    dates = sorted(str(record[DATE]) for record in newer)
-    warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
-    text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
-    return [Status("warn", text + (f", {'it' if len(dates) == 1 else warned} warned" if warned else ""))]
-
-
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     """The dates after the one that is shown whose run failed, in words, the newest first."""
     shown = _last_date(figures)
@@ -90,35 +124,6 @@ def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     left_out = len(lines) - most
     more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"
     return lines[:most] + ([f"{more} failed."] if left_out > 0 else [])
-
-
-def _gates(rows: Iterable[Row], figures: Figures) -> list[Status]:
-    """How many gates there are and how many failed; they limit values, and say nothing of who the users are."""
-    states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != NOT_CHECKED]
-    if not states:
-        return [Status("none", "gates not checked here" if figures.config.get("gates") else "no gates")]
-    failed, warned, n = states.count(FAIL), states.count(WARN), len(states)
-    if failed or warned:
-        bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
-        return [Status("fail" if failed else "warn", bad)]
-    kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
-    if any(map(doubt_of, figures.compared)):
-        return [Status("warn", f"{kept}, but by numbers that are not to be trusted")]
-    return [Status("ok", kept)]
-
-
-def _look(rows: Sequence[Row]) -> list[Status]:
-    """The number of this look; a warning where p-values are those of a single one."""
-    look = max((int(row.get("look") or 0) for row in rows), default=0)
-    looks = next((row["looks"] for row in rows if row.get("looks") is not None), None)
-    if looks is not None:
-        if looks == "any":
-            return [Status("ok", f"look {look or 1}, valid at every look")]
-        text = f"look {looks.split(',')[0]}"
-        return [Status("ok", text) if valid_at({LOOKS: looks}) else Status("warn", f"{text} planned ones, not tested")]
-    if look > 1:
-        return [Status("warn", f"look {look}, and p is that of one look")]
-    return [Status("ok", "first look")] if look else []
 
 
 # ---- what else moved
@@ -133,8 +138,10 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
         of_pairs: Whether other pairs are compared too.
     """
     others = [row for row in pair if row[METRIC] != card.row[METRIC]]
+    if all(state_of(row) == "doubtful" for row in [card.row, *others]):
+        return ()
     guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
-    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "is not tested"}
+    words = {state: one for state, (one, _) in SAYS.items()} | {"open": "shows no clear change"}
     parts = []
     for row in guardrails[:MOST_NAMED]:
         change = change_of(row)
@@ -158,32 +165,21 @@ def _counts(rows: Sequence[Row], too: str) -> str:
     >>> row = {"metric": "p@5", "note": None, "p_adjusted": 0.01, "better": "candidate"}
     >>> _counts([row], " too"), _counts([row, row | {"better": None}], "")
     ('Precision@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
+    >>> doubted = row | {"note": "not trustworthy: 1 of 4 days is missing"}
+    >>> _counts([row, doubted, doubted], ""), _counts([doubted], "")
+    ('of 3 other metrics, 1 is better, 2 have no verdict', 'Precision@5 has no verdict')
     """
     states = [state_of(row) for row in rows]
-    words = {"better": "better", "worse": "worse", "open": "no difference", "doubtful": "not tested"}
-    if len(rows) == 1:
-        name = label_of(parse(rows[0][METRIC]))
-        says = {
-            "better": f"is better{too}",
-            "worse": "is worse",
-            "open": "shows no difference",
-            "doubtful": "is not tested",
-        }
-        return f"{name} {says[states[0]]}"
-    if len({*states}) == 1:
-        all_of = {
-            "better": f"are better{too}",
-            "worse": "are worse",
-            "open": "show no difference",
-            "doubtful": "are not tested",
-        }
-        return f"all {len(rows):,} other metrics {all_of[states[0]]}"
-    parts = []
-    for state in words:
-        if n := states.count(state):  # type: ignore[arg-type]
-            verb = {"better": "is", "worse": "is", "open": "shows", "doubtful": "is"}[state]
-            parts.append(f"{n:,} {verb if n == 1 else {'is': 'are', 'shows': 'show'}[verb]} {words[state]}")
-    return f"of {len(rows):,} other metrics, {', '.join(parts)}"
+    counts = {state: states.count(state) for state in _OF_METRICS if state in states}
+    parts = [_OF_METRICS[state][n > 1] for state, n in counts.items()]
+    if len(parts) == 1:
+        who = label_of(parse(rows[0][METRIC])) if len(rows) == 1 else f"all {len(rows):,} other metrics"
+        return f"{who} {parts[0]}{too if 'better' in counts else ''}"
+    return f"of {len(rows):,} other metrics, " + ", ".join(map("{:,} {}".format, counts.values(), parts))
+
+
+_OF_METRICS = SAYS | {"open": ("shows no difference", "show no difference")}
+"""State -> what one metric does, and what several do."""
 
 
 # ---- the further tests
@@ -195,57 +191,37 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
     for card in cards:
         against = f" against {card.baseline}" if several else ""
         row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[METRIC]))}"
+        texts = []
+        counts = [row.get(name) for name in ("wins", "losses", "ties")]
+        # Both sides have the same users, or clusters of them.
+        if row.get("design") == "paired" and None not in counts and any(counts):
+            wins, losses, ties = counts
+            texts.append(f"better for {wins:,} {units_of(row)}, worse for {losses:,}, the same for {ties:,}")
+        plain, cuped, bootstrap = (_bounds(row, prefix) for prefix in ("", "cuped_", "bootstrap_"))
+        less = number(row.get("cuped_variance_reduction"))
+        if plain and cuped and less is not None:
+            before, after = (plain[1] - plain[0]) / 2, (cuped[1] - cuped[0]) / 2
+            verb = "narrows" if after < before else "does not narrow"
+            decides = "" if row.get("test") == "cuped" else ", and does not decide"
+            size = f"from ±{before:.4f} to ±{after:.4f} ({100 * less:.0f} % less variance)"
+            texts.append(f"CUPED {verb} the interval of one test {size}{decides}")
+        if plain and bootstrap:
+            agrees = (bootstrap[0] > 0 or bootstrap[1] < 0) == (plain[0] > 0 or plain[1] < 0)
+            mine, others = (Change(ends[0], "", *ends).interval for ends in (bootstrap, plain))
+            says = f"the bootstrap interval {mine} {'agrees' if agrees else 'does not agree'} about 0"
+            texts.append(f"{says} with that of the t-test ({others})")
         # Tests that need no normal means.
         tests = (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
         parts = [f"{name} {p_value(row, column)}" for name, column in tests if number(row.get(column)) is not None]
-        without = f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else ""
-        texts = (_of_users(row), _cuped(row), _bootstrap(row), without, _at_random(row))
-        lines += [f"{who}: {text}" for text in texts if text]
+        texts += [f"without a normal distribution, {' and '.join(parts)} (not corrected)"] if parts else []
+        if (share := number(row.get("aa_share"))) is not None:
+            finding = f"finds a difference in {100 * share:.1f} % of the tries"
+            level = 100 * (1 - row["confidence"])
+            texts.append(f"with users on random sides, the test {finding} ({level:.3g} % is right)")
+        lines += [f"{who}: {text}" for text in texts]
     return lines
 
 
-def _of_users(row: Row) -> str:
-    """How many users, or clusters of them, gained and lost, where both sides have the same."""
-    wins, ties, losses = (row.get(name) for name in ("wins", "ties", "losses"))
-    if row.get("design") != "paired" or wins is None or ties is None or losses is None or not wins + ties + losses:
-        return ""
-    return f"better for {wins:,} {units_of(row)}, worse for {losses:,}, the same for {ties:,}"
-
-
-def _cuped(row: Row) -> str:
-    """How much narrower CUPED makes the interval.
-
-    >>> _cuped({"ci_low": 0.0, "ci_high": 0.04, "cuped_ci_low": 0.01, "cuped_ci_high": 0.03, "mean_baseline": 0.0,
-    ...         "cuped_variance_reduction": 0.75, "test": "cuped", "difference": 0.02})
-    'CUPED narrows the interval of one test from ±0.0200 to ±0.0100 (75 % less variance)'
-    """
-    bounds = [number(row.get(name)) for name in ("ci_low", "ci_high", "cuped_ci_low", "cuped_ci_high")]
-    less = number(row.get("cuped_variance_reduction"))
-    low, high, cuped_low, cuped_high = bounds
-    if low is None or high is None or cuped_low is None or cuped_high is None or less is None:
-        return ""
-    before, after = (high - low) / 2, (cuped_high - cuped_low) / 2
-    verb = "narrows" if after < before else "does not narrow"
-    decides = "" if row.get("test") == "cuped" else ", and does not decide"
-    size = f"from ±{before:.4f} to ±{after:.4f} ({100 * less:.0f} % less variance)"
-    return f"CUPED {verb} the interval of one test {size}{decides}"
-
-
-def _bootstrap(row: Row) -> str:
-    low, high = number(row.get("bootstrap_ci_low")), number(row.get("bootstrap_ci_high"))
-    plain_low, plain_high = number(row.get("ci_low")), number(row.get("ci_high"))
-    if low is None or high is None or plain_low is None or plain_high is None:
-        return ""
-    agrees = (low > 0 or high < 0) == (plain_low > 0 or plain_high < 0)
-    mine, plain = (Change(end[0], "", *end).interval for end in ((low, high), (plain_low, plain_high)))
-    says = f"the bootstrap interval {mine} {'agrees' if agrees else 'does not agree'} about 0"
-    return f"{says} with that of the t-test ({plain})"
-
-
-def _at_random(row: Row) -> str:
-    share = number(row.get("aa_share"))
-    if share is None:
-        return ""
-    level = 100 * (1 - row["confidence"])
-    finding = f"finds a difference in {100 * share:.1f} % of the tries"
-    return f"with users on random sides, the test {finding} ({level:.3g} % is right)"
+def _bounds(row: Row, prefix: str) -> tuple[float, float] | None:
+    low, high = (number(row.get(f"{prefix}ci_{end}")) for end in ("low", "high"))
+    return None if low is None or high is None else (low, high)

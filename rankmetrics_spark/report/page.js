@@ -7,7 +7,7 @@ data.experiments = data.experiments.map(plain);
 data.segments = data.segments.map(plain);
 /** Experiments, metrics, and lines of a chart that are drawn at first; rows of a table; characters of a name. */
 const DRAWN = 10, METRICS = 6, LINES = 20, ROWS = 50, LONG = 60;
-const SAYS = { better: "better", worse: "worse", open: "no difference shown", doubtful: "not to be trusted" };
+const SAYS = { better: "better", worse: "worse", open: "no difference shown", doubtful: "no verdict" };
 const isPhone = matchMedia("(max-width: 720px)").matches, LABEL = isPhone ? 20 : 28;
 
 // ---- rows and words

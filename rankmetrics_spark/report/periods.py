@@ -20,7 +20,6 @@ from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.pointers import History, Pointer
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
-from rankmetrics_spark.report.histograms import edges_of, paired_of
 from rankmetrics_spark.report.overview import GATES
 from rankmetrics_spark.report.read import (
     MOST_DATES,
@@ -33,6 +32,7 @@ from rankmetrics_spark.report.read import (
     local_tables,
     plain,
     spark_tables,
+    with_users,
 )
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
 from rankmetrics_spark.report.trust import check_rows
@@ -162,16 +162,22 @@ def _figures(
     # The period of the run is that of the page, and not asked for twice.
     section = Comparison.read({**(config.get("comparison") or {}), "period": None})
     segments = {name: name for name in (config.get("source") or {}).get("segments") or () if name in users.columns}
-    before = _before(users, section, days)
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
-    table = comparison.UserTable.of(tables.period_users, None, segments, before)
+    table = comparison.UserTable.of(tables.period_users, None, segments, _before(users, section, days))
     pointers = tables.pointers()
     of_days = comparison.days_of_experiments(users, days)
     table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
-    means = _means(table, section)
+    over_lists = section.mean_over == "lists"
+    sums = road.sums_of_users(table.rows, table.metrics, table.segments, over_lists=over_lists)
+    # The columns of the convention are those of the record; nothing here reads them.
+    averages = road.averages_of_sums(sums, [Convention()], section.confidence, over_lists)
+    means = few_rows(comparison.with_cluster_intervals(averages, table, section))
     compared, outdated = _published(tables, days)
-    # Gates were looked at by the run that compared these days.
-    of_gates = _gates(tables) if compared and config.get("gates") else []
+    # The run that compared these days has checked the gates; a least mean is that of its day alone.
+    rows_of_gates = tables.checks(tables.date) if compared and config.get("gates") else []
+    of_gates = [row for row in rows_of_gates if row["name"] in GATES]
+    for row in of_gates:
+        row["sentence"] = row["sentence"].rstrip(".") + (f", on {tables.date} alone" if row["name"] == "min" else "")
     if section.is_requested and not compared:
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
     rows = [{**row, "note": without_gap(row["note"]) or None} for row in compared]
@@ -191,18 +197,14 @@ def _figures(
     )
     if of_gates:
         draft = replace(draft, checks=[*of_gates, *(check.as_row() for check in check_rows(draft))])
-    experiments = draft.experiments[:MOST_EXPERIMENTS]
-    edges = edges_of(tables, days.last, draft.metrics)
-    rows_of_users = tables.users(days.last, edges, draft.metrics, experiments)
-    changes = tables.changes(days.last, edges, draft.metrics, paired_of(draft))
-    draft = replace(draft, users=rows_of_users, user_changes=changes)
+    draft = with_users(tables, days.last, draft)
     if len(days.dates) == 1:
         return draft
     gates = [Gate.read(gate) for gate in config.get("gates") or ()]
     draft = replace(draft, outlook=outlook_of(draft.compared, users, days, section, draft.metrics, gates))
-    if developed := _over_time(_with_earlier_days(users, days, tables.dates(), record), days, section, draft, before):
+    if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
-    return replace(draft, trend=tables.history(days.dates[-MOST_DATES:], experiments))
+    return replace(draft, trend=tables.history(days.dates[-MOST_DATES:], draft.experiments[:MOST_EXPERIMENTS]))
 
 
 def outlook_of(
@@ -262,25 +264,22 @@ def notes_of_runs(
     return [*notes, *([f"the run of {max(configs)} compared with other options: {words}"] if options else [])]
 
 
-def _with_earlier_days(users: DataFrame, days: Days, dates: Sequence[str], record: Record) -> DataFrame:
-    """The users of each day, and of the last days before the period that follow the same convention."""
-    earlier = [date for date in dates if date < days.first][-MOST_DATES:]
-    date, convention = F.col(DATE).cast("string"), (record.get("convention") or {}).get("hash")
-    is_earlier = date.isin(earlier) & F.col(CONVENTION_HASH).eqNullSafe(F.lit(convention))
-    return users.where(date.isin([*days.dates]) | is_earlier if earlier and convention else date.isin([*days.dates]))
-
-
 def _over_time(
-    users: DataFrame, days: Days, section: Comparison, draft: Figures, before: DataFrame | str | None
+    tables: PeriodTables, users: DataFrame, days: Days, section: Comparison, draft: Figures
 ) -> list[dict[str, Any]]:
     """Rows of ``effect_over_time``: of the metric that decides alone, and of the best candidates, if all are too many.
 
-    None where nothing is compared, and where even these pairs are too many.
+    The last days before the period count as earlier visits of its users, if they follow the same convention. Empty
+    where nothing is compared, and where even these pairs are too many.
     """
     pairs, size = {(row[BASELINE], row[EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
-    table = comparison.UserTable.of(users, None, None, before)
     if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster:
         return []
+    earlier = [date for date in tables.dates() if date < days.first][-MOST_DATES:]
+    date, convention = F.col(DATE).cast("string"), (draft.record.get("convention") or {}).get("hash")
+    is_earlier = date.isin(earlier) & F.col(CONVENTION_HASH).eqNullSafe(F.lit(convention))
+    is_read = date.isin([*days.dates]) | is_earlier if earlier and convention else date.isin([*days.dates])
+    table = comparison.UserTable.of(users.where(is_read), None, None, _before(users, section, days))
     if len(pairs) * len(table.metrics) * size > MOST_ROWS:
         table = replace(table, metrics=(draft.primary,))
     room = MOST_ROWS // (size * len(table.metrics))
@@ -306,23 +305,6 @@ def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], 
             f"rankmetrics compare --baseline {baseline} {period} compares what is published"
         )
     return rows, ""
-
-
-def _gates(tables: PeriodTables) -> list[Record]:
-    """What the run that compared the period found of its gates; the least mean is that of its day."""
-    rows = [row for row in tables.checks(tables.date) if row["name"] in GATES]
-    day = f", on {tables.date} alone"
-    return [row | {"sentence": row["sentence"].rstrip(".") + (day if row["name"] == "min" else "")} for row in rows]
-
-
-def _means(table: comparison.UserTable, section: Comparison) -> list[Any]:
-    """Rows of ``experiment_metrics`` over the users of the period."""
-    metrics: Sequence[Metric] = table.metrics
-    over_lists = section.mean_over == "lists"
-    sums = road.sums_of_users(table.rows, metrics, table.segments, over_lists=over_lists)
-    # The columns of the convention are those of the record; nothing here reads them.
-    means = road.averages_of_sums(sums, [Convention()], section.confidence, over_lists)
-    return few_rows(comparison.with_cluster_intervals(means, table, section))
 
 
 def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | str | None:

@@ -91,16 +91,19 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     )
     if date in pointers and len(pointers[date].entries) > 1:
         draft = replace(draft, checks=checks_of_runs(draft.checks, check_rows(draft), replaced))
-    experiments = draft.experiments[:MOST_EXPERIMENTS]
-    edges = edges_of(tables, date, draft.metrics)
-    users = tables.users(date, edges, draft.metrics, experiments)
-    user_changes = tables.changes(date, edges, draft.metrics, paired_of(draft))
-    trend: Rows = []
-    over_time: Rows = []
+    draft, trend, over_time = with_users(tables, date, draft), [], []
     if len(dates) > 1:
-        over_time = difference_rows(parted(tables.differences(dates[-MOST_DATES:], experiments), pointers)[0])
-        trend = [] if over_time else tables.history(dates[-MOST_DATES:], experiments)
-    return replace(draft, users=users, user_changes=user_changes, trend=trend, over_time=over_time)
+        shown, experiments = dates[-MOST_DATES:], draft.experiments[:MOST_EXPERIMENTS]
+        over_time = difference_rows(parted(tables.differences(shown, experiments), pointers)[0])
+        trend = [] if over_time else tables.history(shown, experiments)
+    return replace(draft, trend=trend, over_time=over_time)
+
+
+def with_users(tables: Tables, date: str, figures: Figures) -> Figures:
+    """The figures with their users, counted by value and by how much it changes between two experiments."""
+    edges = edges_of(tables, date, figures.metrics)
+    users = tables.users(date, edges, figures.metrics, figures.experiments[:MOST_EXPERIMENTS])
+    return replace(figures, users=users, user_changes=tables.changes(date, edges, figures.metrics, paired_of(figures)))
 
 
 def plain(row: Row) -> dict[str, Any]:
@@ -198,7 +201,8 @@ class FolderTables:
         return sum(pq.read_metadata(file).num_rows for _, _, file in self._files(table, {date}.__contains__))
 
     def checks(self, date: str) -> Rows:
-        tables = self._tables("checks", [date], list)
+        # The names of the files are random.
+        tables = sorted(self._tables("checks", [date], list), key=lambda table: str(table[0]))
         return [{**row, EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
@@ -307,7 +311,8 @@ class SparkTables:
 
     def checks(self, date: str) -> Rows:
         rows = self._of_date("checks", date)
-        return [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
+        found = [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
+        return sorted(found, key=lambda row: str(row[EXPERIMENT]))
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         return self._of_everyone("experiment_metrics", dates, experiments)

@@ -15,7 +15,7 @@ Rows = list[dict[str, Any]]
 
 MOST_NAMED = 3
 """Comparisons that a sentence names; the others are counted."""
-_DROPS = ("max_drop", "max_relative_drop")
+_DROPS = ("max_drop", "max_relative_drop", "trusted")
 """Names of the checks that compare an experiment with a baseline."""
 
 
@@ -115,21 +115,16 @@ def checks_of_runs(stored: Sequence[Record], computed: Sequence[Check], replaced
         for row in stored
         if row["name"] not in old and not (row["name"] in _DROPS and str(row[EXPERIMENT]) in candidates)
     ]
-    sentence = _left_out(replaced)
-    return [*kept, *anew, *(Check("comparisons", WARN, sentence, name).as_row() for name in candidates)]
-
-
-def _left_out(replaced: Rows) -> str:
-    """Which comparisons are left out, why, and how to make them."""
+    if not replaced:
+        return [*kept, *anew]
     pairs = sorted({(str(row[EXPERIMENT]), str(row[BASELINE])) for row in replaced})
-    if not pairs:
-        return ""
     named = [f"{candidate} against {baseline}" for candidate, baseline in pairs]
     more = len(named) - MOST_NAMED
     text = ", ".join(named[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     baselines = [*dict.fromkeys(baseline for _, baseline in pairs)]
     are, date = "is" if len(named) == 1 else "are", str(replaced[0][DATE])
-    return (
+    sentence = (
         f"{text} {are} left out: a later run of {date} has other users of {', '.join(baselines[:MOST_NAMED])}. "
         f"rankmetrics compare --baseline {shlex.quote(baselines[0])} --date {date} compares what is published"
     )
+    return [*kept, *anew, *(Check("comparisons", WARN, sentence, name).as_row() for name in candidates)]

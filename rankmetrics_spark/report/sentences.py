@@ -6,9 +6,9 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.beside import reversals
 from rankmetrics_spark.report.differences import Change, p_value
 from rankmetrics_spark.report.figures import Row, label_of
-from rankmetrics_spark.report.reversals import reversals
 from rankmetrics_spark.report.verdict import units_of
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, doubt_of, number, segment_columns
 

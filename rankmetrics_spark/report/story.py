@@ -42,7 +42,7 @@ STATES: dict[State, str] = {
     "better": "better",
     "worse": "worse",
     "open": "no difference shown",
-    "doubtful": "not to be trusted",
+    "doubtful": "no verdict",
 }
 
 
@@ -179,12 +179,15 @@ def cards(figures: Figures) -> list[Card]:
     result = []
     for row in rows:
         pair = pairs[row[EXPERIMENT], row[BASELINE]]
+        states = [state_of(each) for each in pair]
+        (top, n), *rest = ((STATES[state], states.count(state)) for state in STATES if state in states)
+        of = f"{n} of {len(pair)} metrics" if len(pair) > 1 else "the only metric"
         card = Card(
             candidate=row[EXPERIMENT],
             baseline=row[BASELINE],
             state=state_of(row),
             change=change_of(row, in_percent),
-            others=_agreement(pair),
+            others=", ".join([f"{top} on {of}", *(f"{state} on {n}" for state, n in rest)]),
             note=str(row["note"] or ""),
             p=sure_of(row),
             row=row,
@@ -194,20 +197,6 @@ def cards(figures: Figures) -> list[Card]:
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(STATES)
     return sorted(result, key=lambda card: (order.index(card.state), sign * card.size, card.candidate, card.baseline))
-
-
-def _agreement(pair: Sequence[Row]) -> str:
-    """How many metrics say what.
-
-    >>> row = {"note": None, "p_adjusted": 0.01, "better": "candidate"}
-    >>> _agreement([row, row, row | {"better": None}])
-    'better on 2 of 3 metrics, no difference shown on 1'
-    """
-    states = [state_of(row) for row in pair]
-    counts = [(STATES[state], states.count(state)) for state in STATES if state in states]
-    (top_state, n), *other_counts = counts
-    of = f"{n} of {len(states)} metrics" if len(states) > 1 else "the only metric"
-    return ", ".join([f"{top_state} on {of}", *(f"{name} on {n}" for name, n in other_counts)])
 
 
 def sure_of(row: Row) -> str:
@@ -238,7 +227,10 @@ def answer(figures: Figures) -> Answer:
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.state == "doubtful" for card in comparisons):
-        note = comparisons[0].note
+        doubts = [card.note for card in comparisons if doubt_of(card.row)]
+        if not doubts:
+            return Answer(("No verdict: there is no test",), sure=(_sentence(comparisons[0].note),))
+        note = doubts[0]
         off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
     if len(figures.baselines) > 1:
@@ -276,6 +268,15 @@ def leader(figures: Figures) -> str | None:
     return comparisons[0].candidate if comparisons and comparisons[0].state == "better" else None
 
 
+SAYS: dict[State, tuple[str, str]] = {
+    "better": ("is better", "are better"),
+    "worse": ("is worse", "are worse"),
+    "open": ("shows no clear difference", "show no clear difference"),
+    "doubtful": ("has no verdict", "have no verdict"),
+}
+"""State -> what one candidate does, and what several do."""
+
+
 def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
     """All candidates were compared with one baseline; those that are open lost some guardrails."""
     best, name = results[0], label_of(metric)
@@ -301,7 +302,9 @@ def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
         title = (f"No clear winner yet: {text} clearly from ", baseline, *beside)
     else:
-        sure = (_tally(counts), *sure)
+        parts = [f"{n:,} {SAYS[state][n > 1]}" for state, n in counts.items() if n]
+        first, _, rest = ", ".join(parts).partition(" ")
+        sure = (f"{first} {'candidate' if first == '1' else 'candidates'} {rest}. ", *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False)
 
 
@@ -331,24 +334,6 @@ def _chance(card: Card) -> Words:
         return (f"Chance alone could explain this ({card.p}).{power}{also}",)
     frequency = "almost never" if card.p.startswith("p <") else "rarely"
     return (f"Chance alone would {frequency} give this ({card.p}).{also}",)
-
-
-def _tally(counts: dict[State, int]) -> str:
-    """How many candidates are in which state.
-
-    >>> _tally({"better": 0, "worse": 1, "open": 2, "doubtful": 0})
-    '1 candidate is worse, 2 show no clear difference. '
-    """
-    one = {"better": "is better", "worse": "is worse", "open": "shows no clear difference", "doubtful": "is not tested"}
-    many = {
-        "better": "are better",
-        "worse": "are worse",
-        "open": "show no clear difference",
-        "doubtful": "are not tested",
-    }
-    parts = [f"{n:,} {one[state] if n == 1 else many[state]}" for state, n in counts.items() if n]
-    number, _, rest = ", ".join(parts).partition(" ")
-    return f"{number} {'candidate' if number == '1' else 'candidates'} {rest}. "
 
 
 def closest_of(comparisons: Sequence[Card], winner: str) -> Card:

@@ -154,7 +154,8 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
     lines = [title(list(result.rows))]
     for row in list(result.differences.values())[:1]:
         valid = f" ({valid_at(row)})" if valid_at(row) else ""
-        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
+        unknown = ", ? no verdict" if any(state_of(each) == "doubtful" for each in result.differences.values()) else ""
+        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}{unknown}")
         if among_changed(row):
             lines.append("means are over all users; changes are those of the users whose lists changed")
     if result.letters:
@@ -171,7 +172,20 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
         )
     print_fitting(lambda some: table(result, some), result.columns, *lines)
     print_percentiles(result.figures.everyone)
-    _print_segments(result)
+    metric = result.figures.primary
+    if result.compared:
+        lines = sentences_of_segments(result.compared, metric)
+        print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
+        return
+    texts = []
+    for row in telling(result):
+        labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
+        overall = result.cells[row[EXPERIMENT], result.figures.primary_name]["mean"]
+        texts.append({**labels, "mean": f"{row['mean']:.4f}", "all users": f"{overall:.4f}"})
+    if texts and metric:
+        n = len({row[SEGMENT] for row in result.rows} - {EVERYONE})
+        about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
+        print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
 
 
 def table(result: Shown, metrics: Iterable[Metric]) -> Table:
@@ -253,26 +267,6 @@ def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
     return list(by_segment.values())[:limit]
 
 
-def _print_segments(result: Shown) -> None:
-    """Where the effect differs from that of the rest, in words; without comparisons the means that are furthest."""
-    metric = result.figures.primary
-    if result.compared:
-        lines = sentences_of_segments(result.compared, metric)
-        print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
-        return
-    rows = telling(result)
-    if not rows or metric is None:
-        return
-    texts = []
-    for row in rows:
-        labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
-        overall = result.cells[row[EXPERIMENT], result.figures.primary_name]["mean"]
-        texts.append({**labels, "mean": f"{row['mean']:.4f}", "all users": f"{overall:.4f}"})
-    n = len({row[SEGMENT] for row in result.rows} - {EVERYONE})
-    title = f"{len(rows)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
-    print_texts(texts, ("segment", "experiment"), title, "--segments prints all")
-
-
 def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown | None = None) -> None:
     """The verdict of a run: above the table on stdout, and on stderr where stdout holds JSON or CSV.
 
@@ -321,7 +315,28 @@ def print_comparisons(
     print_lines(filter(None, [about]))
     has_segments = any(row[SEGMENT] != EVERYONE for row in rows)
     left = ("candidate", "baseline", "segment", "metric", "design", "test")
-    print_texts([_texts(row, has_segments) for row in rows], left)
+    texts = []
+    for row in rows:
+        change, share = change_of(row, in_percent=False), change_of(row) if is_percentage(row) else None
+        text = {
+            "candidate": str(row[EXPERIMENT]),
+            "baseline": str(row[BASELINE]),
+            **({"segment": str(row[SEGMENT])} if has_segments else {}),
+            "metric": label_of(parse(row[METRIC])),
+            "design": str(row["design"]),
+            "test": str(row["test"] or "-"),
+            "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",
+            "means": movement(row) or "-",
+            "difference": change.plain if change else "-",
+            "change": Change(share.value, share.unit).plain if share else "-",
+            "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
+            # Other users have no win or loss of their own.
+            "wins/ties/losses": (
+                f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}" if row["design"] == "paired" else "-"
+            ),
+        }
+        texts.append(text)
+    print_texts(texts, left)
 
 
 def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
@@ -345,26 +360,6 @@ def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> 
         texts.append({**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": status})
     if texts:
         print_texts(texts, ("gate", "experiment", "segment", "metric", "status"), title)
-
-
-def _texts(row: Row, has_segments: bool) -> dict[str, str]:
-    change = change_of(row, in_percent=False)
-    share = change_of(row) if is_percentage(row) else None
-    return {
-        "candidate": str(row[EXPERIMENT]),
-        "baseline": str(row[BASELINE]),
-        **({"segment": str(row[SEGMENT])} if has_segments else {}),
-        "metric": label_of(parse(row[METRIC])),
-        "design": str(row["design"]),
-        "test": str(row["test"] or "-"),
-        "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",
-        "means": movement(row) or "-",
-        "difference": change.plain if change else "-",
-        "change": Change(share.value, share.unit).plain if share else "-",
-        "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
-        # Other users have no win or loss of their own.
-        "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}" if row["design"] == "paired" else "-",
-    }
 
 
 def print_all(

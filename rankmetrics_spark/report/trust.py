@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rankmetrics_spark.config import Days
 from rankmetrics_spark.report.differences import p_text
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
 from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
@@ -17,6 +16,7 @@ from rankmetrics_spark.schemas import (
     NOT_CHECKED,
     NULL_PARTITION,
     OK,
+    SMALL_RATIO_P,
     WARN,
     Check,
     number,
@@ -31,7 +31,6 @@ MANY_FAULTY = MANY_TIED = 0.01
 FEW_JUDGED = 0.1
 MANY_WITHOUT = 0.5
 """Above this share of users without a relevant item, a person is warned."""
-SMALL_RATIO_P = 0.001
 MOST_SHARES = 6
 """Experiments whose shares of the users are named."""
 
@@ -60,6 +59,7 @@ _TITLES = {
     "min": "Gates",
     "max_drop": "Gates",
     "max_relative_drop": "Gates",
+    "trusted": "Gates",
     "books_rows": "Books",
     "books_lists": "Books",
     "books_quarantine": "Books",
@@ -92,6 +92,10 @@ def checks(figures: Figures) -> list[PageCheck]:
         if name in _TITLES or status != NOT_CHECKED:
             group = groups.setdefault(_TITLES.get(name, _RATES), {})
             group.setdefault(status, {})[row["sentence"]] = None
+    counts = _counts(figures).values()
+    lists, outside = (sum(count.get(name, 0) for count in counts) for name in ("lists_outside", "rows_outside"))
+    but = f"; except {lists:,} lists ({outside:,} rows) of users without judgements, who are outside the population"
+    books = f"Every row and every list of the log is in a table, in each experiment{but if lists else ''}."
     lines = []
     for title in sorted(groups, key=[*dict.fromkeys(_TITLES.values()), _RATES].index):
         group = groups[title]
@@ -106,7 +110,7 @@ def checks(figures: Figures) -> list[PageCheck]:
         if OK in group:
             sentences = [*group[OK]]
             more = 0 if title == "Books" else len(sentences) - _MOST_SENTENCES
-            text = _books(figures) if title == "Books" else _words(title, sentences)
+            text = books if title == "Books" else _words(title, sentences)
             lines.append(PageCheck("ok", title, text + (f" {more:,} more in the table checks." if more > 0 else "")))
         elif NOT_CHECKED in group:
             lines.append(PageCheck("none", title, _words(title, [*group[NOT_CHECKED]])))
@@ -114,15 +118,6 @@ def checks(figures: Figures) -> list[PageCheck]:
         lines.append(PageCheck("none", "Run record", _NOT_PUBLISHED if figures.of_log else _UNKNOWN))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
     return sorted(lines, key=lambda check: order.index(check.level))
-
-
-def _books(figures: Figures) -> str:
-    """What a page says where the books of all experiments are right."""
-    lists, rows = (
-        sum(count.get(key, 0) for count in _counts(figures).values()) for key in ("lists_outside", "rows_outside")
-    )
-    but = f"; except {lists:,} lists ({rows:,} rows) of users without judgements, who are outside the population"
-    return f"Every row and every list of the log is in a table, in each experiment{but if lists else ''}."
 
 
 def _check_rows(figures: Figures) -> Sequence[Row]:
@@ -155,18 +150,26 @@ def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
         others: Rows that are known already; what the record says of them is not said twice.
     """
     rows: list[Check] = []
-    names = dict.fromkeys([*figures.experiments, *_counts(figures)])
-    if figures.days:
-        rows += _days(figures.days, figures, [*names])
+    names, record, days = dict.fromkeys([*figures.experiments, *_counts(figures)]), figures.record, figures.days
+    if days:
+        status, text, n_known, n = OK, "All are published.", record.get("n_runs", len(days.dates)), len(days.dates)
+        if days.gap:
+            status, text = WARN, f"{days.gap}. The numbers are about the other days."
+        elif record and n_known < n:
+            status = WARN
+            text = f"All are published; the rows that came in are known of {n_known} of {days.length} days."
+        if figures.uneven:
+            status, text = WARN, " ".join([text, *(f"{sentence}." for sentence in figures.uneven)])
+        margin = float(n - days.length)
+        rows += [Check("days", status, text, name, float(n), float(days.length), margin) for name in names]
     rows += figures.of_log
     rows += _users(figures)
     rows += _split(figures)
-    if figures.record:
+    if record:
         rows += _rows(figures, [*names])
-        rows += _ties(figures)
         rows += _judged(figures)
         sentences = {check.sentence for check in others}
-        warnings = (figures.record.get("quality") or {}).get("warnings", ())
+        warnings = (record.get("quality") or {}).get("warnings", ())
         rows += [Check("log", WARN, text, name) for text in warnings if text not in sentences for name in names]
     return rows
 
@@ -175,22 +178,6 @@ def _counts(figures: Figures) -> dict[str, dict[str, Any]]:
     """Experiment -> what was counted of it; without the rows that have none."""
     counts = figures.record.get("experiments") or {}
     return {name: count for name, count in counts.items() if name not in (None, NULL_PARTITION)}
-
-
-def _days(days: Days, figures: Figures, names: Sequence[str]) -> Iterator[Check]:
-    """Whether every day of the period is there, with the record of its run."""
-    record = figures.record
-    status, text, n = OK, "All are published.", record.get("n_runs", len(days.dates))
-    if days.gap:
-        status, text = WARN, f"{days.gap}. The numbers are about the other days."
-    elif record and n < len(days.dates):
-        status = WARN
-        text = f"All are published; the rows that came in are known of {n} of {days.length} days."
-    if figures.uneven:
-        status, text = WARN, " ".join([text, *(f"{sentence}." for sentence in figures.uneven)])
-    n_days = float(len(days.dates))
-    for name in names:
-        yield Check("days", status, text, name, n_days, float(days.length), n_days - days.length)
 
 
 def _users(figures: Figures) -> Iterator[Check]:
@@ -226,13 +213,20 @@ def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
         of, effect = "lists", "; their users are left out of the mean"
     else:
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
-        of, effect = "users", f"; {_COUNTED[rule]}{_without_them(figures)}" if rule in _COUNTED else ""
+        of, effect = "users", f"; {_COUNTED[rule]}" if rule in _COUNTED else ""
+        metric, first = figures.primary, figures.experiments[0]
+        row = first_of(figures.everyone, **{EXPERIMENT: first, METRIC: figures.primary_name}) or {}
+        mean, others = number(row.get("mean")), number(row.get("mean_with_relevant"))
+        if effect and metric and mean is not None and others is not None and mean != others:
+            effect += f" (without them {label_of(metric)} of {first} is {others:.3f} instead of {mean:.3f})"
     if not shares:
         for name in people.users if rule == "skip" else ():
             yield Check("users_without_relevant", NOT_CHECKED, "They are left out of the mean.", name)
         return
     of_each = "" if len(shares) == 1 else " of each experiment"
-    text = f"{_percent(*shares.values())} of the {of}{of_each} had no relevant item{effect}."
+    low, high = (f"{100 * share:.{0 if share >= 0.1 or not share else 1}f}" for share in
+                 (min(shares.values()), max(shares.values())))  # fmt: skip
+    text = f"{low if low == high else f'{low} to {high}'} % of the {of}{of_each} had no relevant item{effect}."
     for name, share in shares.items():
         yield _at_most("users_without_relevant", share, MANY_WITHOUT, text, name)
 
@@ -255,16 +249,6 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
     return f"{title}, in each experiment", range_text(numbers)
 
 
-def _percent(*shares: float) -> str:
-    """A share, or the range of several, with the digits that people read.
-
-    >>> _percent(0.3811), _percent(0.154, 0.171), _percent(0.004)
-    ('38 %', '15 to 17 %', '0.4 %')
-    """
-    low, high = (f"{100 * share:.{0 if share >= 0.1 or not share else 1}f}" for share in (min(shares), max(shares)))
-    return f"{low} %" if low == high else f"{low} to {high} %"
-
-
 _COUNTED = {"zero": "they count as 0", "one": "they count as 1"}
 """``zero_relevant`` of a convention -> how users without a relevant item count."""
 
@@ -273,18 +257,6 @@ def _rule(figures: Figures) -> str:
     """``zero_relevant`` of the convention; empty where it is not known."""
     text = str((figures.record.get("convention") or {}).get("text", ""))
     return dict(part.partition("=")[::2] for part in text.split(";")).get("zero_relevant", "")
-
-
-def _without_them(figures: Figures) -> str:
-    """What the mean would be without the users who have no relevant item."""
-    metric, name = figures.primary, figures.experiments[0]
-    row = first_of(figures.everyone, **{EXPERIMENT: name, METRIC: figures.primary_name})
-    if metric is None or row is None:
-        return ""
-    mean, mean_with_relevant = number(row.get("mean")), number(row.get("mean_with_relevant"))
-    if mean is None or mean_with_relevant is None or mean == mean_with_relevant:
-        return ""
-    return f" (without them {label_of(metric)} of {name} is {mean_with_relevant:.3f} instead of {mean:.3f})"
 
 
 def _split(figures: Figures) -> Iterator[Check]:
@@ -328,7 +300,7 @@ def split_is_off(figures: Figures) -> str:
 
 
 def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
-    """How many rows were left out, and whether rows read are rows evaluated and left out."""
+    """How many rows were left out, whether rows read are rows evaluated and left out, and how many are tied."""
     rows, counts = figures.record["rows"], _counts(figures)
     whole = rows["quarantined"] / max(1, rows["in"])
     text = f"{rows['quarantined']:,} of {rows['in']:,} rows ({whole:.2%}) were faulty and are left out."
@@ -346,19 +318,14 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
             difference = n_evaluated + n_left_out - n
             status = FAIL if difference else OK
             yield Check("books_rows", status, of_books, name, float(n + difference), float(n), float(-abs(difference)))
-
-
-def _ties(figures: Figures) -> Iterator[Check]:
-    """How many rows share their score with another row of their list."""
-    counts = {name: count for name, count in _counts(figures).items() if count.get("evaluated")}
-    n_tied, n = (sum(count.get(key, 0) for count in counts.values()) for key in ("tied", "evaluated"))
-    if not n_tied and figures.config.get("rank_by") != "score":
-        return
-    text = "No two items of a list have the same score."
-    if n_tied:
-        text = f"{n_tied / n:.1%} of the rows share their score with another of their list."
-    for name, count in counts.items():
-        yield _at_most("tied_rate", count.get("tied", 0) / count["evaluated"], MANY_TIED, text, name)
+    with_rows = {name: count for name, count in counts.items() if count.get("evaluated")}
+    n_tied, n = (sum(count.get(key, 0) for count in with_rows.values()) for key in ("tied", "evaluated"))
+    if n_tied or figures.config.get("rank_by") == "score":
+        text = "No two items of a list have the same score."
+        if n_tied:
+            text = f"{n_tied / n:.1%} of the rows share their score with another of their list."
+        for name, count in with_rows.items():
+            yield _at_most("tied_rate", count.get("tied", 0) / count["evaluated"], MANY_TIED, text, name)
 
 
 def _judged(figures: Figures) -> Iterator[Check]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.beside import but, is_lost_guardrail, sentence_of_margin
+from rankmetrics_spark.report.beside import but, is_lost_guardrail, reversals, sentence_of_margin
 from rankmetrics_spark.report.differences import (
     change_in_words,
     detectable,
@@ -19,7 +19,6 @@ from rankmetrics_spark.report.differences import (
     widened,
 )
 from rankmetrics_spark.report.figures import label_of, over_lists, primary_names
-from rankmetrics_spark.report.reversals import reversals
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,
@@ -99,7 +98,7 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
     of_primary = (row for row in sorted_rows if row[METRIC] in primary)
-    diluted = [*filter(None, map(sentence_of_dilution, of_primary))][:MOST_SENTENCES]
+    diluted = [*dict.fromkeys(filter(None, map(sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
     wide = [WIDENED] if any(map(widened, said)) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = sentences_of_order(everyone, decided)
@@ -176,54 +175,42 @@ def sentences_of_period(days: Days | None) -> list[str]:
 def sentences_of_looks(rows: Sequence[Row]) -> list[str]:
     """What more than one look at the same pairs means for a verdict; empty where nothing limits it.
 
+    Earlier looks limit p-values of a single look. Data that do not add up, and users who return, limit several looks.
+
     Args:
         rows: Of ``comparisons``, of all users.
-    """
-    return [*_repeated_looks(rows), *_limits_of_looks(rows)]
-
-
-def _repeated_looks(rows: Sequence[Row]) -> list[str]:
-    """What earlier looks at the same pairs do to p-values of a single look; empty at the first look.
 
     >>> def row(name, look): return {"baseline": "a", "experiment_id": name, "look": look}
-    >>> _repeated_looks([row("b", 6)])[0].partition(". ")[0]
+    >>> sentences_of_looks([row("b", 6)])[0].partition(". ")[0]
     'This is look 6: the pair was compared on 5 earlier dates'
-    >>> _repeated_looks([row("b", 2), row("c", 2)])[0].partition(". ")[0]
+    >>> sentences_of_looks([row("b", 2), row("c", 2)])[0].partition(". ")[0]
     'This is look 2: the pairs were compared on 1 earlier date'
-    >>> _repeated_looks([row("b", 3), row("c", 1)])[0].partition(". ")[0]
+    >>> sentences_of_looks([row("b", 3), row("c", 1)])[0].partition(". ")[0]
     'This is look 3 at b against a: the pair was compared on 2 earlier dates'
-    >>> _repeated_looks([row("b", 1), row("c", None)])
-    []
-    """
-    looks = {(row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if row.get(LOOKS) is None}
-    most = max(looks.values(), default=1)
-    if most == 1:
-        return []
-    pairs = [pair for pair, look in looks.items() if look == most]
-    where = "" if len(pairs) == len(looks) else f" at {pairs[0][0]} against {pairs[0][1]}"
-    who = "the pairs were" if len(pairs) > 1 and not where else "the pair was"
-    dates = f"{most - 1} earlier date{'s' if most > 2 else ''}"
-    return [
-        f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so a "
-        "difference that is shown is less sure than it says; with looks: any, it would hold at every look"
-    ]
-
-
-def _limits_of_looks(rows: Sequence[Row]) -> list[str]:
-    """What limits a verdict over several looks: data that do not add up, and users who return.
-
-    >>> [line.partition(":")[0] for line in _limits_of_looks([{"looks": "any", "look": 6}])]
+    >>> [line.partition(":")[0] for line in sentences_of_looks([{"looks": "any", "look": 6}])]
     ['This is look 6, and no comparison.period is set']
-    >>> row = {"looks": "6 of 14, pocock", "look": 6, "period_from": "2026-11-08", "n_days": 6, "p_sequential": 0.2}
-    >>> [line.partition(".")[0] for line in _limits_of_looks([row])]
+    >>> six = {"looks": "6 of 14, pocock", "look": 6, "period_from": "2026-11-08", "n_days": 6, "p_sequential": 0.2}
+    >>> [line.partition(".")[0] for line in sentences_of_looks([six])]
     ['The bounds of planned looks count on users who are new at each look']
-    >>> beyond_the_plan = row | {"looks": "15 of 14, pocock", "p_sequential": None}
-    >>> _limits_of_looks([row | {"looks": "any"}, {"looks": "any", "look": 1}, {"look": 3}, beyond_the_plan])
+    >>> beyond_the_plan = six | {"looks": "15 of 14, pocock", "p_sequential": None}
+    >>> no_limit = [six | {"looks": "any"}, {"looks": "any", "look": 1}, beyond_the_plan]
+    >>> sentences_of_looks([row("b", 1), row("c", None), *no_limit])
     []
     """
+    lines = []
+    single = {(row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if row.get(LOOKS) is None}
+    most = max(single.values(), default=1)
+    if most > 1:
+        pairs = [pair for pair, look in single.items() if look == most]
+        where = "" if len(pairs) == len(single) else f" at {pairs[0][0]} against {pairs[0][1]}"
+        who = "the pairs were" if len(pairs) > 1 and not where else "the pair was"
+        dates = f"{most - 1} earlier date{'s' if most > 2 else ''}"
+        lines.append(
+            f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so a "
+            "difference that is shown is less sure than it says; with looks: any, it would hold at every look"
+        )
     over_looks = [row for row in rows if row.get(LOOKS) is not None]
     apart = [row.get("look") or 1 for row in over_looks if row.get("period_from") is None]
-    lines = []
     if max(apart, default=1) > 1:
         lines.append(
             f"This is look {max(apart)}, and no comparison.period is set: a verdict over several looks needs data that "

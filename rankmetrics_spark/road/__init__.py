@@ -17,13 +17,17 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.road import aggregation, checking, percentiles, ranking, scoring
+from rankmetrics_spark.road import checking, ranking, scoring
 from rankmetrics_spark.road.aggregation import (
     SUMS_OF_USERS,
     SUMS_OVER_LISTS,
+    Percentiles,
     averages_of_sums,
+    percentiles_of,
     sums_of_lists,
     sums_of_users,
+    value_counts,
+    with_percentiles,
 )
 from rankmetrics_spark.road.checking import FAULTY, GRADE, JudgementCounts, checked_rows, pools, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
@@ -123,7 +127,7 @@ class Tables:
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
         text, pools = options.text_numbers, None
-        rows = checking.checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
+        rows = checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
         if judgements is not None:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
@@ -137,17 +141,16 @@ class Tables:
     @cached_property
     def outcome(self) -> DataFrame:
         """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
-        if self.plan.engine == "sail" and self.keep is not None:
-            return self._in_parts(self.keep)
-        packed, none = self._packed, self._none_rejected
-        lists = self._scored(packed).selectExpr("*", none)
-        return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
-
-    def _in_parts(self, keep: Callable[[DataFrame, str], DataFrame]) -> DataFrame:
-        """The same on Sail: the log is read again for flagged lists and for faulty rows, each only if it has some."""
-        plan, flags, none = self.plan, self._flags, self._none_rejected
+        plan, keep, packed = self.plan, self.keep, self._packed
+        # The column of faulty rows, without one. Sail finds no field of a struct that only one table has.
+        none = f"{checking.no_rejected(plan.columns)} AS {REJECTED}"
+        if plan.engine != "sail" or keep is None:
+            lists = self._scored(packed).selectExpr("*", none)
+            return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
+        # On Sail, the log is read again for flagged lists and for faulty rows, each only if it has some.
+        flags = self._flags
         beside = scoring.columns_beside(plan.columns, plan.layout, plan.scoring) | {name: name for name in flags}
-        lists = keep(self._in_python(self._packed, plan.layout, kept=beside), "outcome")
+        lists = keep(self._in_python(packed, plan.layout, kept=beside), "outcome")
         is_flagged = FLAGGED if flags else "false"
         numbers = (f"count_if({is_flagged}) AS flagged", f"coalesce(sum({N_ROWS}), 0) AS sound")
         (counts,) = few_rows(lists.selectExpr(*numbers))
@@ -156,14 +159,9 @@ class Tables:
             again = self._rescored(lists.where(FLAGGED))
             outcome = outcome.unionByName(keep(again, "flagged").selectExpr("*", none))
         if self.rows.count() > counts["sound"]:
-            faulty = keep(self._faulty_groups(self._packed), "faulty")
+            faulty = keep(self._faulty_groups(packed), "faulty")
             outcome = outcome.unionByName(faulty, allowMissingColumns=True)
         return outcome
-
-    @property
-    def _none_rejected(self) -> str:
-        """SQL: the column of faulty rows, without one. Sail finds no field of a struct that only one table has."""
-        return f"{checking.no_rejected(self.plan.columns)} AS {REJECTED}"
 
     def _kept(self, rows: DataFrame, name: str) -> DataFrame:
         return rows if self.keep is None else self.keep(rows, name)
@@ -192,27 +190,6 @@ class Tables:
             return self._in_python(packed.where(f"{REJECTED} IS NULL"), self.plan.layout)
         scores = self._in_python(packed.where(f"NOT {FLAGGED}"), self.plan.layout)
         return scores.unionByName(self._rescored(packed.where(FLAGGED)))
-
-    def _sums(self) -> DataFrame:
-        """Score, and add up the lists in the same round trip to Python; each list is a user's only one.
-
-        The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
-        """
-        plan, columns = self.plan, self.plan.columns
-        sums = partial(
-            sums_of_lists, plan.scoring.metrics, columns.segments, plan.options.combined_segments, plan.over_lists
-        )
-        reads = {name: name for name in (EXPERIMENT, *columns.segment_columns)}
-        if not self._flags:
-            return self._in_python(self._packed.where(f"{REJECTED} IS NULL"), plan.layout, sums(), reads)
-        packed = ranking.packed(self.rows, columns, plan.layout, plan.scoring.repeats)
-        key = {USER: f"CASE WHEN {FLAGGED} THEN {USER} END", FLAGGED: FLAGGED, RANK_MAY_REPEAT: RANK_MAY_REPEAT}
-        step = sums(flagged=(USER, RANK_MAY_REPEAT))
-        both = self._in_python(packed.where(f"{REJECTED} IS NULL"), plan.layout, step, reads | key)
-        both = ranking.share_exchange(both.repartition(EXPERIMENT))
-        recheck = sums()
-        again = self._rescored(both.where(f"{USER} IS NOT NULL"), recheck, reads)
-        return both.where(f"{USER} IS NULL").select(*recheck.schema.names).unionByName(again)
 
     def _in_python(
         self,
@@ -281,8 +258,21 @@ class Tables:
         if not plan.lists_are_users:
             users = _published(self.users, plan, CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
-        # One round trip to Python scores the lists and adds them up; percentiles take another one.
-        means = averages_of_sums(self._sums(), plan.scoring.conventions, plan.options.confidence, plan.over_lists)
+        # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
+        columns, work = plan.columns, plan.scoring
+        step = partial(sums_of_lists, work.metrics, columns.segments, plan.options.combined_segments, plan.over_lists)
+        reads = {name: name for name in (EXPERIMENT, *columns.segment_columns)}
+        if not self._flags:
+            sums = self._in_python(self._packed.where(f"{REJECTED} IS NULL"), plan.layout, step(), reads)
+        else:
+            # The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
+            packed = ranking.packed(self.rows, columns, plan.layout, work.repeats).where(f"{REJECTED} IS NULL")
+            key = {USER: f"CASE WHEN {FLAGGED} THEN {USER} END", FLAGGED: FLAGGED, RANK_MAY_REPEAT: RANK_MAY_REPEAT}
+            both = self._in_python(packed, plan.layout, step(flagged=(USER, RANK_MAY_REPEAT)), reads | key)
+            both = ranking.share_exchange(both.repartition(EXPERIMENT))
+            again = self._rescored(both.where(f"{USER} IS NOT NULL"), step(), reads)
+            sums = both.where(f"{USER} IS NULL").select(*step().schema.names).unionByName(again)
+        means = averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
         if not plan.options.percentiles:
             return means
         return _with_percentiles(means, _published(self.users, plan, CONVENTION_INDEX), plan, (), True)
@@ -380,11 +370,11 @@ def averages(
     segments, metrics, over_lists = plan.public_segments, plan.scoring.metrics, plan.over_lists
     whole = {} if within else segments
     combined = () if within else plan.options.combined_segments
-    sums = aggregation.sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
+    sums = sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = aggregation.sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
+        split = sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    means = aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+    means = averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
     return _with_percentiles(means, user_metrics, plan, within, several_conventions)
 
 
@@ -392,14 +382,14 @@ def _with_percentiles(
     means: DataFrame, users: DataFrame, plan: Plan, within: Sequence[DataFrame], several_conventions: bool
 ) -> DataFrame:
     """The means, with the percentiles that the options ask for."""
-    request = percentiles.Request(plan.options.percentiles, plan.options.confidence)
+    request = Percentiles(plan.options.percentiles, plan.options.confidence)
     if not request.percentiles:
         return means
     segments, metrics = plan.public_segments, plan.scoring.metrics
     whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
-    counts = percentiles.value_counts(users, metrics, whole, several_conventions, combined)
+    counts = value_counts(users, metrics, whole, several_conventions, combined)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = percentiles.value_counts(table, metrics, {name: column}, True)
+        split = value_counts(table, metrics, {name: column}, True)
         counts = counts.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    table = percentiles.percentiles_of(counts, plan.scoring.conventions, request)
-    return percentiles.with_percentiles(means, table)
+    table = percentiles_of(counts, plan.scoring.conventions, request)
+    return with_percentiles(means, table)

@@ -1,13 +1,15 @@
-"""Per-user metrics -> one row per (experiment, segment, metric), with a t interval.
+"""Per-user metrics -> one row per (experiment, segment, metric): means with a t interval, and exact percentiles.
 
 All metrics, segments and conventions share one aggregation: of sums that Python has taken over whole Arrow batches.
-The sums are whole numbers, so the order in which they are added up changes no bit.
+For percentiles, Python counts how often each value occurs in a batch; SQL adds the counts up and numbers the values of
+each group in their order; Python picks the few of them that percentiles are made of. Sums and counts are whole numbers,
+so no order of rows and no partition changes a bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
 from rankmetrics_spark.layouts import Arrays
-from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
+from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.road.checking import literal
 from rankmetrics_spark.schemas import (
     CONVENTION,
@@ -36,13 +39,16 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     N_USERS_WITH_RELEVANT,
     N_USERS_WITHOUT_LIST,
+    PERCENTILE_PARTS,
     RANK_MAY_REPEAT,
     SEGMENT,
     lists_with_value,
+    percentile_column,
     quoted,
 )
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
+    LIMB_UNIT,
     SQUARE_EXPONENTS,
     Moments,
     RatioSums,
@@ -88,6 +94,11 @@ def sums_of_lists(
     return Step(partial(body, over_lists=over_lists, table=table), table.schema)
 
 
+def _labels(segments: Mapping[str, str]) -> list[str]:
+    """Segment columns under the names that the steps read; ``segments``: name in the result -> column."""
+    return [f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values())]
+
+
 def sums_of_users(
     users: DataFrame,
     metrics: Sequence[Metric],
@@ -100,11 +111,10 @@ def sums_of_users(
 
     With several conventions, ``users`` has a row per (user, convention), with the index in ``_convention``.
     """
-    labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
     values = [metric.column for metric in metrics]
     with_value = [name for name in map(lists_with_value, values) if over_lists and name in users.columns]
-    inputs = users.selectExpr(EXPERIMENT, *counts, *labels, *values, *with_value)
+    inputs = users.selectExpr(EXPERIMENT, *counts, *_labels(segments), *values, *with_value)
     return sums_of_lists(metrics, tuple(segments), combinations, over_lists).of(inputs)
 
 
@@ -121,9 +131,8 @@ def averages_of_sums(
     keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
     made = T.StructType([T.StructField(name, T.LongType()) for name in _COUNTS])
     made = T.StructType([*made.fields, *(T.StructField(name, T.DoubleType()) for name in _ESTIMATES)])
-    body = partial(_estimates, confidence=confidence)
-    if over_lists:
-        made, body = made.add(N_LISTS, T.LongType()), partial(_estimates_over_lists, confidence=confidence)
+    made = made.add(N_LISTS, T.LongType()) if over_lists else made
+    body = partial(_estimates, confidence=confidence, over_lists=over_lists)
     estimated = computing(body, keys, made).of(added)
     *estimates, of_relevant = _ESTIMATES
     return estimated.selectExpr(
@@ -184,7 +193,12 @@ def _sums_of_batch(
     cells = []
     for part in parts:
         values = np.stack([_numbers(columns[metric.column]) for metric in part]).astype(np.float64, copy=False)
-        lists = np.stack([_lists(columns, metric.column) for metric in part]) if over_lists else None
+        lists = None
+        if over_lists:
+            every, stored = _column_or_default(columns, N_LISTS), [lists_with_value(metric.column) for metric in part]
+            n = np.stack([_numbers(columns[name]) if name in columns else every for name in stored])
+            # Who was judged and shown nothing has one list, which is empty.
+            lists = np.maximum(np.where(np.isnan(n), every, n), 1).astype(np.float64)
         cells.append(_cells(values, lists, counts))
     names, experiment = coded(columns[EXPERIMENT])
     rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
@@ -200,14 +214,6 @@ def _sums_of_batch(
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
         totals = [_totals(of_part, group, len(groups), len(part)) for of_part, part in zip(cells, parts, strict=True)]
         yield repeated, np.concatenate(totals)
-
-
-def _lists(columns: Arrays, metric: str) -> Floats:
-    """(n,) lists of a user that have a value; who was judged and shown nothing has one, which is empty."""
-    every, stored = _column_or_default(columns, N_LISTS), lists_with_value(metric)
-    n = _numbers(columns[stored]) if stored in columns else every
-    n = np.where(np.isnan(n), every, n)
-    return np.asarray(np.maximum(n, 1), np.float64)
 
 
 def _cells(values: Floats, lists: Floats | None, counts: list[Floats]) -> list[Floats]:
@@ -264,32 +270,155 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
+def _estimates(columns: Arrays, confidence: float, over_lists: bool) -> Iterator[Computed]:
     """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
     sums = matrix_of(columns[SUMS])
+    counts = dict(zip(_COUNTS, sums.T, strict=False))
+    users, lists = counts[N_USERS].astype(object), {}
     total, squares, of_relevant = (total_of(sums, SUMS_OF_USERS, name) for name in ("v", "vv", "r"))
-    counts = dict(zip(_COUNTS, sums.T, strict=False))
-    moments = Moments(counts[N_USERS].astype(object), total, squares)
-    low, high = t_interval(moments, confidence)
-    with_relevant = Moments(counts[N_USERS_WITH_RELEVANT].astype(object), of_relevant, of_relevant).mean
-    yield {**counts, **_exact_ones(sums, (moments.mean, moments.std, low, high, with_relevant))}
-
-
-def _estimates_over_lists(columns: Arrays, confidence: float) -> Iterator[Computed]:
-    """The same of means over lists, by the delta method over users."""
-    sums = matrix_of(columns[SUMS])
-    counts = dict(zip(_COUNTS, sums.T, strict=False))
-    of_users = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("v", "l", "vv", "vl", "ll"))
-    ratios = RatioSums(counts[N_USERS].astype(object), *of_users)
-    moments = ratios.moments
-    low, high = t_interval(moments, confidence)
-    of_relevant, lists = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("r", "m"))
-    with_relevant = np.where(lists == 0, np.nan, (of_relevant / np.where(lists == 0, 1, lists)).astype(float))
-    estimates = _exact_ones(sums, (moments.mean, moments.std, low, high, with_relevant))
-    yield {**counts, **estimates, N_LISTS: ratios.lists.astype(np.int64)}
-
-
-def _exact_ones(sums: Ints, estimates: Sequence[Floats]) -> Computed:
-    """The estimates by name; NaN where a value could not be summed."""
+    moments, over = Moments(users, total, squares), counts[N_USERS_WITH_RELEVANT].astype(object) * 2**LIMB_UNIT
+    if over_lists:
+        # The delta method over users.
+        n, products, squares_of_n, over = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("l", "vl", "ll", "m"))
+        ratios = RatioSums(users, total, n, squares, products, squares_of_n)
+        moments, lists = ratios.moments, {N_LISTS: ratios.lists.astype(np.int64)}
+    with_relevant = np.where(over == 0, np.nan, (of_relevant / np.where(over == 0, 1, over)).astype(float))
+    estimates = (moments.mean, moments.std, *t_interval(moments, confidence), with_relevant)
+    # NaN where a value could not be summed.
     exact = sums[:, SUMS_OF_USERS.index(_BEYOND)] == 0
-    return {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}
+    shown = (np.where(exact, values, np.nan) for values in estimates)
+    yield {**counts, **dict(zip(_ESTIMATES, shown, strict=True)), **lists}
+
+
+# ---- percentiles
+
+_VALUE, _COUNT, _BEFORE, _TOTAL, _PLACE = "_value", "_count", "_before", "_total", "_place"
+_RANKS = 4
+"""Order statistics that a percentile is made of: see ``statistics.quantile_ranks``."""
+_KEYS = [T.StructField(name, T.StringType()) for name in _SUMS.key]
+_COUNTED = T.StructType([*_KEYS, T.StructField(_VALUE, T.DoubleType()), T.StructField(_COUNT, T.LongType())])
+_PICKED = T.StructType([
+    *_KEYS, T.StructField(_TOTAL, T.LongType()), T.StructField(_PLACE, T.IntegerType()),
+    T.StructField(_VALUE, T.DoubleType()),
+])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Which percentiles are computed.
+
+    Attributes:
+        percentiles: Each in (0, 100).
+        confidence: Of their intervals.
+    """
+
+    percentiles: tuple[float, ...]
+    confidence: float
+
+
+def value_counts(
+    users: DataFrame,
+    metrics: Sequence[Metric],
+    segments: Mapping[str, str],
+    several_conventions: bool = False,
+    combinations: Sequence[Sequence[int]] = (),
+) -> DataFrame:
+    """How often each value of each metric occurs, for ``percentiles_of``; null and NaN are no values."""
+    rule = CONVENTION_INDEX if several_conventions else f"0 AS {CONVENTION_INDEX}"
+    inputs = users.selectExpr(EXPERIMENT, rule, *_labels(segments), *(metric.column for metric in metrics))
+    body = partial(_counts, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
+    return Step(body, _COUNTED).of(inputs)
+
+
+def _counts(
+    batches: Batches, metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        names, experiment = coded(batch.column(EXPERIMENT))
+        rule = batch.column(CONVENTION_INDEX).to_numpy().astype(np.int64)
+        codes = [coded(batch.column(f"_segment_{i}")) for i in range(len(segments))]
+        for labels, label in splits(segments, codes, combinations, batch.num_rows):
+            group = (rule * len(names) + experiment) * len(labels) + label
+            for metric in metrics:
+                values = np.asarray(_numbers(batch.column(metric.column)), np.float64) + 0.0
+                known = np.flatnonzero(~np.isnan(values))
+                order = known[np.lexsort((values[known], group[known]))]
+                starts = np.flatnonzero(pair_starts(group[order], values[order]))
+                first, counts = order[starts], np.diff(starts, append=len(order))
+                at, of_label = np.divmod(group[first], len(labels))
+                of_rule, of_name = np.divmod(at, len(names))
+                texts = (
+                    pa.array(names, pa.string()).take(pa.array(of_name)),
+                    pa.array(labels, pa.string()).take(pa.array(of_label)),
+                    pa.array([str(metric)] * len(first), pa.string()),
+                    pa.array(of_rule).cast(pa.string()),
+                )
+                columns = [*texts, pa.array(values[first]), pa.array(counts)]
+                yield pa.RecordBatch.from_arrays(columns, _COUNTED.fieldNames())
+
+
+def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request: Percentiles) -> DataFrame:
+    """Percentiles with their intervals, from ``value_counts``: a row per (experiment, segment, metric, convention)."""
+    added = counts.groupBy(*_SUMS.key, _VALUE).agg(F.sum(_COUNT).alias(_COUNT))
+    group = Window.partitionBy(*_SUMS.key)
+    smaller = group.orderBy(_VALUE).rowsBetween(Window.unboundedPreceding, -1)
+    numbered = added.withColumn(_BEFORE, F.coalesce(F.sum(_COUNT).over(smaller), F.lit(0)))
+    numbered = numbered.withColumn(_TOTAL, F.sum(_COUNT).over(group))
+    picked = Step(partial(_picked, request=request), _PICKED).of(numbered)
+    places = range(len(request.percentiles) * _RANKS)
+    one_row = picked.groupBy(*_SUMS.key).agg(
+        F.max(_TOTAL).alias(_TOTAL),
+        *(F.expr(f"max(CASE WHEN {_PLACE} = {place} THEN {_VALUE} END) AS _{place}") for place in places),
+    )
+    computed = T.StructType([T.StructField(name, T.DoubleType()) for name in columns_of(request.percentiles)])
+    step = computing(partial(_percentiles, request=request), T.StructType(_KEYS), computed)
+    digest = _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH)
+    return step.of(one_row).selectExpr(*_SUMS.key[:-1], digest, *map(quoted, computed.fieldNames()))
+
+
+def columns_of(percentiles: Sequence[float]) -> list[str]:
+    """The columns of percentiles in ``experiment_metrics``."""
+    return [f"{percentile_column(each)}{part}" for each in percentiles for part in PERCENTILE_PARTS]
+
+
+def _picked(batches: Batches, request: Percentiles) -> Iterator[pa.RecordBatch]:
+    """The values at the ranks that the percentiles of their group are made of, with their place among these ranks."""
+    # Imported here and below: a worker that scores lists loads no SciPy.
+    from rankmetrics_spark.statistics import quantile_ranks
+
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        n, before, count = (batch.column(name).to_numpy() for name in (_TOTAL, _BEFORE, _COUNT))
+        sizes, size = np.unique(n, return_inverse=True)
+        ranks = [quantile_ranks(sizes, each / 100, request.confidence) for each in request.percentiles]
+        rank = np.concatenate(ranks, axis=1)[size.reshape(-1)]
+        row, place = np.nonzero((before[:, None] < rank) & (rank <= (before + count)[:, None]))
+        keys = [batch.column(name).take(pa.array(row)) for name in (*_SUMS.key, _TOTAL)]
+        columns = [*keys, pa.array(place, pa.int32()), batch.column(_VALUE).take(pa.array(row))]
+        yield pa.RecordBatch.from_arrays(columns, _PICKED.fieldNames())
+
+
+def _percentiles(columns: Arrays, request: Percentiles) -> Iterator[Computed]:
+    from rankmetrics_spark.statistics import interpolated
+
+    n = np.asarray(columns[_TOTAL].to_numpy(), np.int64)
+    values: dict[str, Any] = {}
+    for i, each in enumerate(request.percentiles):
+        below, above, low, high = (
+            np.asarray(_numbers(columns[f"_{place}"]), np.float64) for place in range(i * _RANKS, (i + 1) * _RANKS)
+        )
+        numbers = (interpolated(below, above, n, each / 100), low, high)
+        values |= dict(zip(columns_of([each]), numbers, strict=True))
+    yield values
+
+
+def with_percentiles(means: DataFrame, percentiles: DataFrame) -> DataFrame:
+    """``experiment_metrics`` with the columns of percentiles; null where a group has no value."""
+    keys = (EXPERIMENT, SEGMENT, METRIC, CONVENTION_HASH)
+    values = [name for name in percentiles.columns if name not in keys]
+    renamed = percentiles.select(*(F.col(name).alias(f"_{name}") for name in keys), *values)
+    same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
+    return means.join(renamed, same_row, "left").select(*means.columns, *values)

@@ -44,7 +44,8 @@ from rankmetrics_spark.schemas import (
 )
 
 NUMBERS = (T.NumericType, T.BooleanType)
-_IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, *TIMES)
+_IDS: tuple[type[T.DataType], ...] = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, *TIMES)
+_INTENTS = (T.StringType, T.IntegralType, T.BooleanType)
 UNDECODABLE = "undecodable_"
 """Start of the reason of a row with an id from a text format in another encoding than the reader's."""
 _EXACT = 2**53
@@ -115,7 +116,10 @@ def renamed(
         source = mapping.get(name, name)
         if source is not None and source not in columns:
             hint = REQUESTS if name == USER and what == "impressions" else ""
-            hint = _other_separator(columns) or hint
+            # All columns of a file of CSV that are read as one.
+            mark = next((mark for mark in ";\t|" if len(columns) == 1 and columns[0].count(mark) > 1), None)
+            if mark:
+                hint = f"; the only column looks like several: source.options: {{sep: {mark!r}}} separates them"
             raise InputError(
                 f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}{hint}"
             )
@@ -124,7 +128,18 @@ def renamed(
         value = f"'{EVERYONE}'" if source is None else quoted(source)
         expressions.append(f"{value} AS {name}")
     for name, kind in _kinds(table, mapping, names).items():
-        _check_type(name, kind, mapping.get(name, name), text)
+        each, allowed, types = kind, _IDS, "a string, number, boolean, date or timestamp"
+        if name == INTENTS:
+            each = kind.elementType if isinstance(kind, T.ArrayType) else kind
+            allowed, types = _INTENTS, "a string, a whole number or a boolean, or an array of these"
+        elif name in (POSITION, SCORE, RELEVANCE, COVARIATE):
+            allowed, types = (*NUMBERS, *[T.StringType] * text), "a number"
+        if name == POSITION:
+            allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
+        if not isinstance(each, allowed):
+            source = mapping.get(name, name)
+            found = f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}"
+            raise InputError(f"{found}; it must be {types}")
     return table.selectExpr(*expressions)
 
 
@@ -135,16 +150,6 @@ def _kinds(table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[
     return {name: T.StringType() if source is None else kinds[source] for name, source in sources.items()}
 
 
-def _other_separator(columns: Sequence[str]) -> str:
-    """A hint where all columns of a file of CSV are read as one.
-
-    >>> _other_separator(["user;item;rank"]), _other_separator(["user"])
-    ("; the only column looks like several: source.options: {sep: ';'} separates them", '')
-    """
-    mark = next((mark for mark in ";\t|" if len(columns) == 1 and columns[0].count(mark) > 1), None)
-    return f"; the only column looks like several: source.options: {{sep: {mark!r}}} separates them" if mark else ""
-
-
 def _spoken(name: str, source: str | None) -> str:
     """Name of a column in messages: list and segment columns have the user's own name.
 
@@ -152,27 +157,6 @@ def _spoken(name: str, source: str | None) -> str:
     ('user_id', 'session')
     """
     return str(source) if name.startswith(("_list_", "_segment_", COVARIATE, CLUSTER_OF_USER)) else name
-
-
-def _check_type(name: str, kind: T.DataType, source: str | None, text: bool) -> None:
-    """Refuse a column with an unsuitable type, before any job starts."""
-    if name == INTENTS:
-        one = kind.elementType if isinstance(kind, T.ArrayType) else kind
-        if not isinstance(one, (T.StringType, T.IntegralType, T.BooleanType)):
-            raise InputError(
-                f"column '{source}' ({INTENTS}) has type {kind.simpleString()}; it must be a string, a whole number or "
-                "a boolean, or an array of these"
-            )
-        return
-    is_number = name in (POSITION, SCORE, RELEVANCE, COVARIATE)
-    allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
-    if name == POSITION:
-        allowed = tuple(each for each in allowed if each is not T.BooleanType)
-    if not isinstance(kind, allowed):
-        types = "a number" if is_number else "a string, number, boolean, date or timestamp"
-        raise InputError(
-            f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}; it must be {types}"
-        )
 
 
 def _hashes(kind: T.DataType, text: bool) -> str:
@@ -214,16 +198,6 @@ def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:
     return number(name, kind) if name in (SCORE, RELEVANCE) else None
 
 
-def _no_id(name: str, kind: T.DataType) -> str:
-    # In SQL, NaN is larger than any number.
-    return f"abs({name}) >= {_EXACT_FLOAT if isinstance(kind, T.FloatType) else _EXACT}"
-
-
-def _not_decoded(name: str) -> str:
-    # Readers replace bytes that are not UTF-8 by this character: several ids would become one.
-    return f"contains({name}, '\ufffd')"
-
-
 def is_whole(kind: T.DataType) -> bool:
     """Whether a relevance of this type is a whole number."""
     return isinstance(kind, T.IntegralType | T.BooleanType)
@@ -246,20 +220,18 @@ def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, te
     """(reason, condition) of each possible fault of this column, in the order of the check."""
     short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name) or _spoken(name, source)
     yield f"null_{short}", f"{name} IS NULL"
-    if name in (POSITION, SCORE, RELEVANCE):
-        yield from _number_faults(name, kind, first_rank)
-    elif isinstance(kind, REAL):
-        yield f"nan_{short}", f"isnan({name})"
-        yield f"inexact_{short}", _no_id(name, kind)
-    elif isinstance(kind, T.StringType):
-        if text:
-            yield f"{UNDECODABLE}{short}", _not_decoded(name)
-        if name == EXPERIMENT:
+    if name not in (POSITION, SCORE, RELEVANCE):
+        if isinstance(kind, REAL):
+            yield f"nan_{short}", f"isnan({name})"
+            # In SQL, NaN is larger than any number.
+            yield f"inexact_{short}", f"abs({name}) >= {_EXACT_FLOAT if isinstance(kind, T.FloatType) else _EXACT}"
+        if text and isinstance(kind, T.StringType):
+            # Readers replace bytes that are not UTF-8 by this character: several ids would become one.
+            yield f"{UNDECODABLE}{short}", f"contains({name}, '\ufffd')"
+        if name == EXPERIMENT and isinstance(kind, T.StringType):
             # In the name of a partition directory, an empty name and a null are the same.
             yield "empty_experiment", f"{name} = ''"
-
-
-def _number_faults(name: str, kind: T.DataType, first_rank: int) -> Iterator[tuple[str, str]]:
+        return
     value = number(name, kind)
     if isinstance(kind, T.StringType):
         yield f"unreadable_{name}", f"{name} IS NOT NULL AND {value} IS NULL"
@@ -320,17 +292,16 @@ def pools(
     pool = f"sort_array(collect_list(CASE WHEN {in_pool} THEN struct({GRADE}, {HASH}) END), false)"
     grouped = best.groupBy(USER).agg(F.expr(f"{pool} AS _pool"))
     pools = grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
-    return pools.join(_pools_of_intents(sound), USER, "left") if intents else pools
-
-
-def _pools_of_intents(sound: DataFrame) -> DataFrame:
-    """The intents that the judged items of each user cover, by item id, the highest one first."""
+    if not intents:
+        return pools
+    # The intents that the judged items of each user cover, by item id, the highest one first.
     pairs = sound.where(f"{GRADE} > 0").select(USER, ITEM, GRADE, F.explode(INTENTS).alias("_intent"))
     best = pairs.groupBy(USER, ITEM, "_intent").agg(F.max(GRADE).alias(GRADE))
     pair = F.struct(ITEM, "_intent", F.xxhash64(ITEM).alias(HASH), GRADE)
     grouped = best.groupBy(USER).agg(F.sort_array(F.collect_list(pair), asc=False).alias("_pairs"))
     fields = {"_intent": POOL_INTENT, HASH: POOL_INTENT_ITEM, GRADE: POOL_INTENT_GRADE}
-    return grouped.selectExpr(USER, *(f"_pairs.{field} AS {name}" for field, name in fields.items()))
+    of_intents = grouped.selectExpr(USER, *(f"_pairs.{field} AS {name}" for field, name in fields.items()))
+    return pools.join(of_intents, USER, "left")
 
 
 def typed_judgements(

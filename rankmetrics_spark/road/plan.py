@@ -229,29 +229,19 @@ def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
 
 def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
     """The cheapest layout that can compute the metrics; the option ``layout`` counts where it can."""
-    if (
-        not scoring.by_position
-        or not columns.relevance
-        or options.repeated_items == "all"
-        or options.only_changed
-        or any(metric.needs != "relevant" for metric in scoring.metrics)
-        or any(_reads_every_row(rule, scoring) for rule in scoring.conventions)
-    ):
+    every_row = not scoring.by_position or not columns.relevance or options.repeated_items == "all"
+    every_row |= options.only_changed or any(metric.needs != "relevant" for metric in scoring.metrics)
+    uncut = any(metric.cut is None for metric in scoring.metrics)
+    for rule in scoring.conventions:
+        every_row |= rule.duplicates in ("best_rank", "refuse") or rule.unjudged == "removed"
+        # The other layouts know only of relevant rows how often a judged item was shown.
+        every_row |= scoring.judged and rule.duplicates == "count"
+        # Nor do they know the length of a list without its repeated rows.
+        every_row |= rule.ap_denominator == "min(L,k)"
+        every_row |= uncut and (rule.ap_denominator == "k" or rule.ideal_pool == "constant_k")
+    if every_row:
         return LAYOUTS["rows"]
     # The smallest segment value of a list is a text, and an aggregate of texts leaves generated code anyway.
     fits_masks = relevance is not None and is_whole(relevance) and not (columns.segments or columns.cluster)
     wish = options.layout if options.layout != "auto" else "masks"
     return LAYOUTS["relevant" if wish == "masks" and not fits_masks else wish]
-
-
-def _reads_every_row(rule: Convention, scoring: Scoring) -> bool:
-    if rule.duplicates in ("best_rank", "refuse") or rule.unjudged == "removed":
-        return True
-    # The other layouts know only of relevant rows how often a judged item was shown.
-    if scoring.judged and rule.duplicates == "count":
-        return True
-    # Nor do they know the length of a list without its repeated rows.
-    uncut = any(metric.cut is None for metric in scoring.metrics)
-    return rule.ap_denominator == "min(L,k)" or (
-        uncut and (rule.ap_denominator == "k" or rule.ideal_pool == "constant_k")
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.engines import REAL, engine_of, few_rows
@@ -132,29 +132,23 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     if real and engine_of(rows.sparkSession) == "sail":
         # Sail sorts -0.0 and 0.0 as two values; the text of ``with_text`` stays as it came.
         rows = rows.withColumns({name: F.col(name) + F.lit(0.0) for name in real})
-    rows = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
+    grade = F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
+    repeats_item = F.lit(False)
+    if columns.item and keep != "count":
+        best_rank = F.col(POSITION) if by_position else F.col(SCORE).desc()
+        order = [best_rank, grade] if keep == "best_rank" else [grade, best_rank]
+        if not by_position and columns.position:
+            order.append(F.col(POSITION).asc_nulls_last())
+        same_item = Window.partitionBy(*columns.keys, ITEM).orderBy(*order, F.col(_TEXT))
+        repeats_item = F.row_number().over(same_item) > 1
+    rows = rows.withColumn(_REPEATS_ITEM, repeats_item)
     if not by_position:
         return rows.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
     item = F.xxhash64(ITEM) if columns.item else F.lit(0)
-    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(_highest_grade(columns), item, _TEXT)
+    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(grade, item, _TEXT)
     repeats_rank = F.row_number().over(same_rank) > 1
     reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
     return rows.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
-
-
-def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:
-    if not columns.item or keep == "count":
-        return F.lit(False)
-    best_rank = F.col(POSITION) if by_position else F.col(SCORE).desc()
-    grade = _highest_grade(columns)
-    order = [best_rank, grade] if keep == "best_rank" else [grade, best_rank]
-    if not by_position and columns.position:
-        order.append(F.col(POSITION).asc_nulls_last())
-    return F.row_number().over(Window.partitionBy(*columns.keys, ITEM).orderBy(*order, F.col(_TEXT))) > 1
-
-
-def _highest_grade(columns: Columns) -> Column:
-    return F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
 
 
 def layout_of_head(rows: DataFrame, columns: Columns, layout: Layout) -> Layout:

@@ -279,28 +279,24 @@ def refuse_shared(claim: ClaimContent, partitions: Partitions, output: str) -> N
 @contextmanager
 def gate(folder: Path) -> Iterator[bool]:
     """Lock the gate of a folder; yield False if the file system has no locks."""
-    file = _open_gate(folder)
-    try:
-        yield file is not None
-    finally:
-        if file is not None:
-            file.close()
-
-
-def _open_gate(folder: Path) -> IO[str] | None:
     path = folder / _GATE
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         # Another run may remove the folder or the gate at any time; then start again.
         with suppress(FileNotFoundError):
             file = path.open("a", encoding="utf-8")
-            if not _lock(file, wait=True):
+            supported = _lock(file, wait=True)
+            if not supported:
                 file.close()
                 path.unlink(missing_ok=True)
-                return None
+                break
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
+                break
             file.close()
+    try:
+        yield supported
+    finally:
+        file.close()
 
 
 def _lock(file: IO[str], wait: bool) -> bool:

@@ -27,10 +27,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config import local_path
-from rankmetrics_spark.engines import is_laptop
+from rankmetrics_spark.engines import is_connect, is_laptop
 from rankmetrics_spark.errors import OutputError, no_file_system
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 STAGING = "_staging"
@@ -197,12 +196,12 @@ class Files:
                 for folder in folders:
                     os.rmdir(self.at(folder))
 
-    def for_each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def for_each(self, function: Callable[..., R], items: Sequence[Any], *more: Sequence[Any]) -> list[R]:
         """Apply a function to many files, several at a time: stores answer late, and disks delete slowly."""
         if len(items) < (64 if self.local else 2):
-            return [function(item) for item in items]
+            return list(map(function, items, *more))
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(function, items))
+            return list(pool.map(function, items, *more))
 
 
 def _sync(path: str) -> None:
@@ -332,7 +331,7 @@ def on_this_machine(spark: SparkSession, path: str) -> bool:
     """Whether Spark writes this path to a disk that this process sees under the same name."""
     if is_laptop(spark):
         return local_path(path) is not None
-    if local_path(path) is None or "connect" in type(spark.conf).__module__:
+    if local_path(path) is None or is_connect(spark):
         return False
     try:
         # Spark completes the address of its warehouse by the default file system.

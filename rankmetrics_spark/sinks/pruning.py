@@ -27,7 +27,7 @@ from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, pars
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk
-from rankmetrics_spark.sinks.parquet import writing
+from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sinks.partitions import Partitions
 from rankmetrics_spark.sinks.swapping import (
     TABLES,

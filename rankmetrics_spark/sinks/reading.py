@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import local_path
-from rankmetrics_spark.engines import engine_of, few_rows, sail_path, temporary_folder
+from rankmetrics_spark.engines import engine_of, few_rows, sail_path, spark_path, temporary_folder
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, PARTITION, RUN
@@ -63,15 +62,6 @@ ATTEMPTS = 5
 """How often a table is looked at again because runs publish meanwhile."""
 
 
-def literal(path: str) -> str:
-    """The path as Spark's readers take it: they expand wildcards, and its writers do not.
-
-    >>> print(literal("runs[1]/{a,b}"))
-    runs\\[1\\]/\\{a,b\\}
-    """
-    return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
-
-
 def existing(spark: SparkSession, path: str) -> DataFrame | None:
     """A written table with the columns of all its files, or None if it does not exist."""
     if engine_of(spark) == "sail":
@@ -80,7 +70,7 @@ def existing(spark: SparkSession, path: str) -> DataFrame | None:
     if _is_absent(spark, path):
         return None
     try:
-        return with_schema(spark, path, spark.read.option("mergeSchema", "true").parquet(literal(path)).schema)
+        return with_schema(spark, path, spark.read.option("mergeSchema", "true").parquet(spark_path(path)).schema)
     except AnalysisException:
         return None
 
@@ -114,7 +104,7 @@ def exists(spark: SparkSession, path: str) -> bool:
 def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Sequence[str] = ()) -> DataFrame:
     """Read with this schema; the columns of folders are texts."""
     reader = spark.read.schema(as_stored(schema)).option("basePath", path)
-    return reader.parquet(*(paths or [literal(path)]))
+    return reader.parquet(*(paths or [spark_path(path)]))
 
 
 def of_run(spark: SparkSession, path: str, schema: T.StructType, file_id: str, paths: Sequence[str]) -> DataFrame:
@@ -181,7 +171,7 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "
         return []
     try:
         # Named twice: of one path, Spark logs a stack trace where there is no such file.
-        names = [f"{literal(root)}/{folder}/{prefix}*.json"] * 2
+        names = [f"{spark_path(root)}/{folder}/{prefix}*.json"] * 2
         return [*dict.fromkeys(row[0] for row in few_rows(spark.read.text(names, wholetext=True)))]
     except AnalysisException:  # nothing has been written there
         return []

@@ -1,14 +1,21 @@
-"""What Delta and Iceberg tables share: each write is one commit that replaces a run's partitions and nothing else."""
+"""Delta and Iceberg tables, and a schema of a catalog that holds them.
+
+Each write is one commit that replaces a run's partitions and nothing else.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import date as day
+from functools import partial
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,9 +24,10 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
-from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
-from rankmetrics_spark.sinks.partitions import Partitions, Written, count_rows
+from rankmetrics_spark.sinks.claims import lives, process_identity
+from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, count_rows
 from rankmetrics_spark.sinks.reading import published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
 
@@ -34,8 +42,7 @@ def point(tables: SqlTables, date: str, entry: Entry) -> bool:
     """
     for _ in range(ATTEMPTS):
         stored = tables.pointer(date)
-        pointer = stored or Pointer(date)
-        updated = _with_versions(tables, pointer.with_run(entry))
+        updated = _with_versions(tables, (stored or Pointer(date)).with_run(entry))
         if tables.pointer(date) == stored:
             break
     current = updated.entries[0]
@@ -60,13 +67,8 @@ def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
         for i, entry in enumerate(entries):
             now = [n.get((entry.run_id, name), 0) for name in entry.experiments]
             earlier = entry.counted(table) if i else None
-            count_rows, holder = (now, version) if earlier in (None, now) else (earlier, entry.tables[table]["version"])
-            facts = {
-                **entry.tables.get(table, {}),
-                "rows": sum(count_rows or ()),
-                "version": holder,
-                "counted": count_rows,
-            }
+            counted, holder = (now, version) if earlier in (None, now) else (earlier, entry.tables[table]["version"])
+            facts = {**entry.tables.get(table, {}), "rows": sum(counted or ()), "version": holder, "counted": counted}
             entries[i] = replace(entry, tables={**entry.tables, table: facts})
     return replace(pointer, entries=tuple(entries), format=tables.format)
 
@@ -107,7 +109,7 @@ class SqlTables(ABC):
             return self.current(table)
         # Of one version: the current table may be another one when its rows are read.
         rows = self.at_version(table, version)
-        return published(rows, table, pointers, lambda version: self.at_version(table, version))
+        return published(rows, table, pointers, partial(self.at_version, table))
 
     def exists(self, table: str) -> bool:
         """Whether a table was written."""
@@ -120,15 +122,15 @@ class SqlTables(ABC):
             return None
         # Of one version: an Iceberg table that is read later may hold what another run has committed meanwhile.
         of_dates = self.at_version(table, version).where(F.col(DATE).isin(*pointers))
-        rows = published(of_dates, table, pointers, lambda version: self.at_version(table, version))
+        rows = published(of_dates, table, pointers, partial(self.at_version, table))
         known = _lower(rows.columns)
-        columns = [
-            F.col(quoted(field.name)) if field.name.lower() in known else F.lit(None).cast(field.dataType)
-            for field in schema.fields
-        ]
-        named = [column.alias(field.name) for column, field in zip(columns, schema.fields, strict=True)]
+        columns = {
+            name: F.col(quoted(name)) if name.lower() in known else F.lit(None).cast(schema[name].dataType)
+            for name in schema.names
+        }
         # As text, like the dates of folders: tables of earlier versions have texts too.
-        return rows.select(*named, EXPERIMENT, F.col(DATE).cast("string").alias(DATE))
+        columns |= {EXPERIMENT: F.col(EXPERIMENT), DATE: F.col(DATE).cast("string")}
+        return rows.select(*(column.alias(name) for name, column in columns.items()))
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
@@ -165,7 +167,7 @@ class SqlTables(ABC):
         tables = [*written, *(Written(table, written[0].rows, emptied) for table in sorted(unwritten))]
         for _ in range(ATTEMPTS):
             for table in tables:
-                self._commit(table)
+                commit(self.format, self.name_of(table.table), partial(replace_rows, self, table))
             if self.intact(written[0].partitions) and point(self, date, entry):
                 return
         raise OutputError(
@@ -188,12 +190,6 @@ class SqlTables(ABC):
         """The table as it was."""
         return self.spark.sql(f"SELECT * FROM {self.name_of(table)} VERSION AS OF {int(version)}")
 
-    def _commit(self, written: Written) -> None:
-        """Replace the partitions of a table with the staged rows in one commit."""
-        table, partitions, name = written.table, written.partitions, self.name_of(written.table)
-        rows = partitions.prepared(written.rows).withColumn(RUN, F.lit(self.run_id))
-        commit(self.format, name, lambda: replace_rows(self.current(table), name, self.format, rows, partitions))
-
     def result(self, written: Written) -> DataFrame:
         """The rows of a table that this run has published, read back lazily."""
         rows = self.current(written.table)
@@ -215,6 +211,112 @@ class SqlTables(ABC):
             writers.append(set() if held is None else {(row[EXPERIMENT], row[RUN]) for row in few_rows(held)})
         users, averages = writers
         return users == averages and {run for _, run in users} <= {self.run_id}
+
+
+_HOLDER = "rankmetrics.holder"
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class CatalogSchema(SqlTables):
+    """Tables in a schema of a catalog (Unity Catalog, Hive, Iceberg, ...), including staging and run records.
+
+    Attributes:
+        spark: The session.
+        path: SQL name of the schema.
+        run_id: Name of the run.
+        format: ``delta`` or ``iceberg``.
+    """
+
+    spark: SparkSession
+    path: str
+    run_id: str
+    format: str
+
+    def name_of(self, table: str) -> str:
+        """The SQL name of a table in the schema."""
+        return f"{self.path}.{table}"
+
+    def check(self) -> None:
+        """Remove what killed runs have left."""
+        # Looking up a table, as every run does, tells whether the catalog is there.
+        with suppress(Exception):
+            self._drop(self._is_dead)
+
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
+        """Write rows to a staging table of this run; return them as written."""
+        table = self.name_of(f"staging_{self.run_id.replace('-', '_')}_{name}")
+        # The next run asks the table whether its run still lives.
+        holder = json.dumps(process_identity() | {"beat": time.time()})
+        writer = rows.writeTo(table).using(self.format).tableProperty(_HOLDER, holder)
+        commit(self.format, table, writer.createOrReplace)
+        return self.spark.table(table)
+
+    def discard(self, like: DataFrame | None = None) -> None:
+        """Drop the staging tables, also those that a server has made for a killed run; ``like`` is not used."""
+        # Some catalogs keep names in lower case.
+        run_part = self.run_id.replace("-", "_").lower()
+        self._drop(lambda name: run_part in name.lower())
+        self._drop(self._is_dead)
+
+    def release(self) -> None:
+        """Do nothing: nothing is claimed."""
+
+    def _is_dead(self, name: str) -> bool:
+        """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""
+        row = self.spark.sql(f"SHOW TBLPROPERTIES {self.name_of(quoted(name))}").where(F.col("key") == _HOLDER).first()
+        return row is not None and not lives(json.loads(row["value"]), _DAY)
+
+    def _drop(self, condition: Callable[[str], bool]) -> None:
+        """Drop staging tables; where that fails, a later run does it."""
+        with suppress(Exception):  # classic sessions raise a class of py4j
+            tables = self.spark.sql(f"SHOW TABLES IN {self.path} LIKE 'staging_*'").select("tableName")
+            for (name,) in few_rows(tables):
+                if condition(name):
+                    # Without PURGE an Iceberg catalog may keep the files; Unity Catalog does not have the word.
+                    purge = " PURGE" if self.format == "iceberg" else ""
+                    self.spark.sql(f"DROP TABLE IF EXISTS {self.name_of(quoted(name))}{purge}")
+
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+        table = self.current(FOLDER)
+        return {} if table is None else newest(row[0] for row in few_rows(table.select("pointer")))
+
+    def write_pointer(self, pointer: Pointer) -> None:
+        """Replace the pointer of a date in the table ``published``, in one commit."""
+        rows = [(pointer.date, pointer.entries[0].run_id, pointer.as_json())]
+        table = self.spark.createDataFrame(rows, f"{DATE} string, {RUN} string, pointer string")
+        self._write_rows(
+            FOLDER, table, lambda: table.writeTo(self.name_of(FOLDER)).overwrite(F.col(DATE) == pointer.date)
+        )
+
+    def record(self, record: Mapping[str, Any]) -> str:
+        """Append the run record as one row to the table ``runs``; return the name of that table."""
+        row = [(self.run_id, str(record[DATE]), as_json(record))]
+        rows = self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string")
+        self._write_rows("runs", rows, lambda: rows.writeTo(self.name_of("runs")).append())
+        return self.name_of("runs")
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Do nothing: a record in a catalog is written once, when the run has ended."""
+
+    def _write_rows(self, table: str, rows: DataFrame, write: Callable[[], None]) -> None:
+        def work() -> None:
+            if self.current(table) is None:
+                # Partitioned by date: Delta and Iceberg replace the row of a date without touching the others.
+                create_table(self.name_of(table), self.format, rows, (DATE,) if table == FOLDER else ())
+            write()
+
+        commit(self.format, self.name_of(table), work)
+
+    def write_page(self, text: str) -> str | None:
+        """Do nothing: a catalog holds no pages."""
+        return None
+
+    def records(self) -> list[str]:
+        """The texts of all run records."""
+        runs = self.current("runs")
+        return [] if runs is None else [row[0] for row in few_rows(runs.select("record"))]
 
 
 COMMIT_ATTEMPTS = 5
@@ -250,16 +352,14 @@ def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
         try:
             return work()
         except Exception as error:  # classic sessions raise a class of py4j
-            being_created = _BEING_CREATED.search(str(error)) and attempt < COMMIT_ATTEMPTS
-            if being_created:
+            if _BEING_CREATED.search(str(error)) and attempt < COMMIT_ATTEMPTS:
                 time.sleep(PAUSE)
             elif not _CONFLICT.search(str(error)):
                 explain(table_format, name, error)
                 raise
     raise OutputError(
-        f"cannot write the {table_format} table {name}: "
-        f"other runs changed it during each of {COMMIT_ATTEMPTS} attempts; "
-        "run this again when they have ended"
+        f"cannot write the {table_format} table {name}: other runs changed it during each of {COMMIT_ATTEMPTS} "
+        "attempts; run this again when they have ended"
     )
 
 
@@ -277,15 +377,24 @@ def explain(table_format: str, name: str, error: Exception) -> None:
 _IS_NEW = "__new"
 
 
-def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame, partitions: Partitions) -> None:
-    """One attempt to replace the partitions."""
+def replace_rows(tables: SqlTables, written: Written) -> None:
+    """One attempt to replace the partitions of a table with the staged rows."""
+    name, partitions = tables.name_of(written.table), written.partitions
+    rows = partitions.prepared(written.rows).withColumn(RUN, F.lit(tables.run_id))
+    old = tables.current(written.table)
     if old is None:
         if not partitions.filled:
             return
-        old = create_table(name, format, rows.withColumn(DATE, F.col(DATE).cast("date")), PARTITION)
+        old = create_table(name, tables.format, rows.withColumn(DATE, F.col(DATE).cast("date")), PARTITION)
     # The owner of a table, or an earlier version, may have made it with texts, or without this column.
     kind = {field.name.lower(): field.dataType for field in old.schema.fields}.get(DATE, T.DateType())
-    rows = _align_columns(name, rows.withColumn(DATE, F.col(DATE).cast(kind)), old.schema)
+    rows = rows.withColumn(DATE, F.col(DATE).cast(kind))
+    existing, names = _lower(old.schema.names), _lower(rows.columns)
+    if new := [field for field in rows.schema.fields if field.name.lower() not in existing]:
+        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in new)
+        rows.sparkSession.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
+    absent = [field for field in old.schema.fields if field.name.lower() not in names]
+    rows = rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in absent))
     # A condition of the table's own type: Iceberg translates no cast.
     of_type = F.lit(day.fromisoformat(partitions.date)) if isinstance(kind, T.DateType) else F.lit(partitions.date)
     condition = partitions.condition(of_type)
@@ -304,21 +413,8 @@ def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame,
 def create_table(name: str, format: str, rows: DataFrame, partition: tuple[str, ...] = ()) -> DataFrame:
     """A new table without rows. Partitioning is set only here: afterwards, the table's owner may change it."""
     writer = rows.limit(0).writeTo(name).using(format)
-    if partition:
-        writer = writer.partitionedBy(*map(F.col, partition))
-    writer.create()
+    (writer.partitionedBy(*map(F.col, partition)) if partition else writer).create()
     return rows.sparkSession.table(name)
-
-
-def _align_columns(name: str, rows: DataFrame, schema: T.StructType) -> DataFrame:
-    """Add new columns of ``rows`` to the table; return the rows with every column of the table, null if new."""
-    existing, names = _lower(schema.names), _lower(rows.columns)
-    new_fields = [field for field in rows.schema.fields if field.name.lower() not in existing]
-    if new_fields:
-        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in new_fields)
-        rows.sparkSession.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
-    old_fields = [field for field in schema.fields if field.name.lower() not in names]
-    return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in old_fields))
 
 
 def _merge(name: str, rows: DataFrame, partitions: Partitions) -> None:
@@ -330,12 +426,10 @@ def _merge(name: str, rows: DataFrame, partitions: Partitions) -> None:
     spark = rows.sparkSession
     keys = [(experiment, partitions.date) for experiment in partitions.experiments]
     old = spark.createDataFrame(keys, "old string, day string").toDF(*PARTITION)
-    old = old.withColumn(DATE, F.col(DATE).cast(rows.schema[DATE].dataType))
+    old = old.withColumn(DATE, F.col(DATE).cast(rows.schema[DATE].dataType)).withColumn(_IS_NEW, F.lit(False))
     columns = ", ".join(map(quoted, rows.columns))
     view = f"rankmetrics_{uuid.uuid4().hex}"
-    changes = rows.withColumn(_IS_NEW, F.lit(True)).unionByName(
-        old.withColumn(_IS_NEW, F.lit(False)), allowMissingColumns=True
-    )
+    changes = rows.withColumn(_IS_NEW, F.lit(True)).unionByName(old, allowMissingColumns=True)
     changes.createOrReplaceTempView(view)
     try:
         spark.sql(f"""

@@ -100,13 +100,9 @@ def place(files: Files, change: Swap) -> list[str]:
     """Move the staged files to their partitions; return the files of other runs in these."""
     run = change.entry.run_id
     old = [path for path in partition_files(files, change.entry.experiments, change.date) if run_in_name(path) != run]
-    moves = [
-        (f"{STAGING}/{run}/{table}/{file.name}", f"{folder_of(table, file.experiment, change.date)}/{file.name}")
-        for table, staged in change.staged.items()
-        for file in staged
-    ]
-    files.for_each(lambda move: files.put(*move), moves)
-    targets = [target for _, target in moves]
+    staged = [(table, file) for table, of_table in change.staged.items() for file in of_table]
+    targets = [f"{folder_of(table, file.experiment, change.date)}/{file.name}" for table, file in staged]
+    files.for_each(files.put, [f"{STAGING}/{run}/{table}/{file.name}" for table, file in staged], targets)
     files.settle(targets, {folder for target in targets for folder in folders_above(target)})
     return old
 
@@ -134,12 +130,8 @@ def linked_folder(files: Files, experiments: Iterable[str | None], date: str) ->
 def partition_files(files: Files, experiments: Iterable[str | None], date: str) -> list[str]:
     """The files in all partitions of some experiments on a date."""
     names = {folder_of("", name, date).split("/")[1] for name in experiments}
-    folders = [
-        f"{table}/{name}/{DATE}={date}"
-        for table in TABLES
-        for name in files.names(table)
-        if name in names
-    ]  # fmt: skip
+    stored = zip(TABLES, files.for_each(files.names, TABLES), strict=True)
+    folders = [f"{table}/{name}/{DATE}={date}" for table, of_table in stored for name in of_table if name in names]
     folders_here = [folder for folder in folders if not files.first_link(folders_above(f"{folder}/")[1:])]
     return [*chain.from_iterable(files.for_each(files.files, folders_here))]
 
@@ -185,7 +177,10 @@ def remove(files: Files, paths: Sequence[str]) -> None:
 
 
 def recover(files: Files, run: str, date: str | None, experiments: Sequence[str | None]) -> None:
-    """Clean up after a killed run: finish publishing if its pointer is written, else remove its files."""
+    """Clean up after a killed run: finish publishing if its pointer is written, else remove its files.
+
+    Its record then says whether it was published.
+    """
     if date is not None:
         pointer = pointer_of(files, date)
         run_of = pointer.file_run_of() if pointer else {}
@@ -196,27 +191,22 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
             if run_in_name(path) != current and (run_in_name(path) == run or current == run):
                 outdated.append(path)
         remove(files, outdated)
-    _note_end(files, run)
+    text = files.read(record_path(run))
+    try:
+        record = json.loads(text or "{}")
+    except ValueError:
+        record = {}
+    if record.get("outcome") in ("running", "publishing"):
+        pointer = pointer_of(files, str(record.get(DATE)))
+        published = pointer is not None and run in pointer.run_of().values()
+        record["outcome"] = "done" if published else "killed"
+        files.write(record_path(run), json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     drafts = files.drafts(record_path(run))
     if files.local and date is not None:
         # A disk has one writer at a time: the run that cleans up has locked the gate.
         drafts += [draft for path in _pointer_paths(date) for draft in files.drafts(path)]
     _remove_drafts(files, drafts)
     files.remove_tree(f"{STAGING}/{run}")
-
-
-def _note_end(files: Files, run: str) -> None:
-    """Write into the record of a killed run whether it was published."""
-    text = files.read(record_path(run))
-    try:
-        record = json.loads(text or "{}")
-    except ValueError:
-        return
-    if record.get("outcome") in ("running", "publishing"):
-        pointer = pointer_of(files, str(record.get(DATE)))
-        published = pointer is not None and run in pointer.run_of().values()
-        record["outcome"] = "done" if published else "killed"
-        files.write(record_path(run), json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def discard(files: Files, run: str) -> None:
@@ -367,32 +357,23 @@ def switched(files: Files, pointer: Pointer, merges: Sequence[Merge], run: str) 
 def _staged(files: Files, merge: Merge, run: str) -> dict[str, list[StagedFile]]:
     """Write each group of files as one file to the staging; return table -> its files."""
     staged: dict[str, list[StagedFile]] = {}
-    for folder, groups in merge.groups.items():
+    for folder, group in ((folder, group) for folder, groups in merge.groups.items() for group in groups):
         table, experiment = folder.split("/")[:2]
-        for group in groups:
-            name = f"part-{run}-{uuid.uuid4().hex}.parquet"
-            target = f"{STAGING}/{run}/{table}/{name}"
-            if len(group) == 1:
-                files.copy(group[0], target)
-            else:
-                rows = [
-                    pq.read_table(files.at(path), filesystem=files.system, partitioning=None) for path in sorted(group)
-                ]
-                files.write_table(target, _concatenated(rows))
-            staged.setdefault(table, []).append(StagedFile(experiment_of(experiment), name, 0))
-    return staged
-
-
-def _concatenated(tables: list[pa.Table]) -> pa.Table:
-    """The rows of all tables, with null where one lacks a column; ``pa.concat_tables`` says it otherwise since 14."""
-    schema = pa.unify_schemas([table.schema for table in tables])
-    return pa.concat_tables(
-        pa.table(
+        name = f"part-{run}-{uuid.uuid4().hex}.parquet"
+        target = f"{STAGING}/{run}/{table}/{name}"
+        staged.setdefault(table, []).append(StagedFile(experiment_of(experiment), name, 0))
+        if len(group) == 1:
+            files.copy(group[0], target)
+            continue
+        parts = [pq.read_table(files.at(path), filesystem=files.system, partitioning=None) for path in sorted(group)]
+        # With null where a part lacks a column; the word for that in ``pa.concat_tables`` is another one since 14.
+        schema = pa.unify_schemas([part.schema for part in parts])
+        columns = (
             [
-                table[name] if name in table.column_names else pa.nulls(len(table), schema.field(name).type)
-                for name in schema.names
-            ],
-            schema=schema,
+                part[field.name] if field.name in part.column_names else pa.nulls(len(part), field.type)
+                for field in schema
+            ]
+            for part in parts
         )
-        for table in tables
-    )
+        files.write_table(target, pa.concat_tables(pa.table(of_part, schema=schema) for of_part in columns))
+    return staged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -257,20 +257,28 @@ every row, such as one with try_divide or try_cast
 def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
     # Read as text, so that ids stay as written. A line that is not JSON has only nulls and is quarantined.
     requested = {name: T.StructField(name, T.StringType()) for name in columns}
-    if not section.where:
-        # Without a filter, Spark does not have to read the files to infer a schema.
-        nested = [name for name in requested if "." in name and all(name.split("."))]
-        schema = requested | {field.name: field for field in text_fields(nested)}
-        rows = read_json_lines(spark, section, section.options, [*schema.values()]).drop(UNREADABLE)
-        rows = own_or_field(rows, nested).drop(*schema.keys() - requested.keys())
-        rows = typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
-        return rows.drop(*_empty_columns(rows, section, list(requested)))
-    # The filter may name any column, so Spark has to infer the other columns, and from every row.
-    inference = {"columnnameofcorruptrecord": UNREADABLE, "samplingratio": "1.0"}
-    options = {"primitivesasstring": "true"} | json_options(section.options)
-    inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(UNREADABLE).schema.fields
-    fields = [requested.get(field.name, field) for field in inferred]
-    return own_or_field(read_json_lines(spark, section, options, fields), requested)
+    if section.where:
+        # The filter may name any column, so Spark has to infer the other columns, and from every row.
+        inference = {"columnnameofcorruptrecord": UNREADABLE, "samplingratio": "1.0"}
+        options = {"primitivesasstring": "true"} | json_options(section.options)
+        inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(UNREADABLE).schema.fields
+        fields = [requested.get(field.name, field) for field in inferred]
+        return own_or_field(read_json_lines(spark, section, options, fields), requested)
+    # Without a filter, Spark does not have to read the files to infer a schema.
+    nested = [name for name in requested if "." in name and all(name.split("."))]
+    schema = requested | {field.name: field for field in text_fields(nested)}
+    rows = read_json_lines(spark, section, section.options, [*schema.values()]).drop(UNREADABLE)
+    rows = own_or_field(rows, nested).drop(*schema.keys() - requested.keys())
+    rows = typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
+    # Columns without a value go. Most have one in the first 1000 rows; all rows are read for the others only.
+    filled, total = _columns_with_values(rows.limit(1000), requested)
+    # A role is not used where the column with its long name exists.
+    configured = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
+    roles = {role for role, name in section.roles.items() if name in filled and role not in section.columns}
+    candidates = [name for name in requested if name not in filled and name not in roles - configured]
+    if candidates and total:
+        filled |= _columns_with_values(rows, candidates)[0]
+    return rows.drop(*(name for name in requested if total and name not in filled))
 
 
 def _filter(rows: DataFrame, section: Input) -> DataFrame:
@@ -286,22 +294,7 @@ def _filter(rows: DataFrame, section: Input) -> DataFrame:
     return rows.where(F.expr(where) | F.col(UNREADABLE).isNotNull()).drop(UNREADABLE)
 
 
-def _empty_columns(rows: DataFrame, section: Input, columns: list[str]) -> list[str]:
-    """Return the columns without a value in any row; none if there are no rows.
-
-    Most columns have a value in the first 1000 rows. All rows are read only for the others.
-    """
-    filled, total = _columns_with_values(rows.limit(1000), columns)
-    # A role is not used where the column with its long name exists.
-    configured = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
-    roles = {role for role, name in section.roles.items() if name in filled and role not in section.columns}
-    candidates = [name for name in columns if name not in filled and name not in roles - configured]
-    if candidates and total:
-        filled |= _columns_with_values(rows, candidates)[0]
-    return [name for name in columns if total and name not in filled]
-
-
-def _columns_with_values(rows: DataFrame, columns: list[str]) -> tuple[set[str], int]:
+def _columns_with_values(rows: DataFrame, columns: Collection[str]) -> tuple[set[str], int]:
     """Return the columns that have a value in these rows, and the number of rows."""
     counts = [F.count(F.col(quoted(name))) for name in columns]
     *values, total = rows.agg(*counts, F.count(F.lit(1))).first() or (0,)

@@ -30,7 +30,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
 from rankmetrics_spark.config import ENDING, Input, Source, local_path
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.engines import engine_of, spark_path
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, NULL_PARTITION, quoted
 
@@ -133,8 +133,7 @@ def folders_of_files(section: Input) -> Input:
             folders = (base + re.sub(r"(/+[^/=]*=[^/]*)+$", "", folder) for folder in below)
             places += [base] if os.path.isfile(base) else dict.fromkeys(folders)
         paths += places or [path]
-    special = re.compile(r"([\\*?{}\[\]])")
-    return replace(section, path=tuple(special.sub(r"\\\1", path) if os.path.exists(path) else path for path in paths))
+    return replace(section, path=tuple(spark_path(path) if os.path.exists(path) else path for path in paths))
 
 
 def split_by_folders(section: Source) -> dict[str, Source]:
@@ -231,14 +230,11 @@ def _kind(values: set[str]) -> str:
     kinds = (kind for kind, pattern in _KINDS.items() if all(re.fullmatch(pattern, value) for value in values))
     if not values:
         return "string"
-    return next(kinds, "date" if all(map(_is_date, values)) else "string")
-
-
-def _is_date(value: str) -> bool:
     try:
-        return date.fromisoformat(value).isoformat() == value
+        are_dates = all(date.fromisoformat(value).isoformat() == value for value in values)
     except ValueError:
-        return False
+        are_dates = False
+    return next(kinds, "date" if are_dates else "string")
 
 
 UNREADABLE = "_unreadable_line"

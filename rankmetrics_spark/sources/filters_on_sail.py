@@ -143,8 +143,9 @@ class _Rewriter:
         while at < len(words):
             word = words[at]
             parts.append(self.where[end : word.start])
-            close = _closing_parenthesis(words, at + 1)
-            if word.kind in ("word", "quoted") and word.text in KNOWN and close and not _is_qualified(words, at):
+            opens = at + 1 < len(words) and (words[at + 1].kind, words[at + 1].text) == ("symbol", "(")
+            is_call = opens and word.kind in ("word", "quoted") and word.text in KNOWN and not _is_qualified(words, at)
+            if is_call and (close := _partner(words, at + 1, 1)):
                 parts.append(self._rewrite_call(word, words[at + 2 : close]))
                 end, at = words[close].end, close + 1
                 continue
@@ -196,7 +197,7 @@ class _Rewriter:
             self._check_arithmetic(words, at)
         if word.text == "|" and after and after.text == "|":
             left, right = words[at - 1], words[at + 2] if at + 2 < len(words) else words[at]
-            opening = _opening_parenthesis(words, at - 1) if left.text == ")" else None
+            opening = _partner(words, at - 1, -1) if left.text == ")" else None
             left = words[opening - 1] if opening else left
             if not (_as_text(left, self.types) and _as_text(right, self.types)):
                 allowed = "texts, whole numbers, dates and booleans"
@@ -248,7 +249,7 @@ class _Rewriter:
             return "decimal" if "." in word.text and word.text[-1].isdigit() and "e" not in word.text else "double"
         callee = word
         if word.text == ")":
-            opening = _opening_parenthesis(words, at)
+            opening = _partner(words, at, -1)
             callee = words[opening - 1] if opening else word
             cast = callee.text in ("cast", "try_cast") and words[at - 1].text in _DOUBLES
             return "double" if cast or callee.text in _DOUBLES else "date" if callee.text in _DATES else ""
@@ -309,25 +310,15 @@ def _is_unary(words: Words, at: int) -> bool:
     return before.kind == "word" and before.text in _OPERANDS_FOLLOW | QUERY_WORDS
 
 
-def _closing_parenthesis(words: Words, at: int) -> int | None:
-    """Return the index at which the parenthesis that opens here closes; None if there is none."""
-    if at >= len(words) or words[at].text != "(" or words[at].kind != "symbol":
-        return None
+def _partner(words: Words, at: int, step: int) -> int | None:
+    """Return the index of the parenthesis that closes (step 1) or opens (-1) the one here; None if there is none.
+
+    One that the first word opens is none: it follows no function.
+    """
     depth = 0
-    for place in range(at, len(words)):
+    for place in range(at, len(words) if step > 0 else 0, step):
         if words[place].kind == "symbol":
             depth += {"(": 1, ")": -1}.get(words[place].text, 0)
-        if not depth:
-            return place
-    return None
-
-
-def _opening_parenthesis(words: Words, at: int) -> int | None:
-    """Return the index at which the parenthesis that closes here opens, if a word precedes it."""
-    depth = 0
-    for place in range(at, 0, -1):
-        if words[place].kind == "symbol":
-            depth += {")": 1, "(": -1}.get(words[place].text, 0)
         if not depth:
             return place
     return None

@@ -35,13 +35,6 @@ if TYPE_CHECKING:
         total_of,
     )
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
-    from rankmetrics_spark.statistics.quantiles import (
-        acceleration_of_difference,
-        bca,
-        interpolated,
-        percentile,
-        quantile_ranks,
-    )
     from rankmetrics_spark.statistics.ratios import (
         Denominator,
         consistent,
@@ -62,7 +55,12 @@ if TYPE_CHECKING:
         RESAMPLING_LIMBS,
         aa_share_independent,
         aa_share_paired,
+        acceleration_of_difference,
+        bca,
+        interpolated,
+        percentile,
         poisson_weights,
+        quantile_ranks,
         random_bits,
         random_signs,
         weighted_sums,
@@ -130,10 +128,10 @@ __getattr__ = lazy(
             "Denominator consistent denominator_independent denominator_paired fieller nonzero one_sided_p "
             "relative_independent relative_paired share_independent share_paired shifted with_decision"
         ),
-        "quantiles": "acceleration_of_difference bca interpolated percentile quantile_ranks",
         "resampling": (
-            "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired poisson_weights random_bits "
-            "random_signs weighted_sums weighted_totals"
+            "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
+            "interpolated percentile poisson_weights quantile_ranks random_bits random_signs weighted_sums "
+            "weighted_totals"
         ),
         "planning": "Arrivals Design FURTHEST first_day new_users round_below",
         "segments": "decompose splits",

@@ -53,28 +53,25 @@ def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
     if method == "none" or not tested.any():
         return np.array(p_values, float)
     places = np.flatnonzero(tested)[np.argsort(p_values[tested])]
-    adjusted = np.full(len(p_values), np.nan)
-    adjusted[places] = np.minimum(_adjusted_ascending(p_values[places], method), 1)
-    return adjusted
-
-
-def _adjusted_ascending(p: Floats, method: str) -> Floats:
-    """(n,) adjusted p-values of p-values in ascending order; some may be above 1."""
+    p = p_values[places]
     n, rank = len(p), np.arange(1, len(p) + 1)
     if method == "bonferroni":
-        return p * n
-    if method == "holm":
-        return np.asarray(np.maximum.accumulate(p * rank[::-1]))
-    if method == "hommel":
-        adjusted = p.copy()
+        ascending = p * n
+    elif method == "holm":
+        ascending = np.maximum.accumulate(p * rank[::-1])
+    elif method == "hommel":
+        ascending = p.copy()
         for m in range(n, 1, -1):
             simes = np.min(m * p[-m:] / rank[:m])
-            adjusted[-m:] = np.maximum(adjusted[-m:], simes)
-            adjusted[:-m] = np.maximum(adjusted[:-m], np.minimum(m * p[:-m], simes))
-        return adjusted
-    dependence = np.sum(1.0 / rank) if method == "fdr_by" else 1
-    raw = p * rank[::-1] if method == "hochberg" else p / (rank / n / dependence)
-    return np.asarray(np.minimum.accumulate(raw[::-1])[::-1])
+            ascending[-m:] = np.maximum(ascending[-m:], simes)
+            ascending[:-m] = np.maximum(ascending[:-m], np.minimum(m * p[:-m], simes))
+    else:
+        dependence = np.sum(1.0 / rank) if method == "fdr_by" else 1
+        raw = p * rank[::-1] if method == "hochberg" else p / (rank / n / dependence)
+        ascending = np.minimum.accumulate(raw[::-1])[::-1]
+    adjusted = np.full(len(p_values), np.nan)
+    adjusted[places] = np.minimum(ascending, 1)
+    return adjusted
 
 
 def strictest_level(alpha: float, n: int, method: str = "holm") -> float:

@@ -22,7 +22,7 @@ from rankmetrics_spark.engines import (
     schema_text,
 )
 from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
-from rankmetrics_spark.metrics import Ints, Overlap, jaccard, kendall, overlap, rbo, same_top, unexpectedness
+from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness
 from rankmetrics_spark.road import sound_rows
 from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
 from rankmetrics_spark.studies.refusals import (
@@ -122,10 +122,14 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
         base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
         others = np.flatnonzero((arms != arm) & (base_of[users] >= 0))
         if len(others):
-            overlaps = _pairs(of, items, base_of[users[others]], others)
+            counts, bases = np.bincount(of), base_of[users[others]]
+            starts = np.cumsum(counts) - counts
+            of_base, in_base = spans(starts[bases], counts[bases])
+            of_other, in_other = spans(starts[others], counts[others])
+            overlaps = overlap(of_base, items[in_base], of_other, items[in_other], len(others))
             names = batch.column(USER).take(pa.array(users[others]))
             keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
-            counts = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
+            sizes = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
             values = {
                 "same_top": same_top(overlaps),
                 "jaccard": jaccard(overlaps),
@@ -133,19 +137,4 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
                 "kendall": kendall(overlaps),
                 "unexpectedness": unexpectedness(overlaps),
             }
-            yield from rows_of({**keys, USER: names, **counts, **values}, COLUMNS)
-
-
-def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
-    """Return the common items of lists and their baselines, from the items of all lists."""
-    counts = np.bincount(of)
-    starts = np.cumsum(counts) - counts
-
-    def rows(lists: Ints) -> tuple[Ints, Ints]:
-        """Pair and item of each row of some lists, one after the other."""
-        pair = np.repeat(np.arange(len(lists)), counts[lists])
-        ends = np.cumsum(counts[lists])
-        within = np.arange(len(pair)) - np.repeat(ends - counts[lists], counts[lists])
-        return pair, items[starts[lists][pair] + within]
-
-    return overlap(*rows(bases), *rows(others), len(others))
+            yield from rows_of({**keys, USER: names, **sizes, **values}, COLUMNS)

@@ -1,11 +1,12 @@
 """What a study refuses once its rows are computed: ranks from 0, faulty rows, several lists of a user, foreign ids.
 
-The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job.
+The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job. Also how
+a study adds up a partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -202,13 +203,14 @@ def sound_lists(lists: DataFrame, counts: DataFrame, allowed: Allowed) -> DataFr
         allowed: What it may hold.
     """
     # Spark shuffles the rows once for both uses of the lists.
-    every = counts.unionAll(lists.mapInArrow(_counted, _SUMS.schema))
+    of_lists = partial(partition_sums, table=_SUMS, sums_of=list_counts)
+    every = counts.unionAll(lists.mapInArrow(of_lists, _SUMS.schema))
     verdict = in_one_step(every, partial(_verdict, allowed=allowed), {_SOUND: "long"})
     # Sail holds the left side, which is one row.
     return F.broadcast(verdict).crossJoin(lists).select(*lists.columns)
 
 
-def list_counts(batch: pa.RecordBatch) -> Iterator[tuple[str | None, Ints]]:
+def list_counts(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str | None], Ints]]:
     """Yield each experiment of the lists of some users with its rows, and those that repeat a rank of their user."""
     user, values = flat(batch.column(ENTRIES))
     names, experiment = coded(values.field(EXPERIMENT))
@@ -219,17 +221,7 @@ def list_counts(batch: pa.RecordBatch) -> Iterator[tuple[str | None, Ints]]:
         places = int(rank.max()) + 1
         cells = np.unique((user * len(names) + experiment) * places + rank)
         distinct = np.bincount(cells // places % len(names), minlength=len(names))
-    yield from zip(names, np.stack([n, n - distinct], axis=1), strict=True)
-
-
-def _counted(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Add up the counts of the lists of a partition."""
-    totals: dict[str | None, Ints] = {}
-    for batch in batches:
-        for name, sums in list_counts(batch):
-            totals[name] = totals[name] + sums if name in totals else sums
-    if totals:
-        yield _SUMS.batch([[*totals]], [*totals.values()])
+    yield from zip(zip(names, strict=True), np.stack([n, n - distinct], axis=1), strict=True)
 
 
 def _verdict(batches: Batches, allowed: Allowed) -> Iterator[pa.RecordBatch]:
@@ -247,16 +239,32 @@ def refuse(totals: Mapping[str | None, Any], allowed: Allowed) -> None:
     """
     refuse_faulty(dict(zip(COUNTS, totals[None], strict=True)), allowed)
     names = [name for name in totals if name is not None]
-    _refuse_repeats([totals[name] for name in names], allowed)
-    if names and allowed.baseline is not None and allowed.baseline not in names:
-        raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))
-
-
-def _refuse_repeats(sums: Sequence[Any], allowed: Allowed) -> None:
-    n_rows, n = (sum(int(each[place]) for each in sums) for place in range(2))
+    n_rows, n = (sum(int(totals[name][place]) for name in names) for place in range(2))
     if n > allowed.faulty * n_rows:
         raise InputError(
             f"{n:,} of {n_rows:,} rows repeat a rank of their user in one experiment ({_limit(n, n_rows, allowed)}); "
             "allowed: one list per user: if users have several requests each, name the column of the request as the "
             "user (columns.user)"
         )
+    if names and allowed.baseline is not None and allowed.baseline not in names:
+        raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))
+
+
+# ---- sums of a partition
+
+
+def partition_sums(
+    batches: Batches,
+    table: SumTable,
+    sums_of: Callable[[pa.RecordBatch], Iterable[tuple[tuple[Any, ...], Ints]]],
+    check: Callable[[Mapping[Any, Any]], None] = lambda totals: None,
+) -> Iterator[pa.RecordBatch]:
+    """Add up the exact sums by key that each batch has; ``check`` may refuse those of the partition."""
+    totals: dict[tuple[Any, ...], Ints] = {}
+    for batch in batches:
+        if batch.num_rows:
+            for key, sums in sums_of(batch):
+                totals[key] = totals[key] + sums if key in totals else sums
+    check(totals)
+    if totals:
+        yield table.batch([*zip(*totals, strict=True)], [*totals.values()])

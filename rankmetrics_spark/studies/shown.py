@@ -81,7 +81,7 @@ class Exposure(Section):
     """What is computed: see ``exposure``."""
 
     k: int = key(10, count(1, DEEPEST))
-    baseline: str | None = key(None, lambda path, value: None if value is None else text(path, value))
+    baseline: str | None = key(None, text)
     replicates: int = key(100, _replicates)
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     seed: int = key(1, count(0, 2**63 - 1))
@@ -149,9 +149,16 @@ def exposure(
     size = catalogue if isinstance(catalogue, int) else None
     known = None if size or catalogue is None else _items(catalogue, "catalogue", plan.options, rows)
     seen = None if interactions is None else _items(interactions, "interactions", plan.options, rows)
+    # How often each item is shown, in the log and in each replicate.
+    shown = rows.selectExpr(EXPERIMENT, f"string({ITEM}) AS {ITEM}", f"xxhash64({USER}) AS {HASH}")
+    if request.replicates:
+        weigh = partial(_weighted, replicates=request.replicates, seed=request.seed)
+        counts = _COUNTS.added(shown.mapInArrow(weigh, _COUNTS.schema), 1 + request.replicates)
+    else:
+        counts = shown.groupBy(*_COUNTS.key).agg(F.expr(f"array(count(1)) AS {SUMS}"))
     of_log = log_counts(table, plan).select(F.posexplode(SUMS).alias(_AT, _TIMES))
     of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
-    spread = _spread(_item_counts(rows, request), known, seen).union(of_log)
+    spread = _spread(counts, known, seen).union(of_log)
     body = partial(_exposures, request=request, size=size, first_rank=plan.options.first_rank)
     return result_table(in_one_step(spread, body, EXPOSURE))
 
@@ -166,15 +173,6 @@ def _items(value: AnyTable, name: str, options: Options, beside: DataFrame) -> D
         raise InputError(f"{name} has no column {wanted}; it has {', '.join(table.columns)}")
     texts = table.select(F.col(quoted(column)).cast("string").alias(_ITEM)).where(F.col(_ITEM).isNotNull())
     return texts.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
-
-
-def _item_counts(rows: DataFrame, request: Exposure) -> DataFrame:
-    """Return (experiment, item, sums): how often the item is shown in the log and in each replicate."""
-    shown = rows.selectExpr(EXPERIMENT, f"string({ITEM}) AS {ITEM}", f"xxhash64({USER}) AS {HASH}")
-    if not request.replicates:
-        return shown.groupBy(*_COUNTS.key).agg(F.expr(f"array(count(1)) AS {SUMS}"))
-    body = partial(_weighted, replicates=request.replicates, seed=request.seed)
-    return _COUNTS.added(shown.mapInArrow(body, _COUNTS.schema), 1 + request.replicates)
 
 
 def _weighted(batches: Batches, replicates: int, seed: int) -> Iterator[pa.RecordBatch]:

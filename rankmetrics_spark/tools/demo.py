@@ -116,7 +116,13 @@ def make_log(
         earlier.unlink()
     first, written = (day or DAY, _one_day) if days == 1 else (day or FIRST_DAY, _all_days)
     log = written(rng, people, root, [first + timedelta(number) for number in range(days)])
-    _write(_judgements(items, people.grades), log.judgements)
+    judged = np.repeat(np.arange(users), CANDIDATES)
+    judgements = {
+        "user_id": pa.array(_user_names(users)).take(pa.array(judged)),
+        "item_id": pa.array(_item_names()).take(pa.array(items.ravel())),
+        "grade": pa.array(people.grades.ravel(), pa.int32()),
+    }
+    _write(pa.table(judgements), log.judgements)
     return log
 
 
@@ -276,16 +282,6 @@ def _overwrite(log: pa.Table, column: str, rows: Ints, value: Any) -> pa.Table:
     mask[rows] = True
     values = pc.if_else(pa.array(mask), pa.scalar(value, field.type), log.column(column))
     return log.set_column(log.schema.get_field_index(column), field, values)
-
-
-def _judgements(items: Ints, grades: Ints) -> pa.Table:
-    users = np.repeat(np.arange(len(items)), CANDIDATES)
-    columns = {
-        "user_id": pa.array(_user_names(len(items))).take(pa.array(users)),
-        "item_id": pa.array(_item_names()).take(pa.array(items.ravel())),
-        "grade": pa.array(grades.ravel(), pa.int32()),
-    }
-    return pa.table(columns)
 
 
 def _write(table: pa.Table, folder: Path, files: int = FILES) -> Path:

@@ -243,21 +243,18 @@ class FirstConfig:
         if self.dates:
             dates = " to ".join(dict.fromkeys((self.dates[0], self.dates[-1])))
             yield f"  where: \"{self.columns['date'].column} = '{{date}}'\"  # the sample: {dates}"
-        yield from self._lists()
+        if self.has_several_lists:
+            seen = f"; {self.parts_in_words}" if self.parts_in_words else ""
+            if guess := self.columns.get("list"):
+                names = ", ".join(map(_scalar, guess.columns))
+                yield f"  list: [{names}]  # {guess.reason}; users have several lists in the sample{seen}"
+            else:
+                which = "users have a rank more than once: which column tells their lists apart?"
+                yield f"  # list: [COLUMN]  # {which}{seen}"
         if self.split_by:
             yield f"  segments: [{', '.join(map(_scalar, self.split_by))}]  # a mean for each value of each column"
         elif self.segments:
             yield f"  # segments: [{', '.join(map(_scalar, self.segments))}]  # a mean for each value of each column"
-
-    def _lists(self) -> Iterator[str]:
-        if not self.has_several_lists:
-            return
-        seen = f"; {self.parts_in_words}" if self.parts_in_words else ""
-        if guess := self.columns.get("list"):
-            names = ", ".join(map(_scalar, guess.columns))
-            yield f"  list: [{names}]  # {guess.reason}; users have several lists in the sample{seen}"
-        else:
-            yield f"  # list: [COLUMN]  # users have a rank more than once: which column tells their lists apart?{seen}"
 
     def _rest(self) -> Iterator[str]:
         if self.truth:

@@ -73,9 +73,18 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str
     Raises:
         ConfigError: A given column is not in the log, or there is no such role.
     """
-    columns = {role: _given(rows, role, column) for role, column in roles.items()}
+    for role, column in roles.items():
+        if role not in NAMES:
+            raise ConfigError(f"--column: {unknown('role', role, [*NAMES])}")
+        if column not in rows.columns:
+            raise ConfigError(f"--column {role}={column}: {unknown('column', column, list(map(str, rows.columns)))}")
+    columns = {role: Guess(column, "given") for role, column in roles.items()}
     free = _free(rows, columns)
-    named = {role: _named(rows, role, free) for role in NAMES if role not in columns}
+    named = {
+        role: [name for name in named_like(free, role) if _fits(rows[name], role)]
+        for role in NAMES
+        if role not in columns
+    }
     columns |= {role: _by_name(role, names) for role, names in named.items() if names}
     # What lists look like depends on their user; what experiments do depends on the position as well.
     if len(names := named.get("position", ())):
@@ -98,14 +107,6 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str
     return columns
 
 
-def _given(rows: pd.DataFrame, role: str, column: str) -> Guess:
-    if role not in NAMES:
-        raise ConfigError(f"--column: {unknown('role', role, [*NAMES])}")
-    if column not in rows.columns:
-        raise ConfigError(f"--column {role}={column}: {unknown('column', column, list(map(str, rows.columns)))}")
-    return Guess(column, "given")
-
-
 def _free(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> list[str]:
     """The columns without a role."""
     taken = {name for guess in columns.values() for name in guess.columns}
@@ -120,10 +121,6 @@ def named_like(names: Iterable[str], role: str) -> list[str]:
     """
     words = {name: words_of(name) for name in names}
     return list(dict.fromkeys(name for word in NAMES[role].split() for name in words if word in words[name]))
-
-
-def _named(rows: pd.DataFrame, role: str, free: Sequence[str]) -> list[str]:
-    return [name for name in named_like(free, role) if _fits(rows[name], role)]
 
 
 def _by_name(role: str, names: Sequence[str]) -> Guess:
@@ -192,7 +189,28 @@ def _position_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], experi
 
 def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> Guess | None:
     """The column of the experiments: it does not vary within a list, and varies over the log if any of them does."""
-    varying = _varying(rows, columns, names)
+    others = {role: guess for role, guess in columns.items() if role != "experiment"}
+    varying: list[str] = []
+    if "user" in others and {"position", "item"} & {*others}:
+        known = rows[rows[others["user"].column].notna()]
+        requests = _list_by_values(known, others, names) or others.get("list")
+        of_list = requests.columns if requests else ()
+        keys = [*(others[role].column for role in ("user", "date") if role in others), *of_list]
+        for name in names:
+            values = known[[*keys, name]].drop_duplicates()
+            # A few lists with faulty rows do not count.
+            if (~values.duplicated(keys, keep=False)).sum() < 0.95 * (~values.duplicated(keys)).sum():
+                varying.append(name)
+        if repeats(known, others, of_list):
+            # A user may be in several experiments, with a list in each: they tell which of two equal ranks is whose,
+            # perhaps with one more column that tells lists apart.
+            leaving = [
+                name
+                for name in varying
+                if repeats(known, others, [*of_list, name])
+                and _list_by_values(known, {**others, "experiment": Guess(name, "")}, (name, *names)) is None
+            ]
+            varying = leaving if len(leaving) < len(names) else []
     names = [name for name in names if name not in varying or not words_of(name) & {*ALSO_OF_ITEMS.split()}]
     if not names:
         return None
@@ -201,40 +219,6 @@ def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequenc
     if any(name not in one_value and not odd[name] for name in names):
         odd |= dict.fromkeys(one_value, "it has the same value in every row")
     return _weighed(names, odd)
-
-
-def _varying(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequence[str]) -> list[str]:
-    """Those of these columns that vary within a list, as far as lists are known."""
-    others = {role: guess for role, guess in columns.items() if role != "experiment"}
-    if "user" not in others or not {"position", "item"} & {*others}:
-        return []
-    rows = rows[rows[others["user"].column].notna()]
-    requests = _list_by_values(rows, others, names) or others.get("list")
-    of_list = requests.columns if requests else ()
-    varying = [name for name in names if not _is_constant(rows, others, of_list, name)]
-    if repeats(rows, others, of_list):
-        # A user may be in several experiments, with a list in each: they tell which of two equal ranks is whose.
-        leaving = [name for name in varying if not _explains(rows, others, of_list, (name, *names))]
-        varying = leaving if len(leaving) < len(names) else []
-    return varying
-
-
-def _explains(
-    rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str], candidates: tuple[str, ...]
-) -> bool:
-    """Whether no rank repeats in lists of the first of these columns, perhaps with one more that tells lists apart."""
-    if not repeats(rows, columns, [*of_list, candidates[0]]):
-        return True
-    with_it = {**columns, "experiment": Guess(candidates[0], "")}
-    return _list_by_values(rows, with_it, candidates) is not None
-
-
-def _is_constant(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str], name: str) -> bool:
-    """Whether a column has one value in nearly every list, told apart by these columns."""
-    keys = [*(columns[role].column for role in ("user", "date") if role in columns), *of_list]
-    values = rows[[*keys, name]].drop_duplicates()
-    n_lists = (~values.duplicated(keys)).sum()
-    return bool((~values.duplicated(keys, keep=False)).sum() >= 0.95 * n_lists)
 
 
 def _experiment_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], refused: Container[str]) -> Guess | None:

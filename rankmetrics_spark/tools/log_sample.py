@@ -80,8 +80,8 @@ def sample(path: str, what: str = "log") -> LogSample:
     Raises:
         InputError: There is no such file, or its format is unknown or not what its name says.
     """
-    place, files = Path(path), _files_of(path, what)
-    format = _one_format(files, path, what)
+    place = Path(path)
+    files, format = _files_of(path, what)
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
     options: dict[str, str] = {}
@@ -98,27 +98,20 @@ def sample(path: str, what: str = "log") -> LogSample:
         tags = [set(rows["tag"]) for rows in tables]
         # Several runs have the same tag.
         named = "file" if len(tags) > len(set().union(*tags)) > 0 else "tag"
-    elif what != JUDGEMENTS and len(tables) > 1 and not _names_experiments(tables):
-        named = _named_by(files, place)
+    elif what != JUDGEMENTS and len(tables) > 1:
+        named = _named_by(tables, files, place)
     if named != "tag":
         names = [_experiment_of(file, named, format) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
     return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
 
 
-def _names_experiments(tables: Sequence[pd.DataFrame]) -> bool:
-    """Whether a column, or a field of a struct, has a name of experiments and several values."""
-    names = {*EXPERIMENT_NAMES.split()}
-    rows = pd.concat([_flat(rows) for rows in tables], ignore_index=True)
-    named = [name for name in rows if names & words_of(str(name))]
-    return any(rows[name].dropna().astype(str).nunique() > 1 for name in named)
-
-
-def _files_of(path: str, what: str) -> list[Path]:
-    """The files of a log: the file itself, those in a folder that are not hidden, or those that a pattern names.
+def _files_of(path: str, what: str) -> tuple[list[Path], str]:
+    """The file itself, the files of a folder that are not hidden, or those that a pattern names; and their format.
 
     Raises:
-        InputError: There are none, or a folder of TREC runs holds judgements as well.
+        InputError: There are none, their format is unknown or not the same, or a folder of runs of TREC holds
+            judgements as well.
     """
     place = Path(path)
     inside = [file for file in sorted(place.rglob("*")) if file.is_file()]
@@ -137,7 +130,15 @@ def _files_of(path: str, what: str) -> list[Path]:
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
         raise InputError(f"the {what} '{path}' holds '{judged[0]}', which looks like TREC judgements; allowed: runs "
                          f"alone, with the judgements elsewhere{pattern}, and --judgements")  # fmt: skip
-    return files
+    format = format_of(files[0], what)
+    kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
+    if (other := next(kinds, None)) and format != "trec_run":
+        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
+    odd = (file for file in files if format == "trec_qrels" and trec_fields(file) != 4)
+    if unlike := next(odd, None):
+        raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
+                         "qrels alone")  # fmt: skip
+    return files, format
 
 
 def _experiment_of(file: Path, named: str, format: str) -> str:
@@ -153,11 +154,15 @@ _PIECES = (
 _NUMBER = re.compile(r"[-_. ]?\d[-_.T\d]*$")
 
 
-def _named_by(files: Sequence[Path], place: Path) -> str:
-    """``file`` or ``folder`` where these names differ and look like experiments, else ``tag``.
+def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path) -> str:
+    """``file`` or ``folder`` where these names differ and look like experiments, and no column does, else ``tag``.
 
     Names that differ in a number only, dates, and names of pieces such as ``part-0`` are no experiments.
     """
+    rows = pd.concat([_flat(table) for table in tables], ignore_index=True)
+    columns = [name for name in rows if {*EXPERIMENT_NAMES.split()} & words_of(str(name))]
+    if any(rows[name].dropna().astype(str).nunique() > 1 for name in columns):
+        return "tag"
     folders = {_experiment_of(file.relative_to(place), "folder", "") for file in files} if place.is_dir() else {""}
     for named, names in (("folder", folders), ("file", {_experiment_of(file, "file", "") for file in files})):
         bases = {_NUMBER.sub("", name).lower() for name in names}
@@ -238,23 +243,6 @@ def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
         yield from filter(None, turn)
 
 
-def _one_format(files: Sequence[Path], path: str, what: str) -> str:
-    """The format of the files of a log or of judgements.
-
-    Raises:
-        InputError: It is unknown, or another file has another one.
-    """
-    format = format_of(files[0], what)
-    others = (kind for file in files if (kind := _named_format(file)) and kind != format)
-    if (other := next(others, None)) and format != "trec_run":
-        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
-    odd = (file for file in files if format == "trec_qrels" and trec_fields(file) != 4)
-    if unlike := next(odd, None):
-        raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
-                         "qrels alone")  # fmt: skip
-    return format
-
-
 def format_of(file: Path, what: str) -> str:
     """The format that the name of a file says, or its lines if it holds a TREC run or qrels.
 
@@ -312,7 +300,7 @@ def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, s
     if problem := problem_with_file(file):
         raise InputError(f"cannot read {format} from '{file}': {problem}")
     try:
-        return _READERS[format](file, most)
+        return _rows_of(file, format, most)
     except UnicodeDecodeError as error:
         allowed = "a file in UTF-8 (iconv -f latin1 -t utf-8 converts it)"
         raise InputError(f"cannot read {format} from '{file}': it is no UTF-8; allowed: {allowed}") from error
@@ -320,14 +308,23 @@ def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, s
         raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
 
 
-def _read_parquet(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
-    import pyarrow.parquet as pq
+def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The first rows of a sound file, and the options with which they are read."""
+    if format == "parquet":
+        import pyarrow.parquet as pq
 
-    first = next(pq.ParquetFile(file).iter_batches(most), None)
-    return (pd.DataFrame() if first is None else first.to_pandas()), {}
+        first = next(pq.ParquetFile(file).iter_batches(most), None)
+        return (pd.DataFrame() if first is None else first.to_pandas()), {}
+    if format == "orc":
+        from pyarrow import orc
 
-
-def _read_csv(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+        return orc.ORCFile(file).read_stripe(0).to_pandas().head(most), {}
+    if format == "json":
+        return pd.read_json(file, lines=True, dtype=False, convert_dates=False, nrows=most), {}
+    if format == "trec_run":
+        return _read_words(file, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}
+    if format == "trec_qrels":
+        return _read_words(file, ("user", "iteration", "item", "relevance"), most), {}
     head = pd.read_csv(file, nrows=50, header=None, sep="\0", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
     lines = [str(line) for line in head[0]]
     separator = max(",;\t|", key=lambda each: min(line.count(each) for line in lines))
@@ -338,24 +335,6 @@ def _read_csv(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
     return rows, {} if separator == "," else {"sep": separator}
 
 
-def _read_json(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
-    return pd.read_json(file, lines=True, dtype=False, convert_dates=False, nrows=most), {}
-
-
-def _read_orc(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
-    from pyarrow import orc
-
-    return orc.ORCFile(file).read_stripe(0).to_pandas().head(most), {}
-
-
-def _read_run(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
-    return _read_words(file, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}
-
-
-def _read_qrels(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
-    return _read_words(file, ("user", "iteration", "item", "relevance"), most), {}
-
-
 def _read_words(file: Path, names: Sequence[str], most: int) -> pd.DataFrame:
     """The words of each line, as a run reads them: those beyond the last name are dropped, a short line is null."""
     with _opened(file) as lines:
@@ -363,13 +342,3 @@ def _read_words(file: Path, names: Sequence[str], most: int) -> pd.DataFrame:
     width = len(names)
     cells = [line[:width] if len(line) >= width else [None] * width for line in words]
     return pd.DataFrame(cells, columns=list(names), dtype=object)
-
-
-_READERS = {
-    "parquet": _read_parquet,
-    "csv": _read_csv,
-    "json": _read_json,
-    "orc": _read_orc,
-    "trec_run": _read_run,
-    "trec_qrels": _read_qrels,
-}

@@ -68,13 +68,12 @@ ACTS: dict[str, Callable[[], None]] = {
 def hooked(at: int, act: str) -> Moments:
     """Hook into everything that changes an output while a run publishes."""
     from rankmetrics_spark import job
-    from rankmetrics_spark.sinks import Files, lakehouse, sql_tables
+    from rankmetrics_spark.sinks import Files, sql_tables
 
     moments = Moments(at, ACTS[act])
     for name in ("put", "replace", "remove", "_write_stream", "remove_tree"):
         moments.around(Files, name)
-    for module in (lakehouse, sql_tables):
-        moments.around(module, "commit")
+    moments.around(sql_tables, "commit")
     publish = job.publish
 
     def armed(*arguments: Any) -> Any:

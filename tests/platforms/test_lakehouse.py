@@ -23,7 +23,7 @@ from rankmetrics_spark.engines.spark import local_session
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.sinks import Partitions
-from rankmetrics_spark.sinks.lakehouse import CatalogSchema
+from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from tests.helpers.commands import ROOT, ran, spark_environment
 from tests.helpers.days import DAYS, METRICS, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import DATE, Shown, a_list, exact, impressions, parquet

@@ -97,6 +97,42 @@ def test_the_sample_ratio_is_judged_where_the_shares_are_known(spark: SparkSessi
         )
 
 
+@pytest.mark.outcome("a gate that asks for a trusted test, users who do not follow the shares", "exit 5: why")
+def test_a_gate_can_refuse_a_split_that_is_off(call: Call, tmp_path: Path) -> None:
+    """95 users of a and 5 of b, b better; a limit alone is kept. p = chi2.sf((95 - 50)**2 / 50 * 2, 1) = 2.3e-19."""
+    rows = [shown for u in range(100) for shown in a_list([u % 2, 1], f"u{u}", "a" if u < 95 else "b")]
+    source = {"path": str(parquet(tmp_path / "uneven", rows))}
+    request = {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}
+    limit = {"metric": "ap@5", "max_drop": 0.5}
+    file = document(tmp_path, source=source, comparison=request, gates=[limit], quality={})
+    code, out, _ = call("evaluate", "--config", file, "--date", EARLIER)
+    assert code == 0 and "▲ better, ▼ worse than a, ≈ no difference shown, ? no verdict" in out
+    trusted = [{**limit, "trusted": True}, {"metric": "ap@5", "trusted": True, "experiment": "b"}]
+    file = document(tmp_path, source=source, comparison=request, gates=trusted, quality={})
+    code, _, err = call("evaluate", "--config", file, "--date", DATE)
+    assert code == 5
+    # Two gates of the same test: one sentence.
+    assert err.splitlines()[-1] == (
+        "rankmetrics: the test of MAP@5 of b against a is not trustworthy: the users do not follow the planned shares "
+        "(p = 2.3e-19) (gates; nothing was published)"
+    )
+    assert published_dates(tmp_path / "out") == {EARLIER}
+    # A split as planned is published.
+    request = {"baseline": "a", "shares": {"a": 0.95, "b": 0.05}}
+    file = document(tmp_path, source=source, comparison=request, gates=trusted, quality={})
+    code, out, err = call("evaluate", "--config", file, "--date", DATE, "--format", "json")
+    assert code == 0, err
+    assert "? no verdict" not in call("evaluate", "--config", file, "--date", DATE)[1]
+    row = by_name(json.loads(out)["checks"])["b", "trusted"]
+    assert (row["status"], row["sentence"]) == ("ok", "the test of MAP@5 of b against a is not in doubt")
+    assert published_dates(tmp_path / "out") == {EARLIER, DATE}
+
+
+def published_dates(output: Path) -> set[str]:
+    """The dates that are published."""
+    return {path.name[:10] for path in (output / "published").glob("*.json")}
+
+
 def test_the_page_reads_the_rows_that_were_published(spark: SparkSession, tmp_path: Path) -> None:
     run(spark, config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 1}))
     tables = local_tables(str(tmp_path / "out"))

@@ -527,6 +527,51 @@ def test_a_list_is_compared_within_its_own_segment(call: Call, spark: SparkSessi
     assert "the gate allows 0.05" in last_line(err)
 
 
+def test_a_gate_limits_a_segment_that_is_too_small_to_be_published(
+    call: Call, spark: SparkSession, tmp_path: Path
+) -> None:
+    # First relevant ranks of the users: on the web b is far better, in the app it is worse, by 1/4 and 1/6.
+    ranks = {
+        "a": {"web": [2, 4, 5, 2, 3], "app": [2, 2]},
+        "b": {"web": [1, 2, 2, 1, 1], "app": [4, 3]},
+        "c": {"web": [2, 3, 5, 2, 4], "app": [2, 2]},
+    }
+    rows = []
+    for experiment, devices in ranks.items():
+        for device, first in devices.items():
+            for u, rank in enumerate(first):
+                rows += [(*row, device) for row in a_list([0] * (rank - 1) + [1], f"{device}{u}", experiment)]
+    impressions(spark, rows, f"{SCHEMA}, device string").write.parquet(str(tmp_path / "log"))
+    source = {"path": str(tmp_path / "log"), "segments": "device"}
+    request = {"baseline": "a", "min_users": 3}
+    # (1/4 + 1/6) / 2 = 5/24 = 0.2083
+    of_app = {"metric": "ap@5", "max_drop": 0.21, "segment": "device=app"}
+    of_all = {"metric": "ap@5", "max_drop": 0.4, "on": "clear"}
+
+    def evaluated(**gate: Any) -> tuple[int, Any, str]:
+        gates = [of_app | gate, of_all]
+        file = document(tmp_path, source=source, comparison=request, gates=gates)
+        code, out, err = call("evaluate", "--config", file, "--date", DATE, "--format", "json")
+        return code, json.loads(out or "null"), last_line(err) if code else ""
+
+    for more in ({}, {"pairs": "all", "correction": "tukey"}, {"families": "one"}):
+        request = {"baseline": "a", "min_users": 3, **more}
+        code, result, err = evaluated()
+        assert code == 0, err
+        table = read(spark, str(tmp_path / "out" / "comparisons")).where("baseline = 'a'").collect()
+        assert {row["segment"] for row in table} == {"all", "device=web"}
+        drops = {(row["experiment_id"], row["segment"]): row["observed"] for row in result["checks"]
+                 if row["name"] == "max_drop"}  # fmt: skip
+        assert (drops["b", "device=app"], drops["c", "device=app"]) == (pytest.approx(5 / 24), 0)
+        # The interval of the verdict, although the small segment was tested beside it.
+        high = {row["experiment_id"]: row["adjusted_ci_high"] for row in table if row["segment"] == "all"}
+        assert [drops[name, "all"] for name in "bc"] == [pytest.approx(-high[name], abs=1e-15) for name in "bc"]
+        code, _, err = evaluated(max_drop=0.2)
+        assert code == 5 and "MAP@5 in device=app of b fell by 0.2083 (0.500 → 0.292) against a" in err
+    code, _, err = evaluated(segment="device=tv")
+    assert code == 5 and "the gate on ap@5 cannot be checked: no row of segment 'device=tv'" in err
+
+
 def test_gates_that_fail_end_with_5_and_publish_nothing(call: Call, tmp_path: Path) -> None:
     limits = [
         {"max_drop": 0.5},

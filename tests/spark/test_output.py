@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from functools import partial
-from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import accounting, compared_rows, result_rows
 from rankmetrics_spark.sinks import Files, Partitions, files_of, prune, read, reading, records_in
-from rankmetrics_spark.sinks.lakehouse import CatalogSchema
 from rankmetrics_spark.sinks.reading import exists
+from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
@@ -230,7 +229,7 @@ def test_a_failed_write_leaves_no_staging_folder(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.ParquetFolder.write", fail)
+    monkeypatch.setattr("rankmetrics_spark.sinks.folders.ParquetFolder.write", fail)
     with pytest.raises(OSError, match="disk full"):
         run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
     assert not (tmp_path / "out" / "_staging").exists()
@@ -244,7 +243,7 @@ def test_what_only_spark_can_write_is_read_back(
     out = tmp_path / "out"
     with monkeypatch.context() as only_spark:
         for name in ("reach_of", "likely_reach", "on_this_machine"):
-            only_spark.setattr(f"rankmetrics_spark.sinks.parquet.{name}", lambda *_: None)
+            only_spark.setattr(f"rankmetrics_spark.sinks.folders.{name}", lambda *_: None)
         for experiments in ("ab", "b"):
             log = [row for name in experiments for row in a_list([len(experiments) - 1, 1], "u", name)]
             done = run(spark, config(parquet(tmp_path / experiments, log), out, metrics=["rr"]))
@@ -263,7 +262,7 @@ def test_what_only_spark_can_write_is_read_back(
 @pytest.fixture
 def swap_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]], None]:
     """Let runs publish their files by this function."""
-    return partial(monkeypatch.setattr, "rankmetrics_spark.sinks.parquet.swap")
+    return partial(monkeypatch.setattr, "rankmetrics_spark.sinks.folders.swap")
 
 
 def test_an_interrupt_while_publishing_leaves_the_earlier_result(
@@ -294,7 +293,7 @@ def test_a_large_answer_is_split_by_tasks_into_the_same_tables(
     small, large = tmp_path / "small", tmp_path / "large"
     lenient = {"max_invalid_fraction": 1}
     run(spark, config(parquet(tmp_path / "log", log), small, quality=lenient))
-    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.MOST_ROWS", 0)
+    monkeypatch.setattr("rankmetrics_spark.sinks.folders.MOST_ROWS", 0)
     by_tasks = []
     prepared = Partitions.prepared
     monkeypatch.setattr(Partitions, "prepared", lambda *given: by_tasks.append(given) or prepared(*given))
@@ -316,8 +315,7 @@ def test_a_reader_gives_up_where_runs_publish_all_the_time(
     def changed(*_: object) -> dict[str, Pointer]:
         return {DATE: replace(pointers[DATE], sequence=next(looks))}
 
-    # The package exports a function of this name too.
-    monkeypatch.setattr(import_module("rankmetrics_spark.sinks.store"), "pointers_of", changed)
+    monkeypatch.setattr("rankmetrics_spark.sinks.pointers_of", changed)
     with pytest.raises(InputError, match=r"runs publish to it all the time; read it again when they have ended$"):
         read(spark, f"{done.path}/user_metrics")
     assert next(looks) == 1 + reading.ATTEMPTS

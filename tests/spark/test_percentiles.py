@@ -131,8 +131,11 @@ def test_of_one_user_every_percentile_is_their_value_without_an_interval(spark: 
 def test_rows_without_an_experiment_and_values_that_cannot_be_summed_have_percentiles(spark: SparkSession) -> None:
     rows = [(f"u{user}", "i", 1, value) for user, value in enumerate([1.0, 2.0, 1e300])]
     impressions = spark.createDataFrame(rows, "user string, item string, position int, relevance double")
-    result = evaluate(impressions, ["cg@1"], columns={"experiment": None}, percentiles=[50, 90])
+    # A name with a minus sign is no difference.
+    result = evaluate(impressions, ["cg@1"], columns={"experiment": None}, percentiles=[0.00001, 50, 90])
     (row,) = result.experiment_metrics.collect()
+    # Between the first two values, 1 and 2: at (3 - 1) * 1e-7.
+    assert row["percentile_1e-05"] == pytest.approx(1 + 2e-7, abs=1e-12)
     assert (row["mean"], row["percentile_50"]) == (None, 2.0)
     assert row["percentile_90"] == np.inf
 

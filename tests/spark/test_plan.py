@@ -100,7 +100,7 @@ def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSes
     assert count(log, ["ap@10", "ndcg@10"], segments=["country", "device"]) == n_jobs
 
 
-@pytest.mark.parametrize("tables", JOBS_OF_A_RUN)
+@pytest.mark.parametrize("tables", ["comparisons", pytest.param("averages", marks=pytest.mark.slow)])
 def test_a_run_starts_a_known_number_of_jobs(spark: SparkSession, folder: str, tmp_path: Path, tables: str) -> None:
     changes: dict[str, Any] = {"comparison": {"baseline": "a"}} if tables == "comparisons" else {}
     # Twelve metrics, five experiments, four comparisons in three segments.

@@ -63,6 +63,17 @@ def test_an_experiment_without_a_sound_row_is_named(spark: SparkSession, tmp_pat
     assert {name: count["lists"] for name, count in result.counts.items()} == {"a": 1, "b": 0, None: 0}
 
 
+def test_experiments_whose_names_look_alike_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("Control", "control ", "con trol", "control2", "control2\u200b", "é", "e\u0301", "b")
+    rows = [shown for name in names for shown in a_list([1], experiment=name)]
+    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out"))
+    assert done.record["quality"]["warnings"] == [
+        "the experiments 'Control' and 'con trol' and 'control ' look alike; are they one?",
+        r"the experiments 'control2' and 'control2\u200b' look alike; are they one?",
+        r"the experiments 'e\u0301' and 'é' look alike; are they one?",
+    ]
+
+
 def test_check_stops_in_python_where_the_command_stops(spark: SparkSession) -> None:
     rows = [*a_list([1, 0]), *without_item(a_list([1]))]
     result = evaluate(impressions(spark, rows), ["ap"])

@@ -121,6 +121,7 @@ def test_duckdb_gives_the_answer_of_the_page_and_the_views_keep_their_columns(sp
     assert [mean for *_, mean in expected] == pytest.approx([*NDCG.values()])
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_merge_small_files_and_every_reader_sees_the_same_bits(
     spark: SparkSession, out: Path, call: Call
 ) -> None:

@@ -97,6 +97,19 @@ def test_the_title_says_who_won() -> None:
     assert title(better | note, worse | note) == "No verdict: these numbers are not to be trusted"
 
 
+def test_without_any_test_the_title_distrusts_no_number() -> None:
+    few = {"p_adjusted": None, "better": None, "note": "fewer than two users in both experiments"}
+    untested = [compared(name, None, 0.1) | few for name in "ab"]
+    found = answer(Figures([mean(name) for name in ("control", "a", "b")], untested))
+    assert "".join(found.title) == "No verdict: there is no test"
+    assert found.sure == ("Fewer than two users in both experiments.",)
+    # One of them is in doubt: its reason, not that of the first.
+    note = "not trustworthy: 1 of 4 days is missing"
+    found = answer(Figures([mean(name) for name in ("control", "a", "b")], [untested[0], untested[1] | {"note": note}]))
+    assert "".join(found.title) == "No verdict: these numbers are not to be trusted"
+    assert found.sure == ("Not trustworthy: 1 of 4 days is missing.",)
+
+
 def test_of_all_pairs_the_one_that_nobody_beats_is_ahead() -> None:
     rows = [
         compared("b", "candidate", 0.1, baseline="a"),
@@ -186,6 +199,17 @@ def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() ->
     assert "".join(actual.sure).startswith(
         "1 candidate is worse, 1 shows no clear difference. Chance alone could explain this (p = 0.180"
     )
+    more = Figures([mean("control")], [*rows, compared("c", None, 0.01, p_adjusted=0.18)])
+    assert "".join(answer(more).sure).startswith("1 candidate is worse, 2 show no clear difference. ")
+
+
+def test_a_card_counts_what_the_metrics_say() -> None:
+    rows = [compared("a", better, 0.1, metric=name) for name, better in
+            (("ap@10", "candidate"), ("rr", "candidate"), ("p@10", None))]  # fmt: skip
+    (card,) = cards(Figures([mean("control"), mean("a")], rows))
+    assert card.others == "better on 2 of 3 metrics, no difference shown on 1"
+    (card,) = cards(Figures([mean("control"), mean("a")], rows[:1]))
+    assert card.others == "better on the only metric"
 
 
 def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:

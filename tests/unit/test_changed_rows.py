@@ -124,6 +124,16 @@ def test_people_read_which_users_these_are() -> None:
     assert f"Over all 60 users, b changes MAP@10 by {size} from a: same lists count as no change" in lines
 
 
+def test_the_same_lists_everywhere_are_no_measured_zero() -> None:
+    rows = users()
+    rows["list_hash"] = 1
+    # Two primary metrics with one reason: it is said once.
+    pair = [one(rows), one(rows) | {"metric": "ndcg@10"}]
+    lines = verdict_of(pair, [parse(METRIC), parse("ndcg@10")])
+    said = "Every user of both a and b gets the same lists in each: there is no change to test"
+    assert lines.count(said) == 1 and not any("changes MAP@10 by" in line for line in lines)
+
+
 def test_margins_gates_and_losses_say_which_users_too() -> None:
     row, among = one(users(), margins={METRIC: (0.01, True)}), "among the 33 % of users whose lists changed"
     lines = verdict_of([row], [parse(METRIC)])

@@ -166,7 +166,9 @@ def test_gates_are_read_as_users_write_them(section: Any, expected: tuple[Gate, 
         ("ap > 0.3", "gates is 'ap > 0.3'; allowed: a list of mappings such as {metric: ndcg@10, max_drop: 0.01}"),
         ([{"min": 0.3}], "gates.metric is null; allowed: a metric of the run"),
         ([{"metric": "ndgc@10", "min": 0.3}], "gates.metric: unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
-        ([{"metric": "ap"}], "the gate on ap has no limit; allowed: min, max_drop or max_relative_drop"),
+        ([{"metric": "ap"}], "the gate on ap has no limit; allowed: min, max_drop, max_relative_drop or trusted: true"),
+        ([{"metric": "ap", "trusted": False}], "the gate on ap has no limit; allowed: min,"),
+        ([{"metric": "ap", "trusted": 1}], "gates.trusted is 1; allowed: true or false"),
         ([{"metric": "ap", "max_drop": -0.1}], "gates.max_drop is -0.1; allowed: a number from 0"),
         ([{"metric": "ap", "max_drop": True}], "gates.max_drop is True; allowed: a number from 0"),
         ([{"metric": "ap", "min": ".3"}], "gates.min is '.3'; allowed: a number"),
@@ -183,7 +185,7 @@ def test_a_wrong_gate_is_refused_with_the_name_of_its_field(section: Any, messag
 
 @pytest.mark.parametrize("comparison", [{}, {"pairs": "all"}])
 def test_a_drop_needs_a_baseline(comparison: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="limits a drop, but comparison"):
+    with pytest.raises(ConfigError, match=r"the gate on ap is about a comparison, but comparison\.baseline is null; "):
         config(comparison=comparison, gates=[{"metric": "ap", "max_drop": 0.1}])
 
 

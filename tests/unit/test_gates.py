@@ -26,6 +26,7 @@ DROP = {
     "relative_ci_high": -0.02,
     "mean_baseline": 0.5,
     "mean_candidate": 0.48,
+    "p_adjusted": 0.2,
 }
 
 
@@ -81,6 +82,51 @@ def test_a_gate_on_what_is_clear_fails_where_the_verdict_says_that_it_fell(
 ) -> None:
     result = failed({**gate, "on": "clear"}, drop=CORRECTED | change)
     assert len(result) == bool(message) and (not message or message in result[0])
+
+
+UNEVEN = "not trustworthy: the users do not follow the planned shares (p = 1e-09)"
+
+
+def test_a_gate_that_asks_for_a_trusted_test_fails_where_the_test_is_in_doubt() -> None:
+    doubted = {"note": UNEVEN}
+    failure = f"the test of NDCG@10 of b against a is {UNEVEN}"
+    assert failed({"trusted": True}, drop=doubted) == [failure]
+    # Limits look at the numbers alone.
+    assert failed({"max_drop": 0.1}, drop=doubted) == []
+    assert failed({"max_drop": 0.1, "trusted": True}, drop=doubted) == [failure]
+    assert failed({"max_drop": 0.01, "trusted": True}, drop=doubted) == [
+        failure,
+        "NDCG@10 of b fell by 0.0200 (0.500 → 0.480) against a; the gate allows 0.01",
+    ]
+    assert failed({"trusted": True, "segment": "lang=de"}, drop=doubted) == [
+        "the gate on ndcg@10 cannot be checked: no row of segment 'lang=de'"
+    ]
+    assert failed({"trusted": True}, drop={"note": "2 users are in both experiments"}) == []
+    # Without a test there is nothing to trust; a broken split may be why there is none.
+    few = {"note": "fewer than two users in b", "p_adjusted": NAN, "sample_ratio_p": 1e-90}
+    untested = "there is no test of NDCG@10 of b against a: "
+    assert failed({"trusted": True}, drop=few) == [f"{untested}fewer than two users in b"]
+    assert failed({"trusted": True}, drop={"note": None, "p_adjusted": None}) == [f"{untested}not tested"]
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"design": "paired"}, "not in doubt"),
+        ({"design": "independent", "sample_ratio_p": 0.4}, "not in doubt"),
+        (
+            {"design": "independent", "sample_ratio_p": NAN},
+            "not in doubt; the split of the users is not checked without comparison.shares",
+        ),
+    ],
+)
+def test_a_test_without_doubts_says_whether_the_split_was_checked(row: dict[str, Any], sentence: str) -> None:
+    (check,) = gate_checks([Gate(metric="ndcg@10", trusted=True)], [], [DROP | {"note": None} | row])
+    assert check.sentence == f"the test of NDCG@10 of b against a is {sentence}"
+    assert (check.name, check.status, check.experiment, check.segment, check.metric) == (
+        ("trusted", "ok", "b", "all", "ndcg@10")
+    )
+    assert (check.observed, check.limit, check.margin) == (None, None, None)
 
 
 def test_a_mean_is_clearly_below_its_limit_where_its_whole_interval_is() -> None:

@@ -93,6 +93,12 @@ def test_a_wrong_name_is_refused_with_a_hint(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("name", [None, 10, ["ap"]])
+def test_what_is_no_text_names_no_metric(name: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is not of the form name, name@10 or name\(p=0.8\)"):
+        parse(name)
+
+
 def test_columns_are_unique() -> None:
     assert len({each.column for each in METRICS}) == len(METRICS)
 

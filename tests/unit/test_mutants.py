@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.mutants import Copy, Mutant, mutants
+from tests.mutants import ROOT, Copy, Mutant, mutants
 
 ENTRY = """\
 - name: the answer is wrong
@@ -22,6 +26,19 @@ OLD = "A test that takes longer has caught nothing."
 
 def test_every_planted_bug_fits_the_code() -> None:
     assert mutants()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("ruff"), reason="ruff is not installed here")
+def test_no_planted_bug_names_what_does_not_exist(tmp_path: Path) -> None:
+    """Any test fails on an unknown name, so such a bug would be caught whatever the test looks at."""
+    planted = {f"m{i}.py": mutant for i, mutant in enumerate(mutants()) if mutant.file.endswith(".py")}
+    for name, mutant in planted.items():
+        (tmp_path / name).write_text(mutant.planted((ROOT / mutant.file).read_text()))
+    command = (sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821,F823", "--output-format=json")
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
+    found = {str(planted[Path(entry["filename"]).name]): entry["message"] for entry in json.loads(done.stdout)}
+    assert len(planted) > 500 and found == {}
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,9 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
         assert "".join(what_else(card, pair)) == f"What else moved in b: all 2 other metrics are {says}"
     alone = Figures([mean("a"), mean("b")], rows[:1])
     assert what_else(cards(alone)[0], rows[:1]) == ()
+    # Where nothing has a verdict, nothing is known to have moved.
+    doubted = [row | {"note": "not trustworthy: 1 of 4 days is missing"} for row in rows]
+    assert what_else(cards(Figures(alone.means, doubted))[0], doubted) == ()
 
 
 def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> None:
@@ -167,6 +170,8 @@ def test_what_was_computed_beside_the_test_is_said() -> None:
         "with users on random sides, the test finds a difference in 6.0 % of the tries (5 % is right)",
     ]
     assert further_sentences(cards(Figures([mean("a"), mean("b")], [compared()]))) == []
+    of_cuped = Figures([mean("a"), mean("b")], [compared(**more | {"test": "cuped"})])
+    assert further_sentences(cards(of_cuped))[1].endswith("from ±0.0200 to ±0.0100 (75 % less variance)")
 
 
 # ---- changes of users

@@ -34,6 +34,7 @@ def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch
     assert not assets.has_page_libraries()
 
 
+@pytest.mark.slow
 def test_the_scripts_of_a_page_are_made_once(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vl_convert")
     made = assets.scripts()

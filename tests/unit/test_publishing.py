@@ -27,15 +27,17 @@ from rankmetrics_spark.sinks import (
     StagedFile,
     Written,
     as_json,
+    check_row_counts,
     live_files,
     pointers_of,
+    previous_quality,
     publish,
     reading,
 )
 from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
-from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
-from rankmetrics_spark.sinks.store import check_row_counts, previous_quality
+from rankmetrics_spark.sinks.folders import DeltaFolder
+from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import config

@@ -188,6 +188,15 @@ def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> N
     assert failed_gates([gate], [], [row]) == ["b against a has no difference on MAP@10; the gate cannot be checked"]
 
 
+def test_beyond_the_plan_a_split_that_is_off_is_said_all_the_same() -> None:
+    rng = np.random.default_rng(27)
+    users = apart(a=rng.normal(0, 1, 500), b=rng.normal(0, 1, 300))
+    row = one(users, sequential=PlannedLooks(14), looks={("a", "b"): 15}, shares={"a": 1, "b": 1})
+    p = stats.chisquare([500, 300]).pvalue
+    assert row["note"] == f"not trustworthy: the users do not follow the planned shares (p = {p:.2g})"
+    assert np.isnan(row["p_adjusted"]) and row["better"] is None
+
+
 # ---- what decides, and what is shown
 
 

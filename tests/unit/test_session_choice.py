@@ -243,7 +243,7 @@ ERROR = "rankmetrics: no disk\n"
         pytest.param(SUBMIT, "json", "a", "[1]\n", f"earlier\na step\n{ERROR}", marks=pytest.mark.slow),
         # A file that the program and spark-submit would overwrite for one another.
         (SUBMIT, "json", "r+", f"[1]\n{ERROR}", "earlier\n"),
-        (SUBMIT, "table", "r+", f"a step\n[1]\n{ERROR}", "earlier\n"),
+        pytest.param(SUBMIT, "table", "r+", f"a step\n[1]\n{ERROR}", "earlier\n", marks=pytest.mark.slow),
         (OTHER, "csv", "pipe", f"[1]\n{ERROR}", ""),
     ],
 )

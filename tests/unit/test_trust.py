@@ -108,6 +108,9 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
     assert sentence("skip", n_users_with_relevant=1000) == (
         "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
     )
+    rows = [mean(name) | {"n_users_with_relevant": n} for name, n in (("a", 846), ("b", 829))]
+    text = {check.title: check.text for check in checks(Figures(rows))}["Users without a relevant item"]
+    assert text == "15 to 17 % of the users of each experiment had no relevant item."
 
 
 def of_clusters(a: int, b: int, both: int, **more: Any) -> Figures:
@@ -230,6 +233,23 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
     ]
     text = re.sub("<[^>]+>", "", page(Figures([mean("a"), mean("b")], checks=written)))
     assert "2 checks below weaken this answer." in text and "Not published" not in text
+
+
+@pytest.mark.parametrize(
+    ("note", "sentence"),
+    [
+        ("not trustworthy: 1 of 4 days is missing", "There is no verdict: see the 2 checks below that did not pass."),
+        # No check is the reason.
+        ("not tested, since this is look 3 and 2 are planned", "2 checks below did not pass."),
+    ],
+)
+def test_checks_are_the_reason_for_no_verdict_only_where_the_numbers_are_in_doubt(note: str, sentence: str) -> None:
+    pytest.importorskip("altair")
+    names = {"experiment_id": "b", "segment": "all", "status": "warn", "sentence": "5 users."}
+    warned = [{**names, "name": name} for name in ("n_users", "tied_rate")]
+    rows = [compared("b", None, 0.1) | {"note": note, "p_adjusted": None}]
+    text = re.sub("<[^>]+>", "", page(Figures([mean("control"), mean("b")], rows, checks=warned)))
+    assert sentence in " ".join(text.split()) and "weaken this answer" not in text
 
 
 def test_of_two_small_experiments_the_other_one_is_one_more(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ import importlib.metadata
 import importlib.util
 import sys
 from contextlib import suppress
-from functools import partial
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.errors import RankmetricsError, installation
@@ -51,7 +49,10 @@ def check_installed() -> None:
 def _problem() -> str | None:
     if importlib.util.find_spec("pysail") is None:
         return "pysail is not installed"
-    version = _version_of_client()
+    version = None
+    for name in ("pyspark-client", "pyspark"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            version = version or importlib.metadata.version(name)
     if version != CLIENT:
         return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {version or 'none'}"
     if importlib.util.find_spec("grpc") is None:
@@ -59,41 +60,28 @@ def _problem() -> str | None:
     return None
 
 
-def _version_of_client() -> str | None:
-    for name in ("pyspark-client", "pyspark"):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
-    return None
-
-
 def __getattr__(name: str) -> object:
     """Import modules that need the client on first use: the child process needs this package without the client."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
+    # If the main module has no file, as with `python -c`, the client would run its own doctests.
+    main: Any = sys.modules["__main__"]
+    lends_file = _HOMES[name] == "session" and not hasattr(main, "__file__")
     try:
-        return getattr(_module(_HOMES[name]), name)
+        if lends_file:
+            main.__file__ = "<main>"
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ImportError as error:
         if name != "laptop_session":
             raise
-        # Naming it is no error, as for who lists the names of the package; calling it is one, in a sentence.
-        return partial(_refuse, str(error))
+        problem = f"the engine 'sail' cannot start: {error}; install what it needs with {INSTALL}"
 
+        def refuse(*_: object, **__: object) -> None:
+            """Naming it is no error, as for who lists the names of the package; calling it is one, in a sentence."""
+            check_installed()
+            raise RankmetricsError(problem)
 
-def _refuse(problem: str, *_: object, **__: object) -> None:
-    check_installed()
-    raise RankmetricsError(f"the engine 'sail' cannot start: {problem}; install what it needs with {INSTALL}")
-
-
-def _module(name: str) -> ModuleType:
-    if name == "session":
-        # If the main module has no file, as with `python -c`, the client would run its own doctests.
-        main: Any = sys.modules["__main__"]
-        has_no_file = not hasattr(main, "__file__")
-        if has_no_file:
-            main.__file__ = "<main>"
-        try:
-            importlib.import_module("pyspark.sql.connect")
-        finally:
-            if has_no_file:
-                del main.__file__
-    return importlib.import_module(f"{__name__}.{name}")
+        return refuse
+    finally:
+        if lends_file:
+            del main.__file__

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -108,16 +107,18 @@ def _session(engine: Engine) -> SparkSession:
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
     note_laptop(spark)
-    spark.stop = partial(_stop, spark.stop, engine)
+    stop_session = spark.stop
+
+    def stop() -> None:
+        """Stop the session, and the engine with it."""
+        try:
+            if engine.running:
+                stop_session()
+        finally:
+            engine.stop()
+
+    spark.stop = stop
     return spark  # type: ignore[no-any-return]
-
-
-def _stop(stop_session: Callable[[], None], engine: Engine) -> None:
-    try:
-        if engine.running:
-            stop_session()
-    finally:
-        engine.stop()
 
 
 class _Channel(ChannelBuilder):
@@ -181,28 +182,29 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         return call
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Iterator[Any]:
-        self._logged.setdefault(request.operation_id, self._engine.log_size())
-        return self._stream(continuation(details, request), request.operation_id)
+        query = request.operation_id
+        self._logged.setdefault(query, self._engine.log_size())
+        call = continuation(details, request)
 
-    def _stream(self, call: Any, query: str) -> Iterator[Any]:
-        try:
-            for response in call:
-                # The client may ask for the end again, over another connection.
-                if response.HasField("result_complete") and (size := self._logged.pop(query, None)) is not None:
-                    self._refuse_panic(size)
-                yield response
-        except grpc.RpcError as error:
-            self._explain(error)
-            raise
-        finally:
-            call.cancel()
+        def responses() -> Iterator[Any]:
+            """The responses; in place of the one that says the result is complete, an error if rows may be missing."""
+            try:
+                for response in call:
+                    # The client may ask for the end again, over another connection.
+                    size = self._logged.pop(query, None) if response.HasField("result_complete") else None
+                    if size is not None and (panic := self._engine.panic_since(size)):
+                        raise RankmetricsError(
+                            f"the laptop engine, Sail, failed inside ({panic}), and rows may be missing; use --engine "
+                            "spark"
+                        )
+                    yield response
+            except grpc.RpcError as error:
+                self._explain(error)
+                raise
+            finally:
+                call.cancel()
 
-    def _refuse_panic(self, size: int) -> None:
-        """Refuse a result without an error, if rows may be missing from it."""
-        if panic := self._engine.panic_since(size):
-            raise RankmetricsError(
-                f"the laptop engine, Sail, failed inside ({panic}), and rows may be missing; use --engine spark"
-            )
+        return responses()
 
     def _explain(self, error: Any) -> None:
         """Raise a readable error for this one, if its cause is known."""

@@ -44,11 +44,12 @@ from rankmetrics_spark.studies.drafts.credits import (
     SUMS,
     TEAM,
     Draft,
-    added_sums,
+    Totals,
+    refuse_many,
     user_sums,
 )
 from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, refuse_ranks_from_0
+from rankmetrics_spark.studies.refusals import MOST_FAULTY, partition_sums, refuse_ranks_from_0
 
 __all__ = [
     "COLUMNS",
@@ -214,7 +215,8 @@ def preferences(log: AnyTable, options: Options, request: Preferences, quality: 
     _typed_rows(table, options)
     named = replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra))))
     users = _users(_typed_rows(table.selectExpr("*", *texts), named), options, draft)
-    sums = users.mapInArrow(partial(user_sums, draft=draft), SUMS.schema)
+    added = partial(partition_sums, table=SUMS, sums_of=partial(user_sums, draft=draft), check=refuse_many)
+    sums = users.mapInArrow(added, SUMS.schema)
     rules = Rules(
         request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks), request.looks
     )
@@ -256,7 +258,8 @@ def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
 
 def _final(batches: Batches, rules: Rules, limit: Limit) -> Iterator[pa.RecordBatch]:
     """Make the rows of the result from the sums of all partitions, unless the log is refused."""
-    totals = added_sums(batches)
+    totals: Totals = SUMS.totals(batches)
+    refuse_many(totals)
     if (of_log := totals.get((None, None))) is not None:
         limit.refuse(dict(zip(READ_COUNTS, map(int, of_log), strict=True)))
         totals[None, None] = of_log[: len(LOG_COUNTS)]

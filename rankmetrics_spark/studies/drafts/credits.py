@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rankmetrics_spark.engines import Batches, SumTable, coded
+from rankmetrics_spark.engines import SumTable, coded
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
@@ -80,27 +80,8 @@ class Sides(NamedTuple):
     """(n, CHECKED_RANKS) whether the slot of a rank is the ranker's."""
 
 
-def user_sums(batches: Batches, draft: Draft) -> Iterator[pa.RecordBatch]:
-    """Add up the users of a partition: exact sums by pair."""
-    totals: Totals = {}
-    for batch in batches:
-        if batch.num_rows:
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for key, sums in _sums_of_batch(columns, draft):
-                totals[key] = totals[key] + sums if key in totals else sums
-    _refuse_many(totals)
-    if totals:
-        yield SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
-
-
-def added_sums(batches: Batches) -> Totals:
-    """Put the sums of all partitions together, as Python integers."""
-    totals: Totals = SUMS.totals(batches)
-    _refuse_many(totals)
-    return totals
-
-
-def _refuse_many(totals: Mapping[Pair, Any]) -> None:
+def refuse_many(totals: Mapping[Pair, Any]) -> None:
+    """Refuse sums of too many rankers."""
     n = sum(one is not None and other is None for one, other in totals)
     if n > MOST_RANKERS:
         raise ConfigError(
@@ -109,8 +90,9 @@ def _refuse_many(totals: Mapping[Pair, Any]) -> None:
         )
 
 
-def _sums_of_batch(columns: Mapping[str, pa.Array], draft: Draft) -> Iterator[tuple[Pair, Ints]]:
-    user, values = flat(columns[ENTRIES])
+def user_sums(batch: pa.RecordBatch, draft: Draft) -> Iterator[tuple[Pair, Ints]]:
+    """Yield the exact sums of some users, by pair."""
+    user, values = flat(batch.column(ENTRIES))
     codes, code = coded(values.field(TEAM)) if not draft.rankers else ([], np.zeros(len(user), np.int64))
     names = draft.order([name for name in codes if name is not None])
     # The code of each name -> its place in the order of the names.
@@ -118,7 +100,7 @@ def _sums_of_batch(columns: Mapping[str, pa.Array], draft: Draft) -> Iterator[tu
     team = np.array([-1 if name is None else place[name] for name in codes] or [-1], np.int64)[code]
     slots, of_user, repeated = _slots(user, values, team, draft)
     sides, without = _balanced_sides(slots) if draft.rankers else _team_sides(slots)
-    faulty, below = (int(ints(columns[name]).sum()) for name in (FAULTY, BELOW))
+    faulty, below = (int(ints(batch.column(name)).sum()) for name in (FAULTY, BELOW))
     n_without, n_clicks = int(without.sum()), int((without & slots.click).sum())
     of_log = [len(user) + faulty, faulty, repeated, n_without, n_clicks, len(of_user), below]
     yield (None, None), np.array(of_log, np.int64)

@@ -86,7 +86,15 @@ def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
     about = {"credit": "balanced" if rules.balanced else "team", "looks": rules.looks, "confidence": rules.confidence}
     about |= of_log
     if not pairs:
-        words = " ".join(filter(None, (_left_out_in_words(of_log), _without_pair(names))))
+        why = "No row names a ranker, so nothing is compared."
+        if len(names) == 1:
+            why = f"There is one ranker, {_shown(names[0])}, so nothing to compare it with."
+        elif names:
+            why = (
+                f"There are {len(names):,} rankers, and no list has slots of two of them, so nothing is compared: look "
+                "at the columns of the user and the list."
+            )
+        words = " ".join(filter(None, (_left_out_in_words(of_log), why)))
         return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": words}]
     table = np.stack([totals[one, other] for _, _, one, other in pairs])
     numbers = _numbers(table, rules)
@@ -161,20 +169,19 @@ def draft_check(table: Whole) -> tuple[list[list[float]], Floats]:
 # ---- sentences
 
 
-def _without_pair(names: Sequence[str]) -> str:
-    if not names:
-        return "No row names a ranker, so nothing is compared."
-    if len(names) == 1:
-        return f"There is one ranker, {_shown(names[0])}, so nothing to compare it with."
-    return (
-        f"There are {len(names):,} rankers, and no list has slots of two of them, so nothing is compared: look at the "
-        "columns of the user and the list."
-    )
-
-
 def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
     """What a row says, in words that people decide from; its p-value is corrected for ``n_pairs``."""
-    return " ".join(filter(None, (_draft_in_words(row), _left_out_in_words(row), _answer(row, n_pairs))))
+    lopsided, p = "", row["p_draft"]
+    if not is_unknown(p) and p < LOPSIDED:
+        furthest = max((abs(share - 0.5), -at) for at, share in enumerate(row["draft_shares"]) if not is_unknown(share))
+        rank = 1 - furthest[1]
+        a, b = _shown(row["ranker_a"]), _shown(row["ranker_b"])
+        share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
+        lopsided = (
+            f"The draft is lopsided: at rank {rank}, {b} has {share} of the slots that it shares with {a} instead of "
+            f"50 % (p {chance}). Find the cause before you read the numbers."
+        )
+    return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs))))
 
 
 def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
@@ -225,19 +232,6 @@ def _shown(name: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _draft_in_words(row: Mapping[str, Any]) -> str:
-    if is_unknown(row["p_draft"]) or row["p_draft"] >= LOPSIDED:
-        return ""
-    furthest = max((abs(share - 0.5), -at) for at, share in enumerate(row["draft_shares"]) if not is_unknown(share))
-    rank = 1 - furthest[1]
-    a, b, p = _shown(row["ranker_a"]), _shown(row["ranker_b"]), row["p_draft"]
-    share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
-    return (
-        f"The draft is lopsided: at rank {rank}, {b} has {share} of the slots that it shares with {a} instead of 50 % "
-        f"(p {chance}). Find the cause before you read the numbers."
-    )
 
 
 def _left_out_in_words(row: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -72,6 +71,7 @@ from rankmetrics_spark.studies.refusals import (
     Allowed,
     counts_of_known,
     list_counts,
+    partition_sums,
     refuse,
     sound_lists,
 )
@@ -207,7 +207,7 @@ class Unjudged:
         return users.join(self._pool, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
 
     def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> ResultTable:
-        step = partial(_partial_sums, work=self._work, compares=compares)
+        step = partial(partition_sums, table=_SUMS, sums_of=partial(_sums, work=self._work, compares=compares))
         sums = self._lists(may_fail=False).mapInArrow(step, _SUMS.schema)
         sums = sums.unionAll(self._counts.selectExpr("string(NULL)", EXPERIMENT, f"'{_READ}'", "string(NULL)", SUMS))
         body = partial(_rows_of_all, rows=rows, columns=columns, allowed=self._work.allowed)
@@ -362,22 +362,16 @@ def _user_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
                 yield from rows_of({**keys, "n_unjudged": n, **values}, USERS)
 
 
-def _partial_sums(batches: Batches, work: _Work, compares: bool) -> Iterator[pa.RecordBatch]:
-    """Add up the users of a partition: exact sums by experiment, and by pair and weight if it compares."""
-    totals: dict[Key, Any] = {}
-    for batch in batches:
-        if batch.num_rows:
-            arms = _read(batch).arms
-            for name, sums in list_counts(batch):
-                of = Key(None, name, _READ)
-                totals[of] = totals[of] + sums if of in totals else sums
-            for metric in work.metrics:
-                limits = bounds(arms.shown, metric, work.labels)
-                of_pairs = pair_sums(arms, limits, metric, work.labels, work.allowed.baseline) if compares else ()
-                for of, sums in chain(arm_sums(arms, limits, metric), of_pairs):
-                    totals[of] = totals[of] + sums if of in totals else sums
-    if totals:
-        yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
+def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[Key, Any]]:
+    """Yield the exact sums of some users by experiment, and by pair and weight if it compares."""
+    arms = _read(batch).arms
+    for (name,), counts in list_counts(batch):
+        yield Key(None, name, _READ), counts
+    for metric in work.metrics:
+        limits = bounds(arms.shown, metric, work.labels)
+        yield from arm_sums(arms, limits, metric)
+        if compares:
+            yield from pair_sums(arms, limits, metric, work.labels, work.allowed.baseline)
 
 
 def _rows_of_all(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankmetrics_spark.metrics import Floats, Ints, Metric
+from rankmetrics_spark.metrics import Floats, Ints, Metric, spans
 from rankmetrics_spark.studies.labels.kernels import Flags, Labels, Shown, Top, bounds
 
 MOST_ASSIGNMENTS = 256
@@ -109,13 +109,3 @@ class _Users:
         item = np.arange(len(entries))
         judged = Shown(copy, of_list, top.rank[entries], grade, item, pool_user[order], pool_grade)
         return judged, lists, assignment[copy] == 0
-
-
-def spans(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Index of the span of each element, and the element, of spans of whole numbers.
-
-    >>> [each.tolist() for each in spans(np.array([5, 0]), np.array([2, 3]))]
-    [[0, 0, 1, 1, 1], [5, 6, 0, 1, 2]]
-    """
-    span = np.repeat(np.arange(len(starts)), counts)
-    return span, np.arange(len(span)) - np.repeat(np.cumsum(counts) - counts, counts) + starts[span]

@@ -15,7 +15,7 @@ notation of ``metrics.kernels``, and t labels that are relevant:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.metrics import (
-    UNCUT,
     Convention,
     Floats,
     Ints,
@@ -33,6 +32,7 @@ from rankmetrics_spark.metrics import (
     gain,
     geometric,
     grids,
+    last_rank,
     reciprocal,
     sums,
     unit,
@@ -128,7 +128,7 @@ class Top:
 
     def __init__(self, shown: Shown, cut: int | None, labels: Labels) -> None:
         """Nothing is computed yet."""
-        self.shown, self.labels, self.cut = shown, labels, UNCUT if cut is None else cut
+        self.shown, self.labels, self.cut = shown, labels, last_rank(cut)
         self.size = len(shown.user)
         self.at = np.flatnonzero(shown.rank <= self.cut)
         self.list, self.rank, self.grade = shown.list[self.at], shown.rank[self.at], shown.grade[self.at]
@@ -201,14 +201,9 @@ def _summed(top: Top, judged: Floats, may_add: Floats, scale: Callable[[Floats],
     return value, value, scale(top.total(judged + may_add)), scale(may_add), np.zeros(top.size)
 
 
-def _p(top: Top) -> Five:
-    relevant, label = top.relevant.astype(np.float64), top.may_be_relevant.astype(np.float64)
-    return _summed(top, relevant, label, lambda hits: hits / top.cut)
-
-
-def _rbp(top: Top, p: float) -> Five:
-    weight = geometric(p)(top.rank)
-    return _summed(top, top.relevant * weight, top.may_be_relevant * weight, lambda each: (1 - p) * each)
+def _relevant(top: Top, weight: Callable[[Ints], Floats], scale: Callable[[Floats], Floats]) -> Five:
+    weights = weight(top.rank)
+    return _summed(top, top.relevant * weights, top.may_be_relevant * weights, scale)
 
 
 def _gained(top: Top, weight: Callable[[Ints], Floats]) -> Five:
@@ -290,7 +285,14 @@ def _ndcg(top: Top) -> Five:
     move = np.zeros(len(top.list))
     weights = discount(top.rank)
     dcg = top.total(gain(top.grade, top.labels.convention) * weights)
-    for users, lists, entries in _chunks(top):
+    most_lists = int(np.bincount(top.shown.user).max(initial=1))
+    deepest = int(top.of_user.max(initial=0)) + int(np.bincount(top.shown.pool_user).max(initial=0)) + 1
+    # So few users at once that their tables fit into memory.
+    step = max(1, _CELLS // (deepest * (most_lists + len(top.labels.gains))))
+    for first in range(0, top.n_users, step):
+        users = slice(first, min(first + step, top.n_users))
+        lists = slice(*np.searchsorted(top.shown.user, [users.start, users.stop]).tolist())
+        entries = slice(*np.searchsorted(top.list, [lists.start, lists.stop]).tolist())
         ideals = _ideals(top, users, int(top.of_user[lists].max(initial=0)))
         user, open_ = top.shown.user[lists] - users.start, top.open[lists]
         unjudged = top.unjudged[entries]
@@ -313,18 +315,6 @@ def _ndcg(top: Top) -> Five:
         alone = base[of_entry] + top.labels.top * weights[entries]
         move[entries] = _share(alone, with_one[of_entry]) - value[lists][of_entry]
     return np.minimum(value, 1.0), np.minimum(low, 1.0), np.minimum(high, 1.0), move, absent
-
-
-def _chunks(top: Top) -> Iterator[tuple[slice, slice, slice]]:
-    """Users, their lists and the entries of these, so few that the tables of a chunk fit into memory."""
-    n_users = top.n_users
-    most_lists = int(np.bincount(top.shown.user).max(initial=1))
-    deepest = int(top.of_user.max(initial=0)) + int(np.bincount(top.shown.pool_user).max(initial=0)) + 1
-    step = max(1, _CELLS // (deepest * (most_lists + len(top.labels.gains))))
-    for first in range(0, n_users, step):
-        users = slice(first, min(first + step, n_users))
-        lists = slice(*np.searchsorted(top.shown.user, [users.start, users.stop]).tolist())
-        yield users, lists, slice(*np.searchsorted(top.list, [lists.start, lists.stop]).tolist())
 
 
 @dataclass(frozen=True)
@@ -406,10 +396,10 @@ def _best_ratio(
 
 
 KERNELS: dict[str, tuple[Kind, Callable[..., Five]]] = {
-    "p": ("sum", _p),
+    "p": ("sum", lambda top: _relevant(top, unit, lambda hits: hits / top.cut)),
     "cg": ("sum", lambda top: _gained(top, unit)),
     "dcg": ("sum", lambda top: _gained(top, discount)),
-    "rbp": ("sum", _rbp),
+    "rbp": ("sum", lambda top, p: _relevant(top, geometric(p), lambda hits: (1 - p) * hits)),
     "hit_rate": ("first", lambda top: _first(top, unit)),
     "rr": ("first", lambda top: _first(top, reciprocal)),
     "r": ("ratio", lambda top: _over_m(top, lambda m: m)),

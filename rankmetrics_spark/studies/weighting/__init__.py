@@ -43,10 +43,9 @@ from rankmetrics_spark.schemas import (
     ROLES,
     SCORE,
     USER,
-    Columns,
     quoted,
 )
-from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
+from rankmetrics_spark.studies.refusals import counts_in_sql, partition_sums, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
 from rankmetrics_spark.studies.weighting.estimates import (
     ESTIMATORS,
@@ -249,8 +248,8 @@ def off_policy(
     )
     names = (*options.columns.values(), *options.list, *weighting.columns)
     table = table_of(impressions, "impressions", names, (*ROLES, *ROLES.values()))
-    rows, roles = _weighted_rows(table, options, weighting)
-    work = _Work(options.metrics, weighting, roles.item, options.first_rank)
+    users, has_items = _users(table, options, weighting)
+    work = _Work(options.metrics, weighting, has_items, options.first_rank)
     rules = Rules(
         target is not None,
         weighting.fault(),
@@ -260,13 +259,17 @@ def off_policy(
         weighting.clip,
         {str(metric): metric.definition.range for metric in options.metrics},
     )
-    partials = _users(rows, roles).mapInArrow(partial(_partial_sums, work=work), _SUMS.schema)
+    added = partial(partition_sums, table=_SUMS, sums_of=partial(_sums, work=work))
+    partials = users.mapInArrow(added, _SUMS.schema)
     estimates = partial(_final, work=work, rules=rules)
     return result_table(in_one_step(partials, estimates, COLUMNS))
 
 
-def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, Columns]:
-    """Return typed rows, each faulty one with its reason; the weight takes the place of the score."""
+def _users(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, bool]:
+    """Return one row per (experiment, user), and whether rows name their item; the only shuffle of raw rows.
+
+    A user has their rows, whose weight takes the place of the score, and counts of faulty ones.
+    """
     kinds = {field.name: field.dataType for field in table.schema.fields}
     for name, role in zip(weighting.columns, ("propensity", "target"), strict=False):
         if name not in kinds:
@@ -282,40 +285,23 @@ def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> 
     sql = weighting.sql(quoted(rank) if rank and is_number else "0", options.first_rank)
     weighted_table = table.select("*", F.expr(sql).alias(_WEIGHT))
     mapping = {**plan.mapping, SCORE: _WEIGHT}
-    return checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False), roles
-
-
-def _users(rows: DataFrame, roles: Columns) -> DataFrame:
-    """Return one row per (experiment, user): their rows and counts of faults; the only shuffle of raw rows."""
+    rows = checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False)
     of_list = f"xxhash64({', '.join(roles.list_columns)})" if roles.list else "0L"
     hash_sql = [f"xxhash64({ITEM}) AS {HASH}"] if roles.item else []
     row = entry(f"{of_list} AS {LIST}", POSITION, *hash_sql, f"double({RELEVANCE}) AS {RELEVANCE}", SCORE)
     no_weight = f"{REJECTED}.{REASON} IN ('null_score', 'nan_score')"
-    return (
-        rows.groupBy(EXPERIMENT, USER)
-        .agg(
-            F.expr(f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL) AS {ENTRIES}"),
-            F.expr(f"count_if(NOT {no_weight}) AS {_FAULTY}"),
-            F.expr(f"count_if({no_weight}) AS {_UNWEIGHTED}"),
-            F.expr(f"{counts_in_sql(roles)['n_below']} AS {_BELOW}"),
-        )
-        .select(EXPERIMENT, ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW)
+    users = rows.groupBy(EXPERIMENT, USER).agg(
+        F.expr(f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL) AS {ENTRIES}"),
+        F.expr(f"count_if(NOT {no_weight}) AS {_FAULTY}"),
+        F.expr(f"count_if({no_weight}) AS {_UNWEIGHTED}"),
+        F.expr(f"{counts_in_sql(roles)['n_below']} AS {_BELOW}"),
     )
+    return users.select(EXPERIMENT, ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW), roles.item
 
 
-def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
-    """Add up the users of a partition: exact sums by key."""
-    totals: dict[Key, Ints] = {}
-    for batch in batches:
-        if batch.num_rows:
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for of, sums in _sums(columns, work):
-                totals[of] = totals[of] + sums if of in totals else sums
-    if totals:
-        yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
-
-
-def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
+def _sums(batch: pa.RecordBatch, work: _Work) -> Iterator[tuple[Key, Ints]]:
+    """Yield the sums of some users, by experiment, metric and estimator."""
+    columns: Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     lists = weighted_lists(columns, work.repeats)
     experiments, group = coded(columns[EXPERIMENT])
     faulty, unweighted, below = (ints(columns[name]) for name in (_FAULTY, _UNWEIGHTED, _BELOW))

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -135,28 +134,22 @@ def coec_judgements(
     plan = make_plan(options, table.schema)
     present = replace(plan.columns, item=True, relevance=True, position=True)
     every = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
-    rows = every.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
-    # (k,) click rates of the ranks; NaN where a rank has no impression.
-    shown, clicks = _of_ranks(every, present, request, options.first_rank)
-    impressions = np.array(shown, np.float64)
-    none = np.full(request.k, np.nan)
-    rates = np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
+    rates = _click_rates(every, present, request, options.first_rank)
     if propensities is not None:
         examined = examined_ranks(propensities, table)
         rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
     # The only shuffle of raw rows.
+    rows = every.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
     body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
     return result_table(
         rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, schema_text(COEC_COLUMNS))
     )
 
 
-def _of_ranks(every: DataFrame, columns: Columns, request: Clicks, first_rank: int) -> tuple[Any, Any]:
-    """Return the impressions and the clicks of each rank, of a log that may be read; reads it."""
-    counted = f"{REJECTED} IS NULL AND {POSITION} <= {request.k}"
-    wrong = f"{counted} AND NOT {RELEVANCE} IN (0, 1)"
-    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
-    of_log = counts_in_sql(columns)
+def _click_rates(every: DataFrame, columns: Columns, request: Clicks, first_rank: int) -> Floats:
+    """Return (k,) click rates of the ranks of a log that may be read, NaN without an impression; reads it."""
+    wrong = f"{REJECTED} IS NULL AND {POSITION} <= {request.k} AND NOT {RELEVANCE} IN (0, 1)"
+    grade, of_log = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)", counts_in_sql(columns)
     sums = (*_counts(request.k, f"{REJECTED} IS NULL AND "), f"count_if({wrong})", grade, *of_log.values())
     ((shown, clicks, n_wrong, largest, *counts),) = few_rows(every.agg(*map(F.expr, sums)))
     refuse_faulty(dict(zip(of_log, counts, strict=True)), Allowed(request.max_invalid_fraction, first_rank))
@@ -164,7 +157,8 @@ def _of_ranks(every: DataFrame, columns: Columns, request: Clicks, first_rank: i
         raise InputError(
             f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
         )
-    return shown, clicks
+    impressions, none = np.array(shown, np.float64), np.full(request.k, np.nan)
+    return np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
 
 
 def _counts(k: int, condition: str = "") -> tuple[str, str]:

@@ -283,44 +283,50 @@ class Rules:
 
 def off_policy_rows(sums: Mapping[Key, Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
     """Return the columns of the result, from the sums of each key: len(ROW_COUNTS) + len(SUMS) whole numbers."""
-    rows = [_row(key, np.asarray(sums[key], object), rules) for key in order]
+    rows: list[dict[str, Any]] = []
+    for key in order:
+        of_key = np.asarray(sums[key], object)
+        lost = dict(zip(ROW_COUNTS, map(int, of_key), strict=False))
+        moments = WeightedMoments.of_sums(of_key[None, len(ROW_COUNTS) :])
+        n_rows, effective = int(moments.counts["rows"][0]), float(moments.effective_rows[0])
+        note = _refusal(key, moments, lost, rules)
+        estimator = self_normalised if key.estimator == "self_normalised" else ips
+        estimate = estimator(moments, rules.confidence) if note is None else None
+        if estimate is not None and (note := _out_of_range(key, estimate, rules)):
+            estimate = None
+        elif estimate is not None:
+            note = "; ".join(_notes(moments, lost, rules)) or None
+        row = {
+            EXPERIMENT: key.experiment,
+            METRIC: key.metric,
+            "estimator": key.estimator,
+            "value": estimate and float(estimate.value[0]),
+            "ci_low": estimate and float(estimate.low[0]),
+            "ci_high": estimate and float(estimate.high[0]),
+            "n_users": int(moments.counts["n"][0]),
+            "n_rows": n_rows,
+            "effective_sample_size": effective,
+            "effective_share": effective / n_rows if n_rows else None,
+            "effective_users": float(moments.effective_users[0]),
+            "mean_weight": float(moments.mean_weight[0]),
+            "n_faulty_rows": lost["faulty"] + lost["unweighted"],
+            "n_repeated": lost["repeated"],
+            "confidence": rules.confidence,
+            "note": note,
+        }
+        rows.append(row)
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
-    lost = dict(zip(ROW_COUNTS, map(int, sums), strict=False))
-    moments = WeightedMoments.of_sums(sums[None, len(ROW_COUNTS) :])
-    n_rows, effective = int(moments.counts["rows"][0]), float(moments.effective_rows[0])
-    note = _refusal(key, moments, lost, rules)
-    estimator = self_normalised if key.estimator == "self_normalised" else ips
-    estimate = estimator(moments, rules.confidence) if note is None else None
-    if estimate is not None and (note := _out_of_range(key, estimate, rules)):
-        estimate = None
-    elif estimate is not None:
-        note = "; ".join(filter(None, (_clipping(moments, rules), *_left_out(lost)))) or None
-    return {
-        EXPERIMENT: key.experiment,
-        METRIC: key.metric,
-        "estimator": key.estimator,
-        "value": estimate and float(estimate.value[0]),
-        "ci_low": estimate and float(estimate.low[0]),
-        "ci_high": estimate and float(estimate.high[0]),
-        "n_users": int(moments.counts["n"][0]),
-        "n_rows": n_rows,
-        "effective_sample_size": effective,
-        "effective_share": effective / n_rows if n_rows else None,
-        "effective_users": float(moments.effective_users[0]),
-        "mean_weight": float(moments.mean_weight[0]),
-        "n_faulty_rows": lost["faulty"] + lost["unweighted"],
-        "n_repeated": lost["repeated"],
-        "confidence": rules.confidence,
-        "note": note,
-    }
-
-
-def _left_out(lost: Mapping[str, int]) -> Iterator[str | None]:
-    """Yield the notes on rows that are left out, where they are many."""
-    yield left_out(lost["faulty"], lost["all"])
+def _notes(moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> Iterator[str]:
+    """Yield what biases a value: clipped weights, and rows that are left out, where they are many."""
+    if clipped := int(moments.counts["clipped"][0]):
+        yield (
+            f"{clipped:,} of {int(moments.counts['rows'][0]):,} rows have a weight above {rules.clip:g} and count with "
+            f"{rules.clip:g}: the value is biased, and the interval is that of the clipped value, not of the metric"
+        )
+    if faulty := left_out(lost["faulty"], lost["all"]):
+        yield faulty
     if lost["repeated"] > MOST_FAULTY * lost["all"]:
         yield (
             f"{lost['repeated']:,} of {lost['all']:,} rows repeat an item or a rank of their list and are left out: if "
@@ -376,15 +382,4 @@ def _out_of_range(key: Key, estimate: Estimate, rules: Rules) -> str | None:
     return (
         f"the estimate of {value:.4g} is outside the range of {key.metric}, {least:g} to {most:g}, by more than its "
         f"error ({low:.4g} to {high:.4g}): the propensities do not fit the clicks"
-    )
-
-
-def _clipping(moments: WeightedMoments, rules: Rules) -> str | None:
-    """Return a note about the bias of clipped weights; None if no weight was clipped."""
-    clipped, n = int(moments.counts["clipped"][0]), int(moments.counts["rows"][0])
-    if not clipped:
-        return None
-    return (
-        f"{clipped:,} of {n:,} rows have a weight above {rules.clip:g} and count with {rules.clip:g}: the value is "
-        "biased, and the interval is that of the clipped value, not of the metric"
     )

@@ -36,7 +36,6 @@ from rankmetrics_spark.layouts import (
 )
 from rankmetrics_spark.metrics import (
     STANDARD,
-    UNCUT,
     Batch,
     Floats,
     Ints,
@@ -44,6 +43,7 @@ from rankmetrics_spark.metrics import (
     discount,
     gain,
     grids,
+    last_rank,
     reciprocal,
     running_sums,
 )
@@ -66,7 +66,7 @@ def dcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
 
     Source: Joachims, Swaminathan and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017).
     """
-    return batch.total(weight * gain(batch.grade, STANDARD) * discount(batch.rank) * (batch.rank <= _cut(k)))
+    return batch.total(weight * gain(batch.grade, STANDARD) * discount(batch.rank) * (batch.rank <= last_rank(k)))
 
 
 def ap(batch: Batch, weight: Floats, k: int | None) -> Floats:
@@ -76,7 +76,11 @@ def ap(batch: Batch, weight: Floats, k: int | None) -> Floats:
     the probabilities of joint inclusion, as in Horvitz and Thompson (JASA 1952).
     """
     return _over_number_of_relevant(
-        batch, weight * (batch.rank <= _cut(k)) * reciprocal(batch.rank), weight, True, lambda m: np.minimum(m, _cut(k))
+        batch,
+        weight * (batch.rank <= last_rank(k)) * reciprocal(batch.rank),
+        weight,
+        True,
+        lambda m: np.minimum(m, last_rank(k)),
     )
 
 
@@ -89,9 +93,9 @@ def ndcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
     """
 
     def ideal(m: Ints) -> Floats:
-        return running_sums(discount, len(m))[np.minimum(m, _cut(k))]
+        return running_sums(discount, len(m))[np.minimum(m, last_rank(k))]
 
-    part = weight * (batch.rank <= _cut(k)) * discount(batch.rank)
+    part = weight * (batch.rank <= last_rank(k)) * discount(batch.rank)
     values = _over_number_of_relevant(batch, part, weight, False, ideal)
     return np.where(batch.total(((batch.grade > 0) & (batch.grade != 1)).astype(np.float64)) > 0, np.nan, values)
 
@@ -113,10 +117,6 @@ def joint_weight(batch: Batch, weight: Floats) -> Floats:
     with np.errstate(over="ignore"):
         np.multiply.at(product, batch.list[relevant], np.maximum(weight[relevant], 1.0))
     return product
-
-
-def _cut(k: int | None) -> int:
-    return UNCUT if k is None else k
 
 
 def _over_number_of_relevant(
@@ -212,7 +212,7 @@ def user_values(lists: WeightedLists, metric: Metric, weight: Floats) -> tuple[n
     """Return (u,) which users have a row, and what these contribute to the estimate of a metric."""
     batch, size = lists.batch, len(lists.repeated)
     products = metric.name in OF_PRODUCTS
-    top = batch.rank <= (UNCUT if products or metric.cut is None else metric.cut)
+    top = batch.rank <= last_rank(None if products else metric.cut)
     of_row, weights = lists.user[batch.list][top], weight[top]
     n_lists = np.bincount(lists.user, minlength=size)
     users = n_lists > 0

@@ -1,4 +1,4 @@
-"""An output folder, whatever the format of its tables: staging, claims, run records; and its tables in Parquet."""
+"""An output folder, whatever the format of its tables: staging, claims, run records; tables in Parquet, or in Delta."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
-from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path
+from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
-from rankmetrics_spark.pointers import Entry, Pointer, page_path, record_path
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, quoted
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import (
     STAGING,
@@ -45,7 +45,6 @@ from rankmetrics_spark.sinks.reading import (
     as_stored,
     existing,
     exists,
-    literal,
     live,
     of_dates,
     of_run,
@@ -54,6 +53,7 @@ from rankmetrics_spark.sinks.reading import (
     texts_of,
     with_schema,
 )
+from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
 from rankmetrics_spark.sinks.swapping import (
     Swap,
     discard,
@@ -125,7 +125,7 @@ class Folder:
             # Expected: nothing is staged there yet. Without its file system, the session cannot address the output.
             with writing(self.path), suppress(AnalysisException):
                 # Two paths: for a single one that does not exist, Spark logs a stack trace.
-                self.spark.read.parquet(*[literal(self._staging_of("outcome"))] * 2).schema  # noqa: B018
+                self.spark.read.parquet(*[spark_path(self._staging_of("outcome"))] * 2).schema  # noqa: B018
         # Only now: what Spark cannot address gets no run record either.
         disk = of_disk(self.path) if here else None
         self._reach = Reach(disk, self.spark, here=True) if disk else None
@@ -151,7 +151,7 @@ class Folder:
                 staged = self.spark.read.schema(rows.schema).parquet(place)
             else:
                 rows.write.mode("overwrite").parquet(path)
-                staged = self.spark.read.parquet(literal(path))
+                staged = self.spark.read.parquet(spark_path(path))
             if len(self._staged) == 1:
                 # Now that Spark has written files, it shows who can access them.
                 reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
@@ -382,10 +382,40 @@ class ParquetFolder(Folder):
             return rows.where(written.partitions.condition())
         # Of a pattern, Spark logs a stack trace before it looks for what matches.
         date, names = written.partitions.date, [name or None for name in written.partitions.filled]
-        paths = [literal(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
-        paths = paths if len(paths) <= MANY_FILES else [f"{literal(self.name_of(written.table))}/*/{DATE}={date}"]
+        paths = [spark_path(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
+        paths = paths if len(paths) <= MANY_FILES else [f"{spark_path(self.name_of(written.table))}/*/{DATE}={date}"]
         # Since then, `rankmetrics prune --compact` may have merged its files under another id.
         pointer = pointer_of(self._reach.files, date) if self._reach.here else None
         ids = [entry.file_id for entry in (pointer.entries if pointer else ()) if entry.run_id == self.run_id]
         file_id = (ids or [self.run_id])[0]
         return of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
+
+
+class DeltaFolder(SqlTables, Folder):
+    """Delta tables in a folder, with the staging and run records of any folder."""
+
+    format = "delta"
+    files_name_runs = False
+
+    def name_of(self, table: str) -> str:
+        """The SQL name of a table: ``delta.`` and its path, which Delta requires to be absolute."""
+        folder = local_path(self.path)
+        path = self.path if folder is None or self.path.startswith("file:") else str(folder.absolute())
+        return f"delta.{quoted(f'{path}/{table}')}"
+
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+        return pointers_of(self.spark, self.path)
+
+    def write_pointer(self, pointer: Pointer) -> None:
+        """Write the pointer of a date, at once where Python reaches the folder."""
+        self.write_file(f"{FOLDER}/{pointer.date}.json", pointer.as_json())
+
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
+        """Check that the session can use Delta, then write rows to the staging; return them as written."""
+        try:
+            self.spark.read.format("delta").load(self.path).schema  # noqa: B018
+        except Exception as error:  # expected: there is no table at this path
+            if is_not_set_up(error):
+                explain(self.format, self.name_of("user_metrics"), error)
+        return Folder.stage(self, rows, name)
