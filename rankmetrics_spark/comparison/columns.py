@@ -42,6 +42,7 @@ from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
+    Estimate,
     Floats,
     aa_share_independent,
     aa_share_paired,
@@ -105,7 +106,8 @@ def means(rows: Compared) -> tuple[Floats, ...]:
 @statistic("difference", "relative_difference", "ci_low", "ci_high", "p_value")
 def tested(rows: Compared) -> tuple[Floats, ...]:
     """Candidate - baseline; the same as a share of the baseline, null where the baseline's mean is 0; interval at
-    `confidence` and p-value of Student's t of the differences, or of Welch's t, whether it decides or not.
+    `confidence` and p-value of Student's t of the differences, or of Welch's t, whether it decides or not; without a
+    spread, an exact interval or none.
     """
     plain = rows.estimate
     return plain.difference, rows.relative.difference, plain.ci_low, plain.ci_high, plain.p_value
@@ -231,8 +233,14 @@ def effect_size(rows: Compared) -> Floats:
     return rows.chosen(effect_size_paired(rows.pair.difference), effect_size_independent(*rows.moments))
 
 
+def _with_spread(rows: Compared) -> Estimate:
+    """The deciding tests; NaN without a spread, since users who are all alike do not say how many would show what."""
+    none = np.full(len(rows.keys), np.nan)
+    return rows.deciding.where(rows.deciding.standard_error > 0, Estimate(*[none] * 6))
+
+
 def _detectable(rows: Compared, confidence: Floats | float) -> Floats:
-    tested, n, level = rows.deciding, rows.n_users, 1 - confidence
+    tested, n, level = _with_spread(rows), rows.n_users, 1 - confidence
     critical = rows.by_look(lambda rule: rule.critical(n, tested.df, level)) if rows.has("looks") else None
     return minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.rules.power, critical)
 
@@ -240,7 +248,7 @@ def _detectable(rows: Compared, confidence: Floats | float) -> Floats:
 @statistic("minimum_detectable_effect")
 def detectable(rows: Compared) -> Floats:
     """The true difference that this test alone, without a correction, finds with probability `power` (0.8). With
-    `looks`: at this look.
+    `looks`: at this look. Null without a spread, like `users_needed`.
     """
     return _detectable(rows, rows.rules.confidence)
 
@@ -259,7 +267,7 @@ def users_needed(rows: Compared) -> Floats:
     """Users who would show the observed difference with that probability, by this test alone. With `looks`: at a look
     with so many users, or at the last planned look.
     """
-    tested, rules, n = rows.deciding, rows.rules, rows.n_users
+    tested, rules, n = _with_spread(rows), rows.rules, rows.n_users
     if rows.has("looks"):
         return rows.by_look(lambda rule: rule.users_needed(tested, n, 1 - rules.confidence, rules.power))
     return users_that_show(rows.n_users, tested.difference, tested.standard_error, rules.confidence, rules.power)
@@ -300,11 +308,14 @@ def p_randomization(rows: Compared) -> Floats:
 
 @statistic("bootstrap_ci_low", "bootstrap_ci_high", needs="bootstrap")
 def bootstrap(rows: Compared) -> Floats:
-    """Interval of the difference from users drawn again; also for every mean, in `experiment_metrics`."""
+    """Interval of the difference from users drawn again, null without a spread; also for every mean, in
+    `experiment_metrics`.
+    """
     bounds = np.full((2, len(rows.keys)), np.nan)
     of_arms = acceleration_of_difference(*rows.moments)
     acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
-    for i in np.flatnonzero(_resampled(rows)).tolist():
+    # Users who are all alike, drawn again, are the same users.
+    for i in np.flatnonzero(_resampled(rows) & (rows.estimate.standard_error > 0)).tolist():
         ours, theirs = (rows.replicates("bootstrap_arm", i, place) for place in (BASELINE, CANDIDATE))
         if rows.paired[i]:
             pair = rows.replicates("bootstrap_pair", i)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
+from rankmetrics_spark.comparison.alike import with_exact
 from rankmetrics_spark.comparison.families import Families, Rules, Share, intervals_at
+from rankmetrics_spark.comparison.notes import doubts
 from rankmetrics_spark.comparison.totals import (
     ALL_PAIRED,
     ARM_SUMS,
@@ -39,10 +41,8 @@ from rankmetrics_spark.comparison.totals import (
     sum_table,
 )
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
-from rankmetrics_spark.config import PlannedLooks
-from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, SECONDARY, SMALL_RATIO_P
+from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
     LIMB_UNIT,
     AnyLook,
     Estimate,
@@ -155,14 +155,13 @@ class Compared:
 
     @cached_property
     def testable(self) -> Bools:
-        """(g,) whether both experiments have users with relevant items, and values that can be summed."""
-        sound = [(of_arm(sums, "with_relevant") > 0) & (of_arm(sums, "beyond") == 0) for sums in self.arms]
-        return np.asarray(sound[0] & sound[1])
+        """(g,) whether both experiments have users with a value, either a relevant item, and no value too large."""
+        return testable(self.arms)
 
     @cached_property
     def estimate(self) -> Estimate:
         """The t test of each row's design; NaN where there is nothing to test, all but the difference if unresolved."""
-        return self._resolved(self._estimate)
+        return self._resolved(with_exact(self, self._estimate, 1 - self.rules.confidence))
 
     @cached_property
     def _estimate(self) -> Estimate:
@@ -229,7 +228,8 @@ class Compared:
         """The deciding test and its relative difference at these levels; NaN for a look without a rule."""
         single, share = self.single, self.single_share
         if self.rules.sequential == "one":
-            return intervals_at(confidence, single, share)
+            test, relative = intervals_at(confidence, single, share)
+            return with_exact(self, test, 1 - confidence), relative
         none = np.full(len(self.keys), np.nan)
         tests = [
             Estimate(each.difference, each.standard_error, each.df, none, none, none) for each in (single, share.delta)
@@ -390,54 +390,17 @@ class Compared:
     @cached_property
     def doubts(self) -> list[str | None]:
         """(g,) why a row has no test, or why its test cannot be trusted."""
-        return [_doubt(self, i) for i in range(len(self.keys))]
+        return doubts(self)
+
+
+def testable(arms: Sequence[Ints]) -> Bools:
+    """(g,) whether two experiments can be compared, by their sums: without any relevant item there is nothing to."""
+    sound = [(of_arm(sums, "n") > 0) & (of_arm(sums, "beyond") == 0) for sums in arms]
+    hits = sum(of_arm(sums, "with_relevant") for sums in arms)
+    return np.asarray(sound[0] & sound[1] & (hits > 0))
 
 
 def _rounding(of: Moments) -> Floats:
     """(g,) squared error of the mean that a variance has which ``Moments.variance`` cannot tell from 0."""
     mean = np.abs(np.nan_to_num(of.mean))
     return np.asarray(((1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
-
-
-_PROBLEMS = {
-    "users": ("no users", False),
-    "n": ("no users with a value", False),
-    "with_relevant": ("no users with relevant items", False),
-    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
-}
-"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
-
-
-def _doubt(rows: Compared, i: int) -> str | None:
-    """Why a row has no test, or why its test cannot be trusted."""
-    experiments = {place: str(rows.keys[i][place]) for place in (BASELINE, CANDIDATE)}
-    for name, (text, forbidden) in _PROBLEMS.items():
-        if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
-            return f"{text.replace('users', rows.rules.units)} in {' and '.join(wrong)}"
-    untrusted = None
-    if rows.sample_ratio_p < SMALL_RATIO_P:
-        p = f"(p = {rows.sample_ratio_p:.2g})"
-        untrusted = f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
-    elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
-        untrusted = f"{NOT_TRUSTED}: {uneven}"
-    if np.isnan(rows.deciding.p_value[i]):
-        # Why two experiments that could be compared have no p-value.
-        plan = rows.rules.sequential
-        if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
-            # Beyond the plan there is no test, but a broken split is worth knowing.
-            if untrusted:
-                return untrusted
-            if look := plan.look or rows.look[i]:
-                return f"not tested, since this is look {look} and {plan.planned} are planned"
-            return "not tested, since looks are planned and the number of this look is not known"
-        if rows.unresolved[i]:
-            return "the values differ too little from one another for a test"
-        if rows.paired[i]:
-            n = "fewer than two" if rows.n_users[i] else "no"
-            if rows.rules.only_changed and rows.n_both[i]:
-                return f"{n} {rows.rules.units} have different lists in the two experiments"
-            others = ", and only_changed compares no others" if rows.rules.only_changed else ""
-            return f"{n} {rows.rules.units} in both experiments{others}"
-        few = [each for place, each in experiments.items() if rows.count(i, place, "n") < 2]
-        return f"fewer than two {rows.rules.units} in {' and '.join(few)}"
-    return untrusted

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankmetrics_spark.comparison.alike import side_of_margin
+from rankmetrics_spark.comparison.compared import testable
 from rankmetrics_spark.comparison.families import TUKEY
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import (
@@ -34,7 +36,6 @@ from rankmetrics_spark.statistics import (
     nonzero,
     one_sided_p,
     paired_t,
-    permutation_p,
     share_independent,
     share_paired,
     shifted,
@@ -70,8 +71,6 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     higher, lower = (np.array([each is direction for each in directions], bool) for direction in (True, False))
     p = np.where(higher, p_above, np.where(lower, p_below, np.nan))
     worst = np.where(higher, most_below, np.where(lower, most_above, np.nan))
-    # A few users without a spread show nothing, so their bound of 0 is none.
-    worst = np.where((worst < size) & ~(p < (1 - rows.rules.confidence) / 2), np.nan, worst)
     absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
     worst_of_each = (np.where(np.isnan(each), np.nan, worst) for each in (absolute, share))
     return absolute, share, *worst_of_each, p, np.maximum(p_above, p_below)
@@ -91,14 +90,13 @@ def within_margin(rows: Compared) -> list[str | None]:
 def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Floats, Floats]:
     """(g,) one-sided p-values of being within the margin below (1) or above (-1), and how far it may be there."""
     confidence, shift, (baseline, candidate) = rows.rules.confidence, sign * size, rows.moments
-    still_p = np.where(rows.paired, 2.0 ** (1 - rows.n_users.astype(float)), permutation_p(baseline, candidate))
     of_pairs = share_paired(rows.pair, shift, confidence)
     share = of_pairs.where(rows.paired, share_independent(baseline, candidate, shift, confidence))
     if rows.rules.cuped:
         # The delta method, as the interval in percent that CUPED shows.
-        by_cuped = shifted(rows.adjusted.share.delta, shift, confidence, still_p)
+        by_cuped = shifted(rows.adjusted.share.delta, shift, confidence, np.nan)
         share = by_cuped.where(rows.decided_by_cuped, share)
-    test = share.where(in_shares, shifted(rows.single, shift, confidence, still_p))
+    test = share.where(in_shares, shifted(rows.single, shift, confidence, np.nan))
     at_look = rows.at_looks(test)
 
     critical = critical_value(share.df, confidence)
@@ -114,7 +112,11 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
         worst = np.where(in_shares, -np.where(cuped, ratio.ci_low, low), -rows.deciding.ci_low)
     else:
         worst = np.where(in_shares, np.where(cuped, ratio.ci_high, high), rows.deciding.ci_high)
-    return one_sided_p(at_look, sign), worst
+    # Without a spread there is no t: of a pair without a difference, not in shares of a baseline with a spread either.
+    mean = np.where(in_shares, rows.share.denominator.mean, 1.0)
+    p, exact = side_of_margin(rows, size * mean, sign)
+    still = rows.single.standard_error == 0
+    return np.where(still, p, one_sided_p(at_look, sign)), np.where(still, exact / mean, worst)
 
 
 @statistic(SHARE_CHANGED, *DILUTED, needs="changed")
@@ -144,9 +146,7 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
         for place, sums in zip((BASELINE, CANDIDATE), rows.arms, strict=True)
     ]
     both = sum_table(rows.totals, everyone, len(PAIR_SUMS)) - rows.both
-    tested = rows.testable & ~rows.unresolved & _has_rest(rows)
-    for sums in arms:
-        tested &= (of_arm(sums, "with_relevant") > 0) & (of_arm(sums, "beyond") == 0)
+    tested = rows.testable & testable(arms) & ~rows.unresolved & _has_rest(rows)
     of_arms, of_both = (arm_moments(arms[0]), arm_moments(arms[1])), pair_moments(both)
     if rows.rules.by_ratio:
         of_arms, of_both = rest_over_lists(rows.totals, rows.keys, everyone)

@@ -60,6 +60,7 @@ class Rules:
         cuped: Whether values from before the experiment are there; where they say something, CUPED is the test.
         days: The days of the period that the users are of, if they are of one.
         directions: Metric -> whether higher is better; None = neither.
+        ranges: Metric -> its lowest and highest value; unknown for others.
         looks: (baseline, candidate) -> the number of this look at the two; null where earlier ones are not known.
         sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
         tuning_users: With ``any``, the users at which intervals are tightest.
@@ -84,6 +85,7 @@ class Rules:
     cuped: bool = False
     days: Days | None = None
     directions: Mapping[str, bool | None] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     looks: LookNumbers = field(default_factory=unknown_looks)
     sequential: str | PlannedLooks = "one"
     tuning_users: int = 10_000
@@ -124,6 +126,7 @@ class Rules:
             wilcoxon=request.wilcoxon,
             cuped=table.before is not None,
             directions={str(metric): metric.higher_is_better for metric in table.metrics},
+            ranges={str(metric): metric.definition.range for metric in table.metrics},
             looks=table.looks,
             sequential=request.looks,
             tuning_users=request.tuning_users,
@@ -254,7 +257,7 @@ def intervals_at(
     """
     critical = [critical_value(each.df, confidence, n, looks) for each in (single, share.delta)]
     test = single if looks is None else over_looks(single, n, looks, confidence)
-    test, relative = test.within(critical[0], 1 - confidence), share.delta.within(critical[1], 1 - confidence)
+    test, relative = test.within(critical[0]), share.delta.within(critical[1])
     return test, consistent(relative, test, critical[0], share.denominator)
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import chdtrc
+from scipy.stats import fisher_exact
 
 from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
 from rankmetrics_spark.comparison.totals import (
@@ -10,12 +15,20 @@ from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
     BASELINE,
     CANDIDATE,
+    LEFT_OUT,
+    LEFT_OUT_PAIR,
+    LEFT_OUT_SUMS,
+    Ints,
+    Key,
     arm,
     of_arm,
     of_pair,
     sum_table,
 )
-from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
+from rankmetrics_spark.config import PlannedLooks
+from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, left_out_p, total_of
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -58,6 +71,12 @@ def _remarks(rows: Compared, i: int) -> str | None:
         else:
             why = "too few users"
         said.append(f"CUPED is not used: {why}")
+    if rows.deciding.standard_error[i] == 0 and np.isnan(rows.deciding.ci_low[i]):
+        alike = "have the same difference" if rows.paired[i] else "of an experiment have one value"
+        why = f"all {rows.rules.units} {alike}"
+        if rows.decided_by_cuped[i]:
+            why = f"earlier values explain all that differs between {rows.rules.units}"
+        said.append(f"no interval, since {why}")
     said.append(rows.rules.days.gap if rows.rules.days else None)
     return "; ".join(filter(None, said)) or None
 
@@ -102,3 +121,126 @@ def _overlap(rows: Compared, i: int) -> str | None:
         return text
     who = f"{' and '.join(parts)} {'is' if sum(sizes) == 2 * shared + 1 else 'are'} in one experiment only"
     return f"{text}; {who}, which may be why the means differ (design: paired leaves them out)"
+
+
+# ---- doubts
+
+
+def doubts(rows: Compared) -> list[str | None]:
+    """(g,) why a row has no test, or why its test cannot be trusted."""
+    told = {**doubts_of_mix(rows), **_different_users(rows)}
+    return [_doubt(rows, i, told.get(i, "")) for i in range(len(rows.keys))]
+
+
+_PROBLEMS = {
+    "users": ("no users", False),
+    "n": ("no users with a value", False),
+    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
+}
+"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
+
+
+def _doubt(rows: Compared, i: int, told: str) -> str | None:
+    """Why a row has no test, or why its test cannot be trusted."""
+    experiments = {place: str(rows.keys[i][place]) for place in (BASELINE, CANDIDATE)}
+    for name, (text, forbidden) in _PROBLEMS.items():
+        if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
+            return f"{text.replace('users', rows.rules.units)} in {' and '.join(wrong)}"
+    silent = {each: place for place, each in experiments.items() if not rows.count(i, place, "with_relevant")}
+    if len(silent) == 2:
+        return f"no {rows.rules.units} with relevant items in {' and '.join(silent)}"
+    untrusted = None
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        p = f"(p = {rows.sample_ratio_p:.2g})"
+        untrusted = f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
+    elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
+        untrusted = f"{NOT_TRUSTED}: {uneven}"
+    elif told:
+        untrusted = f"{NOT_TRUSTED}: {told}"
+    elif silent and (silence := _without_a_hit(rows, i, *silent.popitem())):
+        untrusted = f"{NOT_TRUSTED}: {silence}"
+    if np.isnan(rows.deciding.p_value[i]):
+        return _untested(rows, i, untrusted)
+    return untrusted
+
+
+def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
+    """Why two experiments that could be compared have no p-value."""
+    plan = rows.rules.sequential
+    if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+        # Beyond the plan there is no test, but a broken split is worth knowing.
+        if untrusted:
+            return untrusted
+        if look := plan.look or rows.look[i]:
+            return f"not tested, since this is look {look} and {plan.planned} are planned"
+        return "not tested, since looks are planned and the number of this look is not known"
+    if rows.unresolved[i]:
+        return "the values differ too little from one another for a test"
+    if rows.paired[i]:
+        n = "fewer than two" if rows.n_users[i] else "no"
+        if rows.rules.only_changed and rows.n_both[i]:
+            return f"{n} {rows.rules.units} have different lists in the two experiments"
+        others = ", and only_changed compares no others" if rows.rules.only_changed else ""
+        return f"{n} {rows.rules.units} in both experiments{others}"
+    few = [str(rows.keys[i][place]) for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+    return f"fewer than two {rows.rules.units} in {' and '.join(few)}"
+
+
+def _different_users(rows: Compared) -> dict[int, str]:
+    """Row -> that its experiments have a value for different shares of their users, or of the lists of these.
+
+    Where that holds for all users of a pair, the rows of its segments are about different users as well.
+    """
+    everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
+    found: dict[int, str] = {}
+    for keys in (everyone, rows.keys):
+        users, some, sums = zip(*(_left_out_sums(rows, keys, place) for place in (BASELINE, CANDIDATE)), strict=True)
+        pairs = sum_table(rows.totals, [key._replace(kind=LEFT_OUT_PAIR) for key in keys], len(LEFT_OUT_SUMS))
+        more, squares = (_shares(pairs, name) for name in ("t", "tt"))
+        # Of users who have a value in one of both experiments only, this is McNemar's test.
+        of_pairs = chdtrc(1, np.square(more) / np.where(squares > 0, squares, 1.0))
+        p = np.where(rows.paired, of_pairs, left_out_p(users, some, sums))
+        for i in np.flatnonzero(p < SMALL_RATIO_P).tolist():
+            if keys is everyone or i not in found:
+                has = [float(1 - left[i] / n[i]) for (left, _), n in zip(sums, users, strict=True)]
+                of_lists = any(left[i] < k[i] for (left, _), k in zip(sums, some, strict=True))
+                found[i] = _words_of_shares(rows, i, has, of_lists)
+    return found
+
+
+def _left_out_sums(rows: Compared, keys: Sequence[Key], place: int) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    """(g,) users of an experiment; those with a list without a value; sums of shares of these lists, and of squares."""
+    arms = [arm(key, place) for key in keys]
+    sums = sum_table(rows.totals, [key._replace(kind=LEFT_OUT) for key in arms], len(LEFT_OUT_SUMS))
+    users = of_arm(sum_table(rows.totals, arms, len(ARM_SUMS)), "users").astype(float)
+    return users, sums[:, 0].astype(float), (_shares(sums, "t"), _shares(sums, "tt"))
+
+
+def _shares(sums: Ints, name: str) -> Floats:
+    return np.asarray((total_of(sums, LEFT_OUT_SUMS, name) / 2**LIMB_UNIT).astype(float))
+
+
+ALL_COUNT = "use a convention and a metric that count all of them, such as zero_relevant: zero"
+
+
+def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: bool) -> str:
+    digits = next((digits for digits in range(2, 9) if len({f"{share:.{digits}f}" for share in has}) > 1), 9)
+    low, high = (f"{100 * share:.{digits - 2}f} %" for share in has)
+    baseline, candidate = (rows.keys[i][place] for place in (BASELINE, CANDIDATE))
+    units = "lists" if of_lists else rows.rules.units
+    who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
+    if of_lists:
+        who = f"on average, {low} of a user's lists in {baseline} and {high} in {candidate}"
+    return f"{who} have a value (p < {SMALL_RATIO_P:g}); {OTHERS_LEFT_OUT} {units} are compared; {ALL_COUNT}"
+
+
+def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
+    """That chance does not explain why no user of an experiment has a relevant item; empty where it may."""
+    other = BASELINE + CANDIDATE - place
+    hits, n = (rows.count(i, other, sums) for sums in ("with_relevant", "n"))
+    if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= SMALL_P:
+        return ""
+    return (
+        f"no {rows.rules.units.replace('users', 'user').replace('clusters', 'cluster')} of {name} has a relevant item, "
+        f"and {share(hits / n)} of those of {rows.keys[i][other]} have: look whether those of {name} were logged"
+    )

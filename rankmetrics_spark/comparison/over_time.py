@@ -292,7 +292,7 @@ def _slopes(totals: Totals, rows: Compared, doubts: Doubts) -> dict[str, list[An
     users = (baseline.users + candidate.users - shared).astype(np.int64)
     p_adjusted = adjusted_p_values(p, rows.rules.correction)
     levels, df = levels_of(p, p_adjusted, rows.rules.correction, alpha), users.astype(float) - 1
-    corrected = Estimate(change, error, df, p, p, p).within(critical_value(df, 1 - levels), levels)
+    corrected = Estimate(change, error, df, p, p, p).within(critical_value(df, 1 - levels))
     corrected = with_decision(corrected, p_adjusted < alpha)
     bounds = corrected.ci_low, corrected.ci_high
     texts = {"kind": SLOPE, "label": _PER_DAY, "test": "cluster-robust t", "valid_at": "a single look"}

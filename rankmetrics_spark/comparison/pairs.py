@@ -13,6 +13,8 @@ import numpy.typing as npt
 from rankmetrics_spark.comparison.totals import (
     ALL_PAIRED,
     ARM_LISTS,
+    LEFT_OUT,
+    LEFT_OUT_PAIR,
     PAIR_LISTS,
     SHARED,
     Ints,
@@ -106,6 +108,9 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> 
         v = np.nan_to_num(some)
         counts = (np.ones(len(v)), has_value, has_value & rows.relevant, has_value & (np.abs(values) > LARGEST_SUMMAND))
         group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
+        without = rows.left_out(metric, values)
+        if without.any():
+            group.add(totals, LEFT_OUT, metric, [without > 0], ((without, 1), (without * without, 2)))
         if metric in rows.lists:
             known = ~np.isnan(some)
             n = np.where(known, rows.lists[metric], 0.0)
@@ -255,6 +260,11 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
         d = y - x
         summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
         pairs.add(totals, "pair", metric, (both, d > 0, d < 0), summed)
+        without = rows.left_out(metric, values)
+        if without.any():
+            more = without[pairs.right] - without[pairs.left]
+            more = more if pairs.differ is None else np.where(pairs.differ, more, 0.0)
+            pairs.add(totals, LEFT_OUT_PAIR, metric, (more != 0,), ((more, 1), (more * more, 2)))
         if pairs.differ is not None:
             everyone = ~np.isnan(values[pairs.left] + values[pairs.right])
             pairs.add(totals, ALL_PAIRED, metric, (everyone,), ())

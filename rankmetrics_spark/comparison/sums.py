@@ -30,17 +30,20 @@ from rankmetrics_spark.comparison.table import (
     MEMBER,
     NAMELESS,
     REPEATED,
+    WITHOUT,
     UserTable,
     by_user,
     hash_of_lists,
     lists_by_metric,
     parts,
+    shares_without,
 )
-from rankmetrics_spark.comparison.totals import DAY, Ints, Key, Request, Totals
+from rankmetrics_spark.comparison.totals import DAY, DAY_VALUES, VALUE_UNIT, Ints, Key, Request, Totals
 from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.metrics import metric_of_column
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, splits
 
@@ -122,6 +125,7 @@ def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, 
                 part,
                 *(lists_by_metric(part) if request.over_lists else ()),
                 *([hash_of_lists(part)] if request.only_changed else ()),
+                *shares_without(part),
                 *alike_columns(part.alike),
                 *[REPEATED] * (REPEATED in part.rows.columns),
             )
@@ -205,21 +209,20 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         segments=split if layout.whole else split[1:],
         values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
-        before=_earlier(table, BEFORE, layout),
-        before_own=_earlier(table, BEFORE_OWN, layout),
+        before=_numbers_of(table, BEFORE, layout.metrics if layout.before else ()),
+        before_own=_numbers_of(table, BEFORE_OWN, layout.metrics if layout.before else ()),
         lists={metric: _doubles(table.column(LISTS + name)) for metric, name in layout.metrics if layout.over_lists},
         member=table.column(MEMBER).to_numpy().view(np.uint64) if layout.clustered else None,
         alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if layout.clustered else None,
         lists_hash=lists_hash,
+        without=_numbers_of(table, WITHOUT, layout.metrics),
     )
 
 
-def _earlier(table: pa.Table, prefix: str, layout: Layout) -> dict[str, Any]:
-    """Metric -> (n,) earlier values, as far as the table has them."""
-    columns = set(table.column_names if layout.before else ())
-    return {
-        metric: _doubles(table.column(prefix + name)) for metric, name in layout.metrics if prefix + name in columns
-    }
+def _numbers_of(table: pa.Table, prefix: str, metrics: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Metric -> (n,) further numbers, as far as the table has them."""
+    columns = set(table.column_names)
+    return {metric: _doubles(table.column(prefix + name)) for metric, name in metrics if prefix + name in columns}
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[str | None], Any]:
@@ -309,7 +312,7 @@ def refuse_several(totals: Totals) -> None:
 
 
 def days_of_experiments(dated: DataFrame, days: Days) -> DataFrame:
-    """Sums of each experiment on each day: users with a list, and those of them with a relevant item.
+    """Sums of each experiment on each day: users with a list, those of them with a relevant item, values of a metric.
 
     Args:
         dated: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
@@ -317,14 +320,19 @@ def days_of_experiments(dated: DataFrame, days: Days) -> DataFrame:
     """
     date = F.col(DATE).cast("string")
     keys = F.expr(f"string({EXPERIMENT}) AS candidate"), date.alias("segment")
-    counted = (
-        dated.where(date.isin([*days.dates]))
-        .groupBy(*keys)
-        .agg(F.expr(f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0)) AS sums"))
-    )
-    texts = (f"'{text}' AS {name}" for name, text in {"kind": DAY, "baseline": "", "metric": ""}.items())
+    sums = [f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0))"]
+    kinds = [(DAY, "")]
+    for name in dated.columns:
+        if (metric := metric_of_column(name)) is not None:
+            known = f"CASE WHEN abs({name}) <= {VALUE_UNIT} THEN bigint(round({name} * {VALUE_UNIT})) END"
+            sums.append(f"array(count({known}), coalesce(sum({known}), 0L))")
+            kinds.append((DAY_VALUES, str(metric)))
+    named = [F.expr(f"{each} AS _sums_{i}") for i, each in enumerate(sums)]
+    counted = dated.where(date.isin([*days.dates])).groupBy(*keys).agg(*named)
+    rows = ", ".join(f"'{kind}', '{metric}', _sums_{i}" for i, (kind, metric) in enumerate(kinds))
+    stacked = counted.selectExpr("candidate", "segment", f"stack({len(kinds)}, {rows}) AS (kind, metric, sums)")
     more = ("CAST(NULL AS array<bigint>) AS replicates", "0 AS piece", "CAST(NULL AS string) AS ranks")
-    return counted.selectExpr("*", *texts, *more).select(*PARTIALS.fieldNames())
+    return stacked.selectExpr("*", "'' AS baseline", *more).select(*PARTIALS.fieldNames())
 
 
 # ---- signed ranks

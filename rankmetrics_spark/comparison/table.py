@@ -38,6 +38,8 @@ BEFORE_OWN = "_before_own_"
 """Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row."""
 LISTS = "_lists_"
 """Prefix of columns with the number of a user's lists that have a value of a metric."""
+WITHOUT = "_without_"
+"""Prefix of columns with the share of a user's lists that have no value of a metric."""
 LISTS_HASH = "_lists_hash"
 """Column with a hash of the lists of a user."""
 MEMBER, IS_ALONE = "_member", "_alone"
@@ -194,6 +196,17 @@ def lists_by_metric(table: UserTable) -> Iterator[str]:
                          f"{unknown('column', N_LISTS, columns)}")  # fmt: skip
     for metric in table.metrics:
         yield f"double(greatest({lists_of(metric.column, columns)}, 1L)) AS {LISTS}{metric.column}"
+
+
+def shares_without(table: UserTable) -> Iterator[str]:
+    """Columns for ``by_user``: the share of a user's lists that have no value, where it is stored which have one."""
+    columns = table.rows.columns
+    for metric in table.metrics:
+        stored = lists_with_value(metric.column)
+        if stored in columns and N_LISTS in columns:
+            with_value = f"double(coalesce({stored}, {N_LISTS}))"
+            share = f"1D - least({with_value} / double(greatest({N_LISTS}, 1)), 1D)"
+            yield f"CASE WHEN {N_LISTS} > 0 THEN {share} ELSE 0D END AS {WITHOUT}{metric.column}"
 
 
 def lists_of(metric: str, columns: Iterable[str]) -> str:

@@ -51,6 +51,11 @@ LIST_PAIR_SUMS = (
     *limb_columns("x", "m", "xx", "xm", "mm", "y", "n", "yy", "yn", "nn", "xy", "xn", "my", "mn"),
 )
 """The same over the users of both experiments: of the baseline (x, m) and the candidate (y, n), and their products."""
+LEFT_OUT, LEFT_OUT_PAIR = "left_out", "left_out_pair"
+"""Kinds of sums of what has no value: over the users of an experiment, and of both experiments of a pair."""
+LEFT_OUT_SUMS = ("users", *limb_columns("t", "tt"))
+"""Sums over the users with a list without a value: the share of these lists (t; 1 without any value), its square. Over
+the users of both experiments: what t is more in the candidate. There are none where every list has a value."""
 SHARED = "shared"
 """Kind of the one sum of an experiment that counts its users who are left out because they are in another one too."""
 ALL_PAIRED = "all_paired"
@@ -60,6 +65,9 @@ MEMBERS = "members"
 DAY = "day"
 """Kind of the sums of an experiment on a date of the period, which is their segment: users with a list, and those of
 them with a relevant item."""
+DAY_VALUES, VALUE_UNIT = "day_values", 2**20
+"""Kind of the sums of a metric of an experiment on a date, which is their segment: users with a value, and their
+values, each rounded to a whole number of these parts, so that they add up to the same bits on any engine."""
 ALONE = "alone"
 """Kind of the one sum of an experiment that counts its users without a cluster."""
 LIMBS = len(RESAMPLING_LIMBS)

@@ -8,17 +8,25 @@ one between experiments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import chi2_contingency
 
-from rankmetrics_spark.comparison.totals import DAY, Name, Totals
+from rankmetrics_spark.comparison.totals import DAY, DAY_VALUES, VALUE_UNIT, Key, Name, Totals
 from rankmetrics_spark.config import dates_in_words
+from rankmetrics_spark.statistics import Floats
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.comparison.compared import Compared
 
 SMALL_P = 1e-6
 """Below this p-value, chance does not explain what the days of an experiment look like."""
 UNEVEN = 1.25
 """A share of the users that changes by less than this factor between days moves no mean that people would see."""
+MOST_MIX, SURE_MIX = 0.25, 2.5
+"""Days that move a difference by less than this part of its standard error make 5.7 of 100 tests without a difference
+find one, instead of 5. A split that does not change moves them by more than 2.5 times what chance does in 1 of 80."""
 Pair = tuple[Name, Name]
 """Baseline and candidate."""
 Counts = Mapping[str, tuple[int, int]]
@@ -96,4 +104,62 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     return (
         f"{names[1]} has {before} of the users of the two on {dates[first]} and {after} on {dates[last]}, so their "
         f"means are about different days: compare a period with an even split, such as {_period(dates[even:])}"
+    )
+
+
+def doubts_of_mix(rows: Compared) -> dict[int, str]:
+    """Row -> that the days alone move its difference: one experiment has more of the users of its better days.
+
+    Within each day the experiments may be alike, and the means over all days still differ (Simpson's paradox). What
+    the days add is the sum over days of (share of the candidate's users on the day - that of the baseline's) times the
+    mean of the day, without what the experiments differ by within days.
+    """
+    values: dict[tuple[Name, str], dict[str, tuple[int, float]]] = {}
+    for key, sums in rows.totals.sums.items():
+        if key.kind == DAY_VALUES and sums[0] > 0:
+            of_days = values.setdefault((key.candidate, key.metric), {})
+            of_days[key.segment] = int(sums[0]), int(sums[1]) / VALUE_UNIT
+    doubts, found = {}, {}
+    for i, key in enumerate(rows.keys if values else ()):
+        pair = key._replace(segment="")
+        if pair not in found:
+            found[pair] = _mix(*(values.get((name, key.metric), {}) for name in (key.baseline, key.candidate)))
+        mix, chance, dates, n, levels = found[pair]
+        error = float(rows.deciding.standard_error[i])
+        if abs(mix) > MOST_MIX * error and abs(mix) > SURE_MIX * chance:
+            doubts[i] = _words_of_mix(key, mix, error, dates, n, levels)
+    return doubts
+
+
+_Values = Mapping[str, tuple[int, float]]
+"""Date -> users with a value, and the sum of their values."""
+
+
+def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str], Floats, Floats]:
+    """What days add to a difference, what chance adds to it; dates, (2, d) users, and the mean of both on each date."""
+    dates = sorted({*baseline} | {*candidate})
+    if not baseline or not candidate or len(dates) < 2:
+        return 0.0, 0.0, dates, np.zeros((2, 0)), np.zeros(0)
+    n, total = np.moveaxis(
+        np.array([[arm.get(date, (0, 0.0)) for date in dates] for arm in (baseline, candidate)]), 2, 0
+    )
+    users, of_day = n.sum(axis=1, keepdims=True), n.sum(axis=0)
+    # Day by day, the experiments differ by this; without it, what is left of a day is the day's.
+    within, means = n[0] * n[1] / of_day, total / np.maximum(n, 1)
+    effect = (within * (means[1] - means[0])).sum() / max(within.sum(), 1e-9)
+    days = (total.sum(axis=0) - effect * n[1]) / of_day
+    shares, weight = n / users, of_day / n.sum()
+    mix = ((shares[1] - shares[0]) * days).sum()
+    variance = (weight * (days - (weight * days).sum()) ** 2).sum()
+    return float(mix), float(np.sqrt(variance * (1 / users).sum())), dates, n, total.sum(axis=0) / of_day
+
+
+def _words_of_mix(key: Key, mix: float, error: float, dates: Sequence[str], n: Floats, levels: Floats) -> str:
+    shares = n[1] / n.sum(axis=0)
+    first, last = sorted((int(shares.argmin()), int(shares.argmax())))
+    return (
+        f"{key.candidate} has {100 * shares[first]:.2g} % of the users of the two on {dates[first]} and "
+        f"{100 * shares[last]:.2g} % on {dates[last]}, and the means of days go from {levels.min():.3g} to "
+        f"{levels.max():.3g}, which alone moves the difference by {mix:+.2g} (its standard error is {error:.2g}): "
+        "compare days whose split is the same"
     )

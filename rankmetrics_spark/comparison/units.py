@@ -35,6 +35,7 @@ class UserRows:
         member: Where clusters are the unit: ``user`` is the cluster, and this the (n,) hash of the user.
         alone: Where clusters are the unit: (n,) whether the user has none, and so is one of their own.
         lists_hash: (n,) hash of the lists of the row, where only users whose lists differ are compared.
+        without: Metric -> (n,) share of the user's lists that have no value, where it is known which have one.
     """
 
     user: Ints
@@ -50,6 +51,12 @@ class UserRows:
     member: npt.NDArray[np.uint64] | None = None
     alone: Bools | None = None
     lists_hash: Ints | None = None
+    without: dict[str, Floats] = field(default_factory=dict)
+
+    def left_out(self, metric: str, values: Floats) -> Floats:
+        """(n,) share of a user's lists that have no value of the metric; 1 where the user has none at all."""
+        nobody = np.isnan(values)
+        return np.where(nobody, 1.0, self.without[metric]) if metric in self.without else nobody.astype(float)
 
     def of_users(self, chosen: Bools) -> UserRows:
         """The rows of some users; ``chosen`` is (u,)."""
@@ -67,6 +74,7 @@ class UserRows:
             before={metric: each[stays] for metric, each in self.before.items()},
             before_own={metric: each[stays] for metric, each in self.before_own.items()},
             lists={metric: each[stays] for metric, each in self.lists.items()},
+            without={metric: each[stays] for metric, each in self.without.items()},
             member=None if self.member is None else self.member[stays],
             alone=None if self.alone is None else self.alone[stays],
             lists_hash=None if self.lists_hash is None else self.lists_hash[stays],
@@ -177,8 +185,9 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
         order = np.argsort(number, kind="stable")
         first = np.flatnonzero(np.diff(number[order], prepend=-1))
         chosen, cell = order[first], code * n + rows.experiment
-        values, lists = {}, {}
+        values, lists, without = {}, {}, {}
         for metric, each in rows.values.items():
+            without[metric] = _means(rows.left_out(metric, each)[order], np.ones(len(order)), first)[0]
             _count(totals, rows, (MEMBERS, metric), labels, cell[~np.isnan(each)])
             weights = rows.lists.get(metric, np.ones(len(each)))
             values[metric], lists[metric] = _means(each[order], weights[order], first)
@@ -192,6 +201,7 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
             relevant=np.logical_or.reduceat(rows.relevant[order], first),
             values=values,
             lists=lists,
+            without=without,
             member=None,
             alone=None,
         )

@@ -6,19 +6,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import p_text
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
 from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.schemas import (
+    BASELINE,
+    EVERYONE,
     EXPERIMENT,
     FAIL,
     METRIC,
     NOT_CHECKED,
+    NOT_TRUSTED,
     NULL_PARTITION,
     OK,
+    OTHERS_LEFT_OUT,
+    SEGMENT,
     SMALL_RATIO_P,
     WARN,
     Check,
+    doubt_of,
     number,
 )
 
@@ -68,6 +75,7 @@ _TITLES = {
     "comparisons": "Comparisons",
     "n_users": "Number of users",
     "users_without_relevant": "Users without a relevant item",
+    "users_left_out": "Users without a relevant item",
     "sample_ratio": "Split of the users",
     "faulty_rate": "Faulty rows",
     "tied_rate": "Ties",
@@ -181,7 +189,8 @@ def _counts(figures: Figures) -> dict[str, dict[str, Any]]:
 
 
 def _users(figures: Figures) -> Iterator[Check]:
-    """How many people there are, and how many of them have nothing to find."""
+    """How many people there are, how many of them have nothing to find, and whether these differ by experiment."""
+    told: set[str] = set()
     people = population(figures)
     few_clusters = people.of_clusters and any(n < FEW_CLUSTERS for n in people.units.values())
     limit, unit = (FEW_CLUSTERS, people.unit) if few_clusters else (FEW_USERS, "users")
@@ -199,6 +208,14 @@ def _users(figures: Figures) -> Iterator[Check]:
         yield Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
     if people.users:
         yield from _without_relevant(figures, people)
+    for row in sorted(figures.compared, key=lambda row: row[METRIC] != figures.primary_name):
+        # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
+        if row[SEGMENT] == EVERYONE and OTHERS_LEFT_OUT in (doubt := doubt_of(row)):
+            shares = doubt.removeprefix(f"{NOT_TRUSTED}: ")
+            text = f"{label_of(parse(row[METRIC]))}: {shares}. There is no verdict."
+            names = [name for name in (row[BASELINE], row[EXPERIMENT]) if name not in told]
+            told.update(names)
+            yield from (Check("users_left_out", WARN, text, name) for name in names)
 
 
 def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         over_looks,
         spending_bounds,
     )
+    from rankmetrics_spark.statistics.shares import bounds_without_spread, left_out_p, most_others, sample_ratio_p
     from rankmetrics_spark.statistics.significance import (
         Estimate,
         difference_of_differences,
@@ -88,7 +89,6 @@ if TYPE_CHECKING:
         minimum_detectable_effect,
         paired_t,
         permutation_p,
-        sample_ratio_p,
         sign_flip_p,
         signed_rank,
         users_needed,
@@ -139,10 +139,10 @@ __getattr__ = lazy(
             "AnyLook Looks MOST_LOOKS PlannedLook SPENDING always_valid_bound always_valid_p critical_value "
             "mixture_rho over_looks spending_bounds"
         ),
+        "shares": "bounds_without_spread left_out_p most_others sample_ratio_p",
         "significance": (
             "Estimate difference_of_differences effect_size_independent effect_size_paired "
-            "minimum_detectable_effect paired_t permutation_p sample_ratio_p sign_flip_p signed_rank users_needed "
-            "welch"
+            "minimum_detectable_effect paired_t permutation_p sign_flip_p signed_rank users_needed welch"
         ),
         "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (

@@ -175,7 +175,7 @@ def with_decision(test: Estimate, decided: Any) -> Estimate:
     return Estimate(d, test.standard_error, test.df, low, high, test.p_value)
 
 
-def shifted(test: Estimate, shift: Floats, confidence: float, still_p: Floats) -> Estimate:
+def shifted(test: Estimate, shift: Floats, confidence: float, still_p: Floats | float) -> Estimate:
     """Test of difference + ``shift`` against 0.
 
     Args:

@@ -62,7 +62,7 @@ def over_looks(test: Estimate, n: Any, looks: Looks, confidence: Floats | float)
         moving = ~(test.standard_error == 0)
         p = np.where(moving, np.maximum(looks.p_value(test, n), test.p_value), test.p_value)
         tests = Estimate(test.difference, test.standard_error, test.df, p, p, p)
-        return tests.within(critical_value(test.df, confidence, n, looks), 1 - confidence)
+        return tests.within(critical_value(test.df, confidence, n, looks))
 
 
 def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks: Looks | None = None) -> Floats:

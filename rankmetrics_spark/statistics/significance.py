@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import binom, chdtrc, ndtr, ndtri, poch, stdtr, stdtrit
+from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, Whole
 
@@ -44,7 +44,7 @@ class Estimate:
         """A difference and its error -> interval and p-value.
 
         Without spread, t has nothing to measure with: p is 1 for a difference of 0, and ``still_p`` for any other; the
-        interval is the difference itself where p is below 1 - confidence or 1, and otherwise unknown.
+        interval is unknown.
 
         Args:
             difference: (g,).
@@ -57,20 +57,19 @@ class Estimate:
         with np.errstate(divide="ignore", invalid="ignore"):
             p = 2 * stdtr(df, -np.abs(difference / standard_error))
         p = np.where(still, np.where(difference == 0, 1.0, still_p), p)
-        return cls(difference, standard_error, df, p, p, p).within(stdtrit(df, 0.5 + confidence / 2), 1 - confidence)
+        return cls(difference, standard_error, df, p, p, p).within(stdtrit(df, 0.5 + confidence / 2))
 
-    def within(self, critical: Floats, level: Floats | float) -> Estimate:
-        """The same tests with intervals of another width.
+    def within(self, critical: Floats) -> Estimate:
+        """The same tests with intervals of ``critical`` standard errors, (g,), on each side; unknown without a spread.
 
-        Args:
-            critical: (g,) standard errors from the difference to a bound.
-            level: 1 - confidence of the intervals; one number, or (g,). Without a spread, the interval is the
-                difference itself where p is below it.
+        Users who are all alike do not say how far others are from them: see ``bounds_without_spread``.
         """
-        difference, p = self.difference, self.p_value
-        certain = np.where((difference == 0) | (p < level), 0.0, np.nan)
-        half = np.where(self.standard_error == 0, certain, critical * self.standard_error)
-        return Estimate(difference, self.standard_error, self.df, difference - half, difference + half, p)
+        half = np.where(self.standard_error == 0, np.nan, critical * self.standard_error)
+        return self.between(self.difference - half, self.difference + half)
+
+    def between(self, low: Floats, high: Floats) -> Estimate:
+        """The same tests with these bounds, (g,) each."""
+        return Estimate(self.difference, self.standard_error, self.df, low, high, self.p_value)
 
     @property
     def excludes_zero(self) -> Any:
@@ -299,34 +298,6 @@ def users_needed(
     known = np.where(difference == 0, np.nan, difference)
     needed = np.asarray(n_users, dtype=float) * (quantiles * standard_error / known) ** 2
     return np.asarray(np.maximum(np.ceil(needed), 2.0))
-
-
-def sample_ratio_p(counts: Any, shares: Any) -> Floats:
-    """Sample-ratio mismatch: are the users split as planned? A chi-square test.
-
-    Args:
-        counts: (..., k) users per experiment.
-        shares: (k,) or (..., k) planned shares, each above 0; only their proportions count.
-
-    Returns:
-        (...) p-values; NaN without users. A tiny one, below 0.001 say, means that users were lost or assigned wrongly.
-
-    Raises:
-        ValueError: A share is not above 0.
-
-    Source: Fabijan et al., Diagnosing Sample Ratio Mismatch in Online Controlled Experiments (2019).
-
-    >>> round(float(sample_ratio_p([821588, 815482], [0.5, 0.5])), 9)
-    1.822e-06
-    """
-    observed, planned = np.asarray(counts, float), np.asarray(shares, float)
-    if not (planned > 0).all():
-        raise ValueError(f"planned shares must be above 0; found {planned.tolist()}")
-    users = observed.sum(axis=-1, keepdims=True)
-    expected = planned / planned.sum(axis=-1, keepdims=True) * np.where(users > 0, users, np.nan)
-    # The steps of scipy.stats.chisquare, without its module: a Python worker takes 0.3 s to load that.
-    squares = ((observed - expected) ** 2 / expected).sum(axis=-1)
-    return np.asarray(chdtrc(planned.shape[-1] - 1, squares))
 
 
 def difference_of_differences(

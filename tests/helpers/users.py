@@ -57,7 +57,7 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> UserRows:
     """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``list_count`` lists,
-    ``list_hash`` the hash of the lists.
+    ``list_hash`` the hash of the lists, ``without`` the share of the lists that have no value.
     """
     user, names = pd.factorize(rows["user"])
     rows = rows.iloc[np.argsort(user, kind="stable")]
@@ -77,6 +77,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         before=_earlier(rows, "before", metrics),
         before_own=_earlier(rows, "own", metrics),
         lists={metric: rows["list_count"].to_numpy(float) for metric in metrics if "list_count" in rows.columns},
+        without={metric: rows["without"].to_numpy(float) for metric in metrics if "without" in rows.columns},
         lists_hash=rows["list_hash"].to_numpy(np.int64) if "list_hash" in rows.columns else None,
     )
 
@@ -124,10 +125,11 @@ def compared(
         request: Which pairs.
         metrics: Columns of ``users``.
         segments: Columns of ``users``.
-        **rules: Of ``Rules``; by default higher is better for every metric.
+        **rules: Of ``Rules``; by default higher is better for every metric, and 1 the best.
     """
     question = request or Request(all_pairs=True)
-    chosen = Rules(**({"directions": dict.fromkeys(metrics, True)} | rules))
+    both = {"directions": dict.fromkeys(metrics, True), "ranges": dict.fromkeys(metrics, (0.0, 1.0))}
+    chosen = Rules(**(both | rules))
     rows = user_rows(users, metrics, segments)
     ranks = ranks_of(rows, question) if chosen.wilcoxon else {}
     return by_key(comparison_rows(totals_of(rows, question), ranks, question, chosen))

@@ -415,13 +415,18 @@ def test_cuped_takes_the_values_of_an_earlier_date(call: Call, spark: SparkSessi
     assert "comparison.cuped.date is 2026-11-19, but" in last_line(err)
     assert not (tmp_path / "out" / "user_metrics").exists()
     assert call("evaluate", "--config", document(tmp_path), "--date", "2026-11-19")[0] == 0
-    # Welch's interval of c, which is a, reaches far below -0.01; less what was there before, nothing is left of it.
-    gates = [{"metric": "ap@5", "max_drop": 0.01, "on": "bound", "experiment": "c"}]
+    # Less what was there before, nothing is left of what differs between users of c, which is a: so there is no bound.
+    gates = [{"metric": "ap@5", "max_drop": 0.01, "on": "point", "experiment": "c"}]
     code, out, err = call("evaluate", "--config", document(tmp_path, comparison=request, gates=gates), "--date", DATE)
     assert code == 0, err
     assert " with CUPED, p = 1.000" in out
+    assert "no interval, since earlier values explain all that differs between users" in out
     rows = {row["experiment_id"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
-    assert rows["c"]["ci_low"] < -0.01 and {row["test"] for row in rows.values()} == {"cuped"}
+    assert (
+        rows["c"]["ci_low"] < -0.01
+        and rows["c"]["cuped_ci_low"] is None
+        and {row["test"] for row in rows.values()} == {"cuped"}
+    )
     assert rows["b"]["better"] == "candidate" and rows["b"]["p_adjusted"] == 2 * rows["b"]["cuped_p_value"]
     # The mean of a user's three earlier values grows with the user's value in a and c.
     assert rows["c"]["cuped_variance_reduction"] == pytest.approx(1)

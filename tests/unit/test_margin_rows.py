@@ -153,22 +153,36 @@ def test_nothing_is_shown_without_a_test_a_margin_or_a_direction() -> None:
 
 
 def test_a_few_users_without_a_spread_show_little() -> None:
-    """Four equal differences are one of the 2**4 ways of signs: one-sided p = 1 / 16."""
-    row = row_of(table({"a": [0.5] * 4, "b": [0.5] * 4}), 0.01, False)
-    assert row["p_no_worse"] == pytest.approx(1 / 16)
-    assert row["within_margin"] is None
-    assert np.isnan(row["worst_case"]), "0 would be within the margin"
-    assert verdict_of([row])[-1] == "MAP@10 of b is no more than 0.01 below that of a: not shown"
-    # Of ten it is 1 / 2**10.
-    assert row_of(table({"a": [0.5] * 10, "b": [0.5] * 10}), 0.01, False)["worst_case"] == 0
+    """Were a hundredth of all users worse by 1, four would be among the others with the probability 0.99**4."""
+    for users in (table({"a": [0.5] * 4, "b": [0.5] * 4}), apart(a=[0.0] * 4, b=[0.0] * 4)):
+        row = row_of(users, 0.01, False)
+        assert row["p_no_worse"] == row["p_equivalent"] == pytest.approx(0.99**4)
+        assert row["within_margin"] is None and row["worst_case"] == pytest.approx(1 - 0.025**0.25)
+        assert (
+            verdict_of([row])[-1]
+            == "MAP@10 of b is no more than 0.01 below that of a: not shown, it may be 0.6024 below"
+        )
+    # 0.99**368 is 0.0248, and 0.99**367 is 0.025003.
+    for n, shown in ((367, None), (368, "equivalent")):
+        row = row_of(table({"a": [0.5] * n, "b": [0.5] * n}), 0.01, False)
+        assert (row["within_margin"], row["worst_case"] < 0.01, row["ci_high"] < 0.01) == (
+            shown,
+            bool(shown),
+            bool(shown),
+        )
+    # In shares of a baseline of 0.5, the same margin is 2 %, whatever the spread of the baseline.
+    row = row_of(table({"a": [0.2, 0.8] * 184, "b": [0.2, 0.8] * 184}), 0.02, True)
+    assert (row["within_margin"], row["p_no_worse"]) == ("equivalent", pytest.approx(0.99**368))
+    for high, arms in ((1.0, (0.0, 0.5)), (np.inf, (0.0, 0.0))):
+        row = row_of(apart(a=[arms[0]] * 99, b=[arms[1]] * 99), 0.01, False, ranges={METRIC: (0.0, high)})
+        assert np.isnan([row["p_no_worse"], row["worst_case"]]).all() and row["within_margin"] is None
 
 
 def test_an_unknown_interval_has_no_worst_case_and_a_share_of_nothing_is_no_margin() -> None:
     # Three equal differences: p = 2 / 2**3, so nobody knows how far they may be.
     row = row_of(table({"a": [0.5] * 3, "b": [0.6] * 3}), 0.01, True)
     assert row["within_margin"] is None and np.isnan(row["relative_worst_case"])
-    assert "MAP@10 of b is no more than 1 % below that of a: not shown" in verdict_of([row])
-    # Where the baseline has a spread, its share has a test; the difference has no interval still.
+    assert "MAP@10 of b is no more than 1 % below that of a: not tested" in verdict_of([row])
     spread = row_of(table({"a": [0.5, 0.7, 0.9], "b": [0.6, 0.8, 1.0]}), 0.01, True)
     assert np.isnan([spread["ci_low"], spread["relative_worst_case"]]).all() and spread["difference"] > 0
     for baseline in (0.0, -0.5):

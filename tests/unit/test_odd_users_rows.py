@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
 from rankmetrics_spark.comparison import Request
 from rankmetrics_spark.metrics import parse
@@ -23,11 +24,13 @@ REPLICATES = Request("a", bootstrap=400, flips=300, reshuffles=300)
 def test_identical_experiments_differ_by_0_with_p_1() -> None:
     a, _ = values(20)
     row = one(table({"a": a, "b": a}), REPLICATES, wilcoxon=True)
-    for name in ("difference", "ci_low", "ci_high", "relative_difference", "bootstrap_ci_low", "bootstrap_ci_high"):
-        assert row[name] == 0, name
+    assert row["difference"] == row["relative_difference"] == 0
+    # The share of others among whom 20 users without a difference are drawn, by Clopper and Pearson.
+    assert -row["ci_low"] == row["ci_high"] == pytest.approx(proportion_confint(0, 20, 0.05, "beta")[1], rel=1e-9)
+    nothing = ("bootstrap_ci_low", "bootstrap_ci_high", "minimum_detectable_effect", "relative_ci_low")
+    assert np.isnan([row[name] for name in nothing]).all()
     assert [row[name] for name in ("p_value", "p_adjusted", "p_wilcoxon", "p_randomization")] == [1] * 4
     assert (row["better"], row["note"], row["ties"], row["aa_share"]) == (None, None, 20, 0)
-    assert row["minimum_detectable_effect"] == 0
     assert np.isnan(row["effect_size"]) and np.isnan(row["users_needed"])
 
 
@@ -41,17 +44,38 @@ def test_a_constant_metric_differs_by_0_with_p_1(make: Any) -> None:
 @pytest.mark.parametrize(("make", "p"), [(table, 2 / 2**9), (lambda arms: apart(**arms), 2 / 48_620)])
 def test_two_constants_of_nine_users_are_different(make: Any, p: float) -> None:
     row = one(make({"a": [0.3] * 9, "b": [0.5] * 9}))
-    assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx((0.2, 0.2, 0.2), abs=1e-15)
-    assert (row["p_value"], row["better"], row["note"]) == (p, "candidate", None)
+    assert row["difference"] == pytest.approx(0.2, abs=1e-15)
+    assert (row["p_value"], row["better"]) == (p, "candidate")
+    who = "have the same difference" if row["design"] == "paired" else "of an experiment have one value"
+    assert row["note"] == f"no interval, since all users {who}"
+    assert np.isnan([row[name] for name in ("ci_low", "adjusted_ci_high", "users_needed")]).all()
 
 
 def test_two_users_do_not_show_a_difference() -> None:
     row = one(table({"a": [0.0, 0.0], "b": [1.0, 1.0]}))
     assert (row["difference"], row["p_value"], row["p_adjusted"], row["better"]) == (1, 0.5, 0.5, None)
-    assert np.isnan([row["ci_low"], row["ci_high"]]).all()
+    # Two of two users gain 1: as many others as Clopper and Pearson allow may lose 1.
+    assert (row["ci_low"], row["ci_high"]) == (pytest.approx(1 - 2 * proportion_confint(0, 2, 0.05, "beta")[1]), 1)
     assert sentence(row | {"relative_difference": None}, parse(METRIC)).endswith(
-        ": no difference shown, 0.000 → 1.000, +1.0000, p = 0.500"
+        ": no difference shown, 0.000 → 1.000, +1.0000 (-0.6838 to +1.0000), p = 0.500"
     )
+
+
+def test_users_who_are_all_at_one_end_of_a_metric_have_exact_intervals() -> None:
+    row = one(apart(a=[0.0] * 4, b=[1.0] * 4))
+    expected = confint_proportions_2indep(4, 4, 0, 4, "newcomb", "diff")
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(expected, rel=1e-9) and row["ci_low"] > 0.3
+    assert (row["p_value"], row["better"], row["note"]) == (pytest.approx(2 / 70), "candidate", None)
+    # Three against three can be chance (2 / 20), which Newcombe's interval does not say.
+    unsure = one(apart(a=[0.0] * 3, b=[1.0] * 3))
+    assert np.isnan(unsure["ci_low"]) and unsure["better"] is None
+    for end in (0.0, 1.0):
+        row = one(apart(a=[end] * 9, b=[end] * 30))
+        bounds = [proportion_confint(0, n, 0.05, "beta")[1] for n in (9, 30)]
+        assert (-row["ci_low"], row["ci_high"]) == pytest.approx(bounds if end == 0 else bounds[::-1], rel=1e-9)
+    # Of a metric without a highest value, and over several looks, nothing is known.
+    for rules in ({"ranges": {METRIC: (0.0, np.inf)}}, {"ranges": {}}, {"sequential": "any"}):
+        assert np.isnan(one(apart(a=[1.0] * 9, b=[1.0] * 9), **rules)["adjusted_ci_low"])
 
 
 def test_bootstrap_intervals_grow_with_the_values() -> None:
@@ -63,7 +87,7 @@ def test_bootstrap_intervals_grow_with_the_values() -> None:
             bounds = row["bootstrap_ci_low"] / size, row["bootstrap_ci_high"] / size
             assert bounds == pytest.approx(by_size.setdefault(bca, bounds), rel=1e-6)
             same = one(table({"a": [0.0] * 10, "b": [size] * 10}), Request("a", bootstrap=999), bca=bca)
-            assert (same["bootstrap_ci_low"], same["bootstrap_ci_high"]) == pytest.approx((size, size), rel=1e-15)
+            assert np.isnan([same["bootstrap_ci_low"], same["bootstrap_ci_high"]]).all()
 
 
 def untested(row: dict[str, Any]) -> None:
@@ -89,13 +113,41 @@ def test_an_experiment_with_one_user_is_not_tested() -> None:
     untested(row)
 
 
-def test_an_experiment_without_relevant_items_is_reported_and_not_tested_as_zero() -> None:
-    users = table({"a": [0.1, 0.2, 0.3], "b": [0.0, 0.0, 0.0]})
-    users["relevant"] = users["experiment"] == "a"
-    row = one(users, REPLICATES, wilcoxon=True)
-    assert row["note"] == "no users with relevant items in b"
+def test_experiments_without_any_relevant_item_are_reported_and_not_tested_as_zero() -> None:
+    row = one(table({"a": [0.0] * 3, "b": [0.0] * 3}).assign(relevant=False), REPLICATES, wilcoxon=True)
+    assert row["note"] == "no users with relevant items in a and b"
     assert np.isnan(row["difference"]) and np.isnan(row["p_wilcoxon"])
     untested(row)
+
+
+def silent(hits: int, n: int, m: int, design: str = "independent") -> dict[str, Any]:
+    """Users of a, some of them with a hit, against users of b without one."""
+    arms = {"a": [1.0] * hits + [0.0] * (n - hits), "b": [0.0] * m}
+    users = apart(**arms) if design == "independent" else table(arms)
+    return one(users.assign(relevant=users[METRIC] > 0), design=design)
+
+
+def test_an_experiment_without_a_hit_is_compared_as_far_as_chance_explains_it() -> None:
+    row = silent(10, 30, 30)
+    assert (row["difference"], row["better"], row["note"]) == (pytest.approx(-1 / 3), "baseline", None)
+    # b counts with the spread of a: the t test of one variance, on 29 degrees of freedom.
+    error = np.sqrt(2 * np.var([1.0] * 10 + [0.0] * 20, ddof=1) / 30)
+    assert row["p_value"] == pytest.approx(2 * stats.t.sf(1 / 3 / error, 29), rel=1e-9)
+    # That is less sure than Fisher of the same counts, and on the safe side.
+    assert stats.fisher_exact([[10, 20], [0, 30]]).pvalue < 0.001 < row["p_value"] < 0.02
+    paired = silent(10, 30, 30, "paired")
+    assert paired["p_value"] == pytest.approx(stats.ttest_1samp([-1.0] * 10 + [0.0] * 20, 0).pvalue, rel=1e-9)
+    # Four of four against none of four may be chance, and then the difference is what it is.
+    assert silent(4, 4, 4)["note"] is None and silent(4, 4, 4)["better"] == "baseline"
+    # Beyond chance, the hits of b were lost, rather than never made.
+    assert stats.fisher_exact([[10, 20], [0, 70]]).pvalue > 1e-6 > stats.fisher_exact([[10, 20], [0, 80]]).pvalue
+    assert silent(10, 30, 70)["note"] is None
+    lost = silent(10, 30, 80)
+    assert lost["note"] == (
+        "not trustworthy: no user of b has a relevant item, and 33 % of those of a have: look whether those of b were "
+        "logged"
+    )
+    assert (lost["better"], lost["difference"]) == (None, pytest.approx(-1 / 3)) and lost["p_value"] < 0.02
 
 
 def test_an_experiment_whose_users_have_no_value_is_reported_even_as_the_baseline() -> None:

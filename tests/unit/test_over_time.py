@@ -252,7 +252,9 @@ def test_days_without_relevant_items_are_doubted_wherever_they_count_with_others
         assert result["b", "cumulative", date]["note"] == (doubt if place >= 5 else None), date
         if place != 5:
             assert result["b", "day", date]["note"] is None
-    assert result["b", "day", DATES[5]]["note"] == "no users with relevant items in b"
+    of_day = result["b", "day", DATES[5]]
+    assert of_day["note"].startswith("not trustworthy: no user of b has a relevant item, and ")
+    assert of_day["difference"] == pytest.approx(-of_day["mean_baseline"])
     for kind, label in (("days_since_first", "0"), ("slope", "per day since the first date")):
         assert result["b", kind, label]["note"] == doubt
         assert result["c", kind, label]["note"] is None

@@ -282,7 +282,7 @@ def test_a_handful_of_users_is_never_surer_than_a_single_look(n: int) -> None:
 def test_without_a_spread_the_single_look_decides() -> None:
     row = one(table({"a": np.zeros(9), "b": np.full(9, 0.5)}), sequential="any")
     assert row["p_sequential"] == row["p_value"] == 2**-8
-    assert row["sequential_ci_low"] == row["sequential_ci_high"] == 0.5 and row["better"] == "candidate"
+    assert np.isnan([row["sequential_ci_low"], row["sequential_ci_high"]]).all() and row["better"] == "candidate"
     tiny = one(table({"a": np.zeros(9), "b": np.full(9, 1e-17)}), sequential="any")
     assert np.isnan(tiny["p_sequential"]) and tiny["note"] == "the values differ too little from one another for a test"
 

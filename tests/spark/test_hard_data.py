@@ -1,0 +1,123 @@
+"""Logs whose users are left out, are all alike, or come on other days: from the log to verdict, gates and checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import compare, evaluate
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.job import run
+from rankmetrics_spark.sinks import read
+
+pytestmark = pytest.mark.both_engines
+
+
+def log(first_hits: dict[str, list[int | None]], length: int = 10, **columns: Any) -> pd.DataFrame:
+    """A list for each user of an experiment, with a click at a rank or none."""
+    rows = [
+        (name, f"{name}{user}", f"i{rank}", rank, int(rank == hit))
+        for name, hits in first_hits.items()
+        for user, hit in enumerate(hits)
+        for rank in range(1, length + 1)
+    ]
+    return pd.DataFrame(rows, columns=["experiment", "user", "item", "position", "relevance"]).assign(**columns)
+
+
+def reached(n: int, late: int, none: int) -> list[int | None]:
+    return [1 + user % 5 for user in range(n)] + [8] * late + [None] * none
+
+
+SKIPPED = log({"control": reached(300, 0, 200), "new": reached(300, 120, 80)})
+SAID = (
+    "not trustworthy: 60 % of the users of control and 84 % of those of new have a value (p < 0.001); the others are "
+    "left out, so different users are compared; use a convention and a metric that count all of them, such as "
+    "zero_relevant: zero"
+)
+
+
+def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkSession, tmp_path: Path) -> None:
+    SKIPPED.to_csv(tmp_path / "log.csv", index=False)
+    document = {
+        "source": {"path": str(tmp_path / "log.csv"), "format": "csv"},
+        "metrics": ["rr"],
+        "convention": {"zero_relevant": "skip"},
+        "evaluation_date": "2026-11-08",
+        "comparison": {"baseline": "control"},
+        "sink": {"path": str(tmp_path / "out")},
+    }
+    run(spark, from_mapping(document))
+    (row,) = read(spark, str(tmp_path / "out" / "comparisons")).collect()
+    # 137 / 300 of those with a hit at ranks 1 to 5; 120 of 420 have 1 / 8 instead.
+    mean = np.mean([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
+    assert row["difference"] == pytest.approx((300 * mean + 120 / 8) / 420 - mean)
+    assert (row["note"], row["better"]) == (SAID, None) and row["p_adjusted"] < 1e-4
+    checks = read(spark, str(tmp_path / "out" / "checks")).where("name = 'users_left_out'").collect()
+    assert [(check["status"], check["sentence"][:10]) for check in checks] == [("warn", "MRR: 60 % ")] * 2
+    stored = compare(read(spark, str(tmp_path / "out" / "user_metrics")), "control").collect()
+    assert [(each["note"], each["better"]) for each in stored] == [(SAID, None)]
+    with pytest.raises(RankmetricsError, match="the test of MRR of new against control is not trustworthy: 60 %"):
+        run(
+            spark,
+            from_mapping(document | {"gates": [{"metric": "rr", "trusted": True}], "evaluation_date": "2026-11-09"}),
+        )
+    # Counted with 0, the same users are compared: those whom new reaches are better off.
+    document["convention"] = {"zero_relevant": "zero"}
+    run(spark, from_mapping(document | {"evaluation_date": "2026-11-10"}))
+    (row,) = read(spark, str(tmp_path / "out" / "comparisons")).where("evaluation_date = '2026-11-10'").collect()
+    assert row["note"] is None and row["difference"] == pytest.approx(120 / 8 / 500)
+
+
+def test_lists_without_a_value_are_counted_within_a_user(spark: SparkSession) -> None:
+    """Each user has a list with a hit, and another one with a hit in half of control and nearly all of new."""
+    hits = {"control": [1] * 60, "new": [1] * 60}
+    more = {"control": reached(30, 0, 30), "new": reached(30, 26, 4)}
+    lists = pd.concat([log(hits, request="r1"), log(more, request="r2")])
+    options: dict[str, Any] = {"list": "request", "convention": {"zero_relevant": "skip"}, "baseline": "control"}
+    for frame in (lists, lists.sample(frac=1.0, random_state=1)):
+        users = evaluate(spark.createDataFrame(frame), "rr", **options).user_metrics
+        (row,) = compare(users, "control").collect()
+        said = "on average, 75 % of a user's lists in control and 97 % in new have a value (p < 0.001); "
+        assert said in row["note"] and "so different lists are compared" in row["note"]
+
+
+def test_an_experiment_without_a_hit_fails_the_limit_of_a_drop(spark: SparkSession, tmp_path: Path) -> None:
+    frame = log({"control": [1] * 15 + [None] * 15, "new": [None] * 12})
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    config = from_mapping(
+        {
+            "source": {"path": str(tmp_path / "log.csv"), "format": "csv"},
+            "metrics": ["rr"],
+            "comparison": {"baseline": "control", "margin": {"rr": 0.1}},
+            "gates": [{"metric": "rr", "max_drop": 0.1}],
+            "sink": {"path": str(tmp_path / "out")},
+        }
+    )
+    with pytest.raises(RankmetricsError, match=r"MRR of new fell by 0\.5000 \(0\.500 → 0\.000\) against control"):
+        run(spark, config)
+
+
+def test_days_are_summed_for_each_metric(spark: SparkSession) -> None:
+    """A ramp from 40 to 60 %, and days on which 20 to 80 % find something: the days alone are the difference."""
+    rng, parts = np.random.default_rng(1), []
+    for day, (mean, control, new) in enumerate(((0.2, 180, 120), (0.5, 150, 150), (0.8, 120, 180)), start=8):
+        for name, n in (("control", control), ("new", new)):
+            values = rng.permutation(np.arange(n) < mean * n).astype(float)
+            columns = {"experiment_id": name, "evaluation_date": f"2026-11-{day:02}", "n_lists": 1}
+            ids = [f"{name}{day}-{i}" for i in range(n)]
+            parts.append(pd.DataFrame(columns | {"user_id": ids, "rr": values, "n_relevant": values.astype(int)}))
+    users = spark.createDataFrame(pd.concat(parts))
+    (row,) = compare(users, "control", dates=("2026-11-08", "2026-11-10")).collect()
+    # (120 * 0.2 + 150 * 0.5 + 180 * 0.8) / 450 is 0.54, and 0.46 the other way round.
+    assert row["difference"] == pytest.approx(0.08) and row["p_value"] < 0.05 and row["better"] is None
+    assert row["note"] == (
+        "not trustworthy: new has 40 % of the users of the two on 2026-11-08 and 60 % on 2026-11-10, and the means of "
+        f"days go from 0.2 to 0.8, which alone moves the difference by +0.08 (its standard error is "
+        f"{row['standard_error']:.2g}): compare days whose split is the same"
+    )

@@ -1,0 +1,118 @@
+"""Verdicts on hard data, counted in many tests that one call of ``compare`` makes: how often it says what is not true.
+
+A segment of users, or a candidate, is a test. `make test-slow` runs them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankmetrics_spark import compare
+
+pytestmark = pytest.mark.slow
+
+Rng = np.random.Generator
+
+
+def users(name: str, values: Any, **columns: Any) -> pd.DataFrame:
+    """Users of an experiment with one list each; a value above 0 is a hit."""
+    n = len(values)
+    ids = (
+        [f"{name}{i}" for i in range(n)]
+        if "test" not in columns
+        else [f"{name}{t}-{i}" for i, t in enumerate(columns["test"])]
+    )
+    frame = {"experiment_id": name, "user_id": ids, "n_lists": 1, "ap_at_10": values}
+    return pd.DataFrame(frame | columns).assign(n_relevant=lambda rows: (rows["ap_at_10"] > 0).astype(int))
+
+
+def compared_at_once(rows: list[pd.DataFrame], **options: Any) -> pd.DataFrame:
+    """The rows of all tests, each for itself."""
+    result = compare(pd.concat(rows, ignore_index=True), "a", correction="none", **options).to_pandas()
+    return result[result["segment"] != "all"] if "segments" in options else result
+
+
+def at_most(times: Any, level: float) -> bool:
+    """Whether so many tests are at most the level, within three standard errors of the simulation."""
+    return bool(np.mean(times) <= level + 3 * np.sqrt(level * (1 - level) / len(times)))
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "worse"), [(8, 0.05, 0.05), (50, 0.03, 0.03), (50, 0.13, 0.03), (400, 0.03, 0.02)]
+)
+def test_rare_hits_are_not_shown_to_be_equivalent_beyond_the_level(n: int, rate: float, worse: float) -> None:
+    """A candidate that is worse by the margin, which the permutation called equivalent in 31 and 22 of 100 tests."""
+    rng, tests = np.random.default_rng(46), 1_000
+    test = np.repeat([f"t{i}" for i in range(tests)], n)
+    arms = [
+        users(name, (rng.random(tests * n) < p).astype(float), test=test)
+        for name, p in (("a", rate), ("b", rate - worse))
+    ]
+    rows = compared_at_once(arms, segments="test", margin={"ap@10": worse})
+    assert len(rows) == tests
+    assert at_most(rows["within_margin"] == "equivalent", 0.025) and at_most(rows["within_margin"].notna(), 0.025)
+    still = rows["standard_error"] == 0
+    assert rows.loc[still, ["users_needed", "minimum_detectable_effect"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(("sizes", "rate"), [((5, 95), 0.1), ((30, 30), 0.1), ((20, 180), 0.05), ((100, 100), 0.01)])
+def test_an_experiment_without_a_hit_is_no_worse_by_chance(sizes: tuple[int, int], rate: float) -> None:
+    rng, tests = np.random.default_rng(47), 1_500
+    arms = []
+    for name, n in zip("ab", sizes, strict=True):
+        test = np.repeat([f"t{i}" for i in range(tests)], n)
+        arms.append(users(name, (rng.random(tests * n) < rate).astype(float), test=test))
+    rows = compared_at_once(arms, segments="test")
+    silent = (rows["mean_candidate"] == 0) | (rows["mean_baseline"] == 0)
+    assert rows.loc[silent, "difference"].notna().sum() > 50
+    # Each side of the test has half of the level, of all tests.
+    assert at_most((silent & rows["better"].notna()).to_numpy(), 0.025)
+
+
+@pytest.mark.parametrize("gained", [0.0, 0.24])
+def test_a_convention_that_leaves_users_out_makes_no_winner_of_whom_is_left(gained: float) -> None:
+    """60 % of the users have a value; the candidates reach a quarter more, late in the list, and serve nobody worse."""
+    rng, n = np.random.default_rng(48), 500
+
+    def reached(name: str, more: float) -> pd.DataFrame:
+        u = rng.random(n)
+        early, late = 1 / rng.integers(1, 6, n), 0.125
+        return users(name, np.where(u < 0.6, early, np.where(u < 0.6 + more, late, np.nan)))
+
+    rows = compared_at_once([reached("a", 0.0), *(reached(f"c{i}", gained) for i in range(300))])
+    doubted = rows["note"].fillna("").str.startswith("not trustworthy")
+    if gained:
+        assert (rows["difference"] < 0).all() and doubted.all() and rows["better"].isna().all()
+    else:
+        # All candidates are compared with one baseline, so they go together.
+        assert doubted.mean() < 0.02 and rows["better"].notna().mean() < 0.15
+
+
+@pytest.mark.parametrize(("shares", "effect"), [((0.45, 0.55), 0.0), ((0.5, 0.5), 0.0), ((0.5, 0.5), 0.06)])
+def test_a_ramp_over_days_that_differ_makes_no_winner(shares: tuple[float, float], effect: float) -> None:
+    rng, n, days = np.random.default_rng(49), 400, 14
+    share, mean = np.linspace(*shares, days), np.linspace(0.40, 0.55, days)
+
+    def arm(name: str, sizes: Any, more: float) -> pd.DataFrame:
+        size = np.rint(sizes).astype(int)
+        dates = np.repeat([f"2026-11-{day:02}" for day in range(1, days + 1)], size)
+        hits = rng.random(size.sum()) < np.repeat(mean, size) + more
+        return users(name, hits.astype(float), evaluation_date=dates)
+
+    # A baseline of its own for each few candidates: one draw of it moves them all.
+    wins, losses, doubted = [], [], []
+    for _ in range(6):
+        arms = [arm("a", n * (1 - share), 0.0), *(arm(f"c{i}", n * share, effect) for i in range(15))]
+        rows = compared_at_once(arms, dates=("2026-11-01", "2026-11-14"))
+        wins += (rows["better"] == "candidate").tolist()
+        losses += (rows["better"] == "baseline").tolist()
+        doubted += rows["note"].fillna("").str.contains("the means of days go from ").tolist()
+    if shares[0] != shares[1]:
+        # The days alone move the difference by half a standard error.
+        assert at_most(wins, 0.025) and np.mean(doubted) > 0.5
+    else:
+        assert np.mean(doubted) < 0.02 and (np.mean(wins) > 0.95 if effect else at_most(losses, 0.05))

@@ -1,0 +1,102 @@
+"""Experiments that have a value for different shares of their users: SciPy, statsmodels, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+
+from rankmetrics_spark.comparison import Request
+from rankmetrics_spark.report import Figures, check_rows, checks
+from rankmetrics_spark.statistics import left_out_p
+from tests.helpers.users import METRIC, apart, compared, one, table
+
+A_B = Request("a")
+
+
+def skipped(has: dict[str, int], n: int = 500) -> pd.DataFrame:
+    """Users of whom so many have a value, which is lower in b for those whom only b reaches."""
+    arms = {name: np.where(np.arange(n) < k, np.where(np.arange(n) < 300, 0.5, 0.1), np.nan) for name, k in has.items()}
+    return apart(**{name: values + 0.01 * (np.arange(n) % 7) for name, values in arms.items()})
+
+
+# ---- oracles
+
+
+@pytest.mark.parametrize("counts", [((500, 200), (500, 80)), ((1000, 300), (90, 20)), ((40, 12), (40, 15))])
+def test_shares_are_compared_as_scipy_does(counts: Any) -> None:
+    (n, k), (m, j) = counts
+    users, some = ([np.array([float(each)]) for each in pair] for pair in ((n, m), (k, j)))
+    expected = stats.chi2_contingency([[k, n - k], [j, m - j]], correction=False).pvalue
+    sums = [(each, each) for each in some]
+    assert left_out_p(users, some, sums) == pytest.approx([expected], rel=1e-9)
+
+
+def test_few_who_are_left_out_need_an_exact_test() -> None:
+    # One of 10 users against none of 1,000 is what chance does in 1 of 101 tests.
+    ten, one_, none = np.array([10.0, 1000.0]), np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    p = left_out_p([ten[::-1], ten], [none, one_], [(none, none), (one_, one_)])
+    assert p == pytest.approx([stats.fisher_exact([[1, 9], [0, 1000]]).pvalue] * 2) and p[0] > 0.009
+
+
+# ---- what is withheld, and what is said
+
+
+def test_experiments_that_leave_out_different_shares_of_their_users_get_no_verdict() -> None:
+    row = one(skipped({"a": 300, "b": 420}), margins={METRIC: (0.5, False)})
+    assert row["note"] == (
+        "not trustworthy: 60 % of the users of a and 84 % of those of b have a value (p < 0.001); the others are left "
+        "out, so different users are compared; use a convention and a metric that count all of them, such as "
+        "zero_relevant: zero"
+    )
+    assert (row["better"], row["within_margin"]) == (None, None)
+    assert row["p_adjusted"] < 1e-6 and row["difference"] < -0.1, "the numbers stay"
+    fine = one(skipped({"a": 300, "b": 310}))
+    assert stats.chi2_contingency([[300, 200], [310, 190]], correction=False).pvalue > 0.001 and fine["note"] is None
+
+
+def test_a_paired_row_asks_who_has_a_value_on_one_side_only() -> None:
+    values = np.linspace(0.2, 0.8, 400)
+    for gained, lost in ((11, 0), (10, 0), (30, 8), (28, 9)):
+        a, b = values.copy(), values + 0.01
+        a[:gained], b[gained : gained + lost] = np.nan, np.nan
+        row = one(table({"a": a, "b": b}), design="paired")
+        p = mcnemar([[400 - gained - lost, lost], [gained, 0]], exact=False, correction=False).pvalue
+        assert (str(row["note"]).startswith("not trustworthy")) == (p < 0.001), (gained, lost)
+
+
+def test_lists_without_a_value_are_as_bad_as_users_without_one() -> None:
+    rng = np.random.default_rng(3)
+    users = apart(a=rng.random(200), b=rng.random(200))
+    with_lists = users.assign(without=[*rng.choice([0.25, 0.5, 0.75], 200), *rng.choice([0.0, 0.25, 0.5], 200)])
+    row = one(with_lists)
+    a, b = with_lists["without"][:200], with_lists["without"][200:]
+    assert row["better"] is None and stats.ttest_ind(a, b).pvalue < 1e-20
+    said = f"on average, {100 - 100 * a.mean():.0f} % of a user's lists in a and {100 - 100 * b.mean():.0f} % in b"
+    assert f"{said} have a value (p < 0.001); the others are left out, so different lists are compared" in row["note"]
+    assert one(users.assign(without=0.5))["note"] is None
+
+
+def test_segments_of_different_users_are_about_different_users_too() -> None:
+    users = skipped({"a": 300, "b": 420})
+    users["country"] = np.where(users["user"].str.endswith("7"), "de", "fr")
+    result = compared(users, A_B, segments=("country",))
+    assert {str(row["note"])[:15] for row in result.values()} == {"not trustworthy"}
+
+
+def test_the_checks_and_the_page_do_not_call_it_fine() -> None:
+    rows = [*compared(skipped({"a": 300, "b": 420, "c": 300}), A_B).values()]
+    means = [
+        {"experiment_id": name, "segment": "all", "metric": METRIC, "mean": 0.4, "n_users": n, "confidence": 0.95}
+        | {"n_users_with_relevant": n, "ci_low": 0.3, "ci_high": 0.5, "convention": "standard(zero_relevant=skip)"}
+        for name, n in (("a", 300), ("b", 420), ("c", 300))
+    ]
+    figures = Figures(means, rows)
+    told = [(check.experiment, check.status) for check in check_rows(figures) if check.name == "users_left_out"]
+    assert told == [("a", "warn"), ("b", "warn")]
+    (line,) = (check for check in checks(figures) if check.title == "Users without a relevant item")
+    assert line.level == "warn" and line.text.endswith("zero_relevant: zero. There is no verdict.")
