@@ -32,6 +32,8 @@ ROLES = {
     "intents": INTENTS,
 }
 """What a config calls a column -> its canonical name."""
+MISSING = ("NA", "nan", "NaN", "None", "null", "NULL", "<NA>")
+"""What pandas and others write for a missing id, and what reads back as the text of one."""
 JUDGEMENT_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance", "intents")}
 
 REASON = "reason"

@@ -16,7 +16,17 @@ import click
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import sources
-from rankmetrics_spark.config import SCHEMA_FILE, Config, Input, Source, from_mapping, local_path, parse, schema
+from rankmetrics_spark.config import (
+    SCHEMA_FILE,
+    Config,
+    Input,
+    Source,
+    from_mapping,
+    local_path,
+    of_single_lists,
+    parse,
+    schema,
+)
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, unknown
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -109,6 +119,12 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
     columns = guesses(log.rows, roles)
     first = FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
+    if first.truth:
+        lists, of_truth = columns.get("list"), first.judged_columns.items()
+        mapped = [guess.column for role, guess in of_truth if role in JUDGEMENT_ROLES]
+        shown, judged_names = map(str, log.rows.columns), map(str, first.truth.rows.columns)
+        if events := of_single_lists(shown, judged_names, lists.columns if lists else (), mapped):
+            raise ConfigError(events)
     while missing := first.missing():
         first = _answered(first, missing[0], roles)
     refused: list[str] = []
@@ -147,7 +163,12 @@ def _decided(first: FirstConfig, request: InitRequest) -> FirstConfig:
         answers = (g for g in lower if click.confirm(f"Is a grade of {g:g} relevant?", True, err=True))
         lowest = next(answers, highest)
         relevant = None if lowest == positive[0] else lowest
-    return replace(first, baseline=baseline, relevant_from=relevant)
+    first = replace(first, baseline=baseline, relevant_from=relevant)
+    if (stars := first.all_relevant) and not asks():
+        grades = ", ".join(f"{grade:g}" for grade in first.grades[:_MOST_QUESTIONS])
+        raise ConfigError(f"every value of '{stars}' is above 0 ({grades}), so every rated item would be a hit; "
+                          "allowed: --relevant-from GRADE, the smallest that is one")  # fmt: skip
+    return first
 
 
 def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConfig:
@@ -169,7 +190,9 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         allowed = f"--column {role}=NAME"
         if role == "user" and requests:
             allowed += f", also {role}={requests.column} for requests instead of users"
-        allowed += " or --column score=NAME" if role == "position" else ""
+        allowed += (
+            " or --column score=NAME; without either there is no ranking to evaluate" if role == "position" else ""
+        )
         allowed += ", or --judgements FILE" if role == "relevance" else ""
         if sampled.lists and word == role:
             names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")

@@ -24,6 +24,21 @@ from rankmetrics_spark.config.comparing import (
     gates,
     with_primary,
 )
+from rankmetrics_spark.config.contents import (
+    HEADS,
+    LIST_NAMES,
+    NO_NAMES,
+    NUMBER_AT,
+    is_number,
+    kind_in_words,
+    kind_of,
+    letters,
+    of_single_lists,
+    opened,
+    problem_with_lines,
+    rows_of_trec,
+    values_as_names,
+)
 from rankmetrics_spark.config.days import (
     Days,
     Period,
@@ -61,6 +76,7 @@ from rankmetrics_spark.config.fields import (
     section,
     settings,
     text,
+    two_ranks,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
 from rankmetrics_spark.config.options import DEFAULT_METRICS, OPTION, PATHS, LayoutName, Options, with_options
@@ -87,7 +103,6 @@ from rankmetrics_spark.config.sections import (
     Report,
     Sink,
     Source,
-    two_ranks,
 )
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, Metric
@@ -99,7 +114,11 @@ __all__ = [
     "EXAMPLES",
     "FORMATS",
     "FUNCTIONS",
+    "HEADS",
     "KNOWN",
+    "LIST_NAMES",
+    "NO_NAMES",
+    "NUMBER_AT",
     "QUERY_WORDS",
     "RATES",
     "RATE_NAMES",
@@ -146,24 +165,33 @@ __all__ = [
     "evaluation_day",
     "example_text",
     "from_mapping",
+    "is_number",
     "key",
+    "kind_in_words",
+    "kind_of",
+    "letters",
     "listed",
     "load",
     "local_path",
     "names",
     "number",
+    "of_single_lists",
+    "opened",
     "override",
     "parse",
     "problem_with_file",
+    "problem_with_lines",
     "read_document",
     "refuse",
     "refuse_overlap",
     "resolved",
+    "rows_of_trec",
     "schema",
     "table_name",
     "text",
     "tokens",
     "two_ranks",
+    "values_as_names",
     "without_gap",
 ]
 

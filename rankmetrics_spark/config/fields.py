@@ -357,6 +357,20 @@ def mapped(roles: Mapping[str, str], nullable: Collection[str] = ()) -> Read:
     return read
 
 
+def two_ranks(path: str, value: object) -> dict[str, str]:
+    """Two rankers and the columns of their ranks; empty for none.
+
+    >>> two_ranks("ranks", {"control": "rank_in_control", "new": "rank_in_new"})
+    {'control': 'rank_in_control', 'new': 'rank_in_new'}
+    """
+    if not isinstance(value, Mapping) or len(value) not in (0, 2):
+        allowed = (
+            "a mapping of two rankers to their columns of ranks; more than two are compared by a column of the team"
+        )
+        raise refuse(path, value, allowed)
+    return {text(path, name): text(f"{path}.{name}", column) for name, column in value.items()}
+
+
 def settings(path: str, value: object) -> dict[str, str]:
     """Names to scalars, as texts, which is what Spark takes.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias, cast
 
+from rankmetrics_spark.config.contents import separated_by_tabs
 from rankmetrics_spark.config.fields import (
     Read,
     Section,
@@ -20,6 +21,7 @@ from rankmetrics_spark.config.fields import (
     settings,
     text,
     texts,
+    two_ranks,
 )
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import OPTION, with_options
@@ -109,7 +111,7 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     "parquet": Format(on_sail=True, is_utf8=True, has_header=True, endings=("parquet",)),
-    "csv": Format(on_sail=True, is_text=True, endings=("csv",)),
+    "csv": Format(on_sail=True, is_text=True, endings=("csv", "tsv", "inter")),
     "json": Format(on_sail=True, is_text=True, endings=("json", "jsonl", "ndjson")),
     "orc": Format(is_utf8=True, has_header=True, endings=("orc",)),
     "table": Format(on_sail=True),
@@ -198,6 +200,8 @@ class Input(Section):
             allowed = f"{path_of('table')} instead, since {path_of('format')} is 'table'"
             raise refuse(path_of("path"), next(iter(self.path)), allowed)
         self._settle(format="table" if self.table else own_format or self._format_of_files())
+        if not own_format and separated_by_tabs(self.path, self.options):
+            self._settle(options={**self.options, "sep": "\t"})
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
         if names and self.format and FORMATS[self.format].is_utf8:  # the readers would ignore it
             allowed = f"csv or json with it, since {path_of('format')} '{self.format}' is always read as UTF-8"
@@ -242,10 +246,13 @@ class Input(Section):
         >>> Judgements(path="truth", columns={"user": "uid"}).ids()
         ('uid', 'item_id', 'item', 'intents')
         """
+        return tuple(name for name in self.required_columns() if name not in self.numbers())
+
+    def numbers(self) -> set[str | None]:
+        """Those of the columns whose values are numbers."""
         of_numbers = [role for role in _NUMBERS if role in self.roles]
-        numbers = {self.columns.get(role, role) for role in of_numbers}
-        numbers |= {self.roles[role] for role in of_numbers if role not in self.columns}
-        return tuple(name for name in self.required_columns() if name not in numbers)
+        named = {self.columns.get(role, role) for role in of_numbers}
+        return named | {self.roles[role] for role in of_numbers if role not in self.columns}
 
 
 _PATHS = key(
@@ -253,20 +260,6 @@ _PATHS = key(
     _of_experiments,
     "Files or folders from where the command runs, or experiment: files; ``{date}`` is the evaluation date.",
 )
-
-
-def two_ranks(path: str, value: object) -> dict[str, str]:
-    """Two rankers and the columns of their ranks; empty for none.
-
-    >>> two_ranks("ranks", {"control": "rank_in_control", "new": "rank_in_new"})
-    {'control': 'rank_in_control', 'new': 'rank_in_new'}
-    """
-    if not isinstance(value, Mapping) or len(value) not in (0, 2):
-        allowed = (
-            "a mapping of two rankers to their columns of ranks; more than two are compared by a column of the team"
-        )
-        raise refuse(path, value, allowed)
-    return {text(path, name): text(f"{path}.{name}", column) for name, column in value.items()}
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,10 @@ def as_text(name: str, kind: T.DataType, engine: str) -> str:
     if engine == "sail" and isinstance(kind, TIMES):
         plain = f"replace(replace(string({name}), 'T', ' '), 'Z', '')"
         return f"CASE WHEN contains({plain}, '.') THEN regexp_replace({plain}, '[.]?0+$', '') ELSE {plain} END"
+    if isinstance(kind, T.BinaryType):  # 16 bytes as a UUID is written
+        digits = f"lower(hex({name}))"
+        parts = ", ".join(f"substring({digits}, {at}, {n})" for at, n in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12)))
+        return f"CASE WHEN length({digits}) = 32 THEN concat_ws('-', {parts}) ELSE {digits} END"
     return f"string({name})"
 
 

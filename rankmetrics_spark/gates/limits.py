@@ -18,6 +18,7 @@ from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FAIL,
     METRIC,
+    MISSING,
     NOT_CHECKED,
     OK,
     SEGMENT,
@@ -46,6 +47,21 @@ SHARED = "shared_user_rate"
 Rates = dict[str, float]
 MOST_SHOWN = 20
 """Experiments that a notebook shows."""
+
+
+def notes_about_ids(counts: Mapping[str, Mapping[str, Any]], judgements: int) -> Iterator[str]:
+    """What is called like a missing value, such as ``nan`` or ``NULL``, and may be one; one sentence each."""
+    found = {
+        "lists are of users": sum(count["called_missing"] for count in counts.values()),
+        "experiments are": sum(name in MISSING for name in counts),
+        "judgements are of users or items": judgements,
+    }
+    for what, n in found.items():
+        if n:
+            yield (
+                f"{n:,} {what} called {', '.join(MISSING[:-1])} or {MISSING[-1]}, as missing ids are written, and each "
+                "such text counts as an id; a filter (where) leaves them out"
+            )
 
 
 @dataclass(frozen=True)

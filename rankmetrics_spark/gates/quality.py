@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates.limits import SHARED, Findings, rate_checks, rates
-from rankmetrics_spark.road import FAULTY, GRADE, JudgementCounts, Plan, typed_judgements
+from rankmetrics_spark.gates.limits import SHARED, Findings, notes_about_ids, rate_checks, rates
+from rankmetrics_spark.road import FAULTY, GRADE, JudgementCounts, Plan, is_called_missing, typed_judgements
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FAIL,
@@ -101,14 +101,13 @@ def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = (), onl
     stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
     not 1; ``no_relevant``, lists of the population without a relevant item; ``short``, lists with fewer than ``cut``
     items; ``gaps``, lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in
-    a segment.
-
-    ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
+    a segment. ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
     """
     columns = outcome.columns
     outside = f"NOT {JUDGED}" if only_judged else "false"
     conditions = {
         "lists": "true",
+        "called_missing": is_called_missing(USER),
         "lists_outside": outside,
         "beyond_judgements": f"{N_UNKNOWN} > 0",
         "judged_lists": JUDGED,
@@ -246,6 +245,8 @@ def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
             f"of users without judgements, who are outside the population ({path}.population is {rule.population}): "
             "they are in no table"
         )
+    judged = log.judgement_counts()
+    yield from notes_about_ids(counts, judged.called_missing if judged else 0)
     if rule.unjudged == "removed":
         shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in arms(counts).items()]
         (low, least), (high, most) = min(shares, default=(1.0, "")), max(shares, default=(1.0, ""))

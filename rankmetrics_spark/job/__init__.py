@@ -260,8 +260,10 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
     """Return impressions and judgements of a config; only schemas are read."""
     described = filter(None, (config.options.covariate, config.options.cluster))
     impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
-    judgements = config.judgements
-    return impressions, sources.read(spark, judgements, judgements.required_columns()) if judgements else None
+    if (judged := config.judgements) is None:
+        return impressions, None
+    # Judgements with the column of lists are clicks, which the plan refuses.
+    return impressions, sources.read(spark, judged, (*judged.required_columns(), *config.source.list))
 
 
 # ---- publish

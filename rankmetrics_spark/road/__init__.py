@@ -29,7 +29,15 @@ from rankmetrics_spark.road.aggregation import (
     value_counts,
     with_percentiles,
 )
-from rankmetrics_spark.road.checking import FAULTY, GRADE, JudgementCounts, checked_rows, pools, typed_judgements
+from rankmetrics_spark.road.checking import (
+    FAULTY,
+    GRADE,
+    JudgementCounts,
+    checked_rows,
+    is_called_missing,
+    pools,
+    typed_judgements,
+)
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
 from rankmetrics_spark.schemas import (
@@ -62,6 +70,7 @@ from rankmetrics_spark.schemas import (
 __all__ = [
     "FAULTY",
     "GRADE",
+    "MISSING",
     "SUMS_OF_USERS",
     "SUMS_OVER_LISTS",
     "JudgementCounts",
@@ -70,6 +79,7 @@ __all__ = [
     "averages",
     "averages_of_sums",
     "checked_rows",
+    "is_called_missing",
     "make_plan",
     "pools",
     "sound_rows",
@@ -122,7 +132,7 @@ class Tables:
         impressions = table_of(impressions, "impressions", columns, (*ROLES, *ROLES.values()), judgements)
         if judgements is not None:
             own, defaults = options.judgement_columns.values(), (*JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
-            judgements = table_of(judgements, "judgements", own, defaults, impressions)
+            judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)

@@ -24,6 +24,7 @@ from rankmetrics_spark.schemas import (
     HASH,
     INTENTS,
     ITEM,
+    MISSING,
     N_ROWS,
     POOL_GRADE,
     POOL_HASH,
@@ -44,7 +45,10 @@ from rankmetrics_spark.schemas import (
 )
 
 NUMBERS = (T.NumericType, T.BooleanType)
-_IDS: tuple[type[T.DataType], ...] = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, *TIMES)
+_IDS: tuple[type[T.DataType], ...] = (
+    *(T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.BinaryType),
+    *TIMES,
+)
 _INTENTS = (T.StringType, T.IntegralType, T.BooleanType)
 UNDECODABLE = "undecodable_"
 """Start of the reason of a row with an id from a text format in another encoding than the reader's."""
@@ -95,6 +99,11 @@ def checked_rows(
     )
 
 
+def is_called_missing(name: str) -> str:
+    """SQL: whether an id is such a text."""
+    return f"coalesce({name} IN ({', '.join(map(literal, MISSING))}), false)"
+
+
 def literal(text: str) -> str:
     """A text as a literal of SQL, whatever characters it contains."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -116,19 +125,26 @@ def renamed(
         source = mapping.get(name, name)
         if source is not None and source not in columns:
             hint = REQUESTS if name == USER and what == "impressions" else ""
+            if name == POSITION and what == "impressions":
+                by, none = (
+                    f"rank_by='score' ranks by the column '{mapping.get(SCORE)}'",
+                    "there is no ranking to evaluate",
+                )
+                hint = f"; {by}" if mapping.get(SCORE) in columns else f"; without a rank or a score {none}"
             # All columns of a file of CSV that are read as one.
             mark = next((mark for mark in ";\t|" if len(columns) == 1 and columns[0].count(mark) > 1), None)
             if mark:
                 hint = f"; the only column looks like several: source.options: {{sep: {mark!r}}} separates them"
             raise InputError(
-                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}{hint}"
+                f"the {what} have no column for {_spoken(name, source)}: "
+                f"{unknown('column', source, filter(None, columns))}{hint}"
             )
         if source is not None:
             check_unambiguous(table, source, what)
         value = f"'{EVERYONE}'" if source is None else quoted(source)
         expressions.append(f"{value} AS {name}")
     for name, kind in _kinds(table, mapping, names).items():
-        each, allowed, types = kind, _IDS, "a string, number, boolean, date or timestamp"
+        each, allowed, types = kind, _IDS, "a string, number, boolean, date, timestamp or binary"
         if name == INTENTS:
             each = kind.elementType if isinstance(kind, T.ArrayType) else kind
             allowed, types = _INTENTS, "a string, a whole number or a boolean, or an array of these"
@@ -333,10 +349,12 @@ class JudgementCounts:
         counts: ``rows`` (all judgements), ``invalid`` (faulty ones) and ``repeated`` (a (user, item) once more; with
             intents, a row with other intents is no repeat).
         reasons: Reason -> faulty judgements, most frequent first.
+        called_missing: Sound judgements of users or items called like missing values, such as ``nan``.
     """
 
     counts: dict[str, int]
     reasons: dict[str, int]
+    called_missing: int = 0
 
     @classmethod
     def of(
@@ -349,10 +367,13 @@ class JudgementCounts:
             key = f"array_join(sort_array(transform({INTENTS}, x -> string(x))), ' ')"
             table, keys = table.withColumn(INTENTS, F.expr(key)), [*keys, INTENTS]
         pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"))
-        sums = pairs.groupBy(FAULTY).agg(F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"))
+        odd = f"CASE WHEN {is_called_missing(USER)} OR {is_called_missing(ITEM)} THEN n ELSE 0 END"
+        aggregates = (F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"), F.expr(f"sum({odd}) AS missing"))
+        sums = pairs.groupBy(FAULTY).agg(*aggregates)
         groups = {row[FAULTY]: row for row in few_rows(sums)}
         reasons = {reason: int(row["rows"]) for reason, row in groups.items() if reason is not None}
         n_sound, n_pairs = (groups[None]["rows"], groups[None]["pairs"]) if None in groups else (0, 0)
         invalid = sum(reasons.values())
         counts = {"rows": n_sound + invalid, "invalid": invalid, "repeated": n_sound - n_pairs}
-        return cls(counts, dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))))
+        n_missing = int(groups[None]["missing"]) if None in groups else 0
+        return cls(counts, dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))), n_missing)

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config import Options
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.config import Options, of_single_lists
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring
 from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
@@ -119,6 +119,9 @@ def make_plan(
     rules = tuple(conventions) or (options.convention,)
     mapping = _mapped(options.columns, ROLES, impressions.names)
     of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
+    names = (impressions.names, judgements.names) if judgements else ([], [])
+    if events := of_single_lists(*names, options.list, of_judgements.values()):
+        raise InputError(events)
     columns = _columns(options, rules, mapping, impressions)
     columns = _with_intents(columns, options, rules, (mapping, impressions), (of_judgements, judgements))
     for rule in rules:

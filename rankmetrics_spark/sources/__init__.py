@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config import Input, Source, Token, tokens
+from rankmetrics_spark.config import HEADS, NO_NAMES, NUMBER_AT, Input, Source, Token, tokens, values_as_names
 from rankmetrics_spark.engines import TIMES, engine_of, own_or_field, text_fields, with_fields, with_typed_nulls
 from rankmetrics_spark.errors import (
     ConfigError,
@@ -29,11 +29,14 @@ from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
     UNREADABLE,
     experiment_column,
+    folder_values,
     folders_of_files,
     json_options,
     load_folders,
+    odd_file,
     read_json_lines,
     readable_columns,
+    refuse_lines,
     split_by_folders,
     typed_on_sail,
     unreadable_column,
@@ -79,6 +82,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     if engine_of(spark) == "sail":
         on_sail.check(section)
         section = on_sail.expand_paths(section)
+    refuse_lines(section)
     unfiltered = None
     try:
         place = on_sail.by_experiment(section) if engine_of(spark) == "sail" else folders_of_files(section)
@@ -120,7 +124,8 @@ def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltere
     sentence = None
     if engine == "sail":
         of_file = on_sail.broken_file(section) or on_sail.failed_line(error, [section])
-        sentence = of_file or failed_filter(error, [section])
+        odd = odd_file(section) if "merge schema" in str(error) else None
+        sentence = of_file or odd or on_sail.failed_file(error, [section]) or failed_filter(error, [section])
     location = section.table or ", ".join(_paths(section))
     cause = no_file_system(location, error) or first_sentence(error)
     return sentence or InputError(f"cannot read {section.format} from '{location}': {cause}")
@@ -182,7 +187,17 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     # No type inference: it would read the file twice and turn "007" into 7. Spark applies one file's header to all;
     # with enforceSchema=false it fails at a file with another header (see ``failed_file``).
     options = {"header": "true", "enforceSchema": "false"} | dict(section.options)
-    return load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
+    rows = load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
+    own = [name for name in rows.columns if name not in {EXPERIMENT, *folder_values(section.paths)}]
+    is_named = {name.lower(): value for name, value in options.items()}["header"].lower() == "true"
+    if is_named and values_as_names(own, [name for name in own if name in section.numbers()]):
+        raise InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
+    # A file may start with a byte order mark, which only Spark drops.
+    if own and own[0].startswith("\ufeff"):
+        return rows.withColumnRenamed(own[0], own[0][1:])
+    if own and not is_named and engine_of(spark) == "sail":
+        return rows.withColumn(own[0], F.regexp_replace(quoted(own[0]), "^\ufeff", ""))
+    return rows
 
 
 # Spark 3.5 words this error differently for each format.
@@ -211,13 +226,16 @@ def failed_file(error: Exception) -> InputError | None:
 
 def failed_read(error: Exception, inputs: Iterable[Input]) -> InputError | None:
     """Return an error for an input that could not be read during a job; None for other errors."""
-    of_sail = on_sail.failed_line(error, inputs) or on_sail.failed_number(error)
-    return failed_file(error) or of_sail or failed_filter(error, inputs)
+    of_sail = on_sail.failed_line(error, inputs) or on_sail.failed_file(error, inputs) or on_sail.failed_number(error)
+    of_file = failed_file(error)
+    odd = next(filter(None, map(odd_file, inputs)), None) if of_file and "header" not in str(of_file) else None
+    return odd or of_file or of_sail or failed_filter(error, inputs)
 
 
 _FAILED_VALUE = re.compile(
     r"\[(?P<name>\w*(?:DIVIDE_BY_ZERO|BY_ZERO|CAST_\w+|OVERFLOW|OUT_OF_RANGE|INVALID_(?:ARRAY|DATE|INDEX|PARAMETER|URL)\w*|"
     r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?P<of_sail>(?:Division|Remainder) by zero|Cast error: |"
+    r"Cannot cast string |"
     r"Regular expression |invalid (?:timestamp|date): |"
     r"(?P<types>Cannot infer common argument|Can not find compatible types|Cannot create filter with))|"
     r"SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
@@ -315,11 +333,18 @@ def _trec_qrels(spark: SparkSession, section: Input, columns: Iterable[str]) -> 
 
 def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], width: int) -> DataFrame:
     """Split lines at white space; a line with too few fields has only nulls and is quarantined."""
-    words = F.split(F.trim(F.regexp_replace("value", r"\s+", " ")), " ")
+    words = F.split(F.trim(F.regexp_replace("value", r"[\s\ufeff]+", " ")), " ")
     lines = spark.read.options(**section.options).text(_paths(section)).where(F.trim("value") != "")
     experiment = experiment_column(spark, section)
     named = [] if experiment is None else [experiment.alias(EXPERIMENT)]
-    complete = lines.select(F.when(F.size(words) >= width, words).alias("w"), *named)
+    if named and EXPERIMENT in fields:  # the last field, the tag, has no use
+        width, fields = width - 1, {name: at for name, at in fields.items() if name != EXPERIMENT}
+    is_comment = f"startswith(get(w, 0), '#') AND try_cast(get(w, {NUMBER_AT[section.format]}) AS double) IS NULL"
+    heads = {at: ", ".join(f"'{name}'" for name in names) for at, names in HEADS[section.format].items()}
+    plain = "coalesce(regexp_replace(lower(get(w, {})), '[^a-z0-9]', ''), '') IN ({})"
+    is_head = " AND ".join(plain.format(*head) for head in heads.items())
+    lines = lines.select(words.alias("w"), *named).where(f"NOT ({is_comment}) AND NOT ({is_head})")
+    complete = lines.withColumn("w", F.when(F.size("w") >= width, F.col("w")))
     cells = {name: F.expr(f"get(w, {index})") for name, index in fields.items()}
     cells |= {EXPERIMENT: F.col(EXPERIMENT)} if named else {}
     return complete.select(*(cell.alias(name) for name, cell in cells.items()))
@@ -346,9 +371,11 @@ def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
         return []
     column = days[0]
     value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, TIMES) else quoted(column.name)
+    # Folders such as dt=20261120 hold whole numbers.
+    of_day = "replace('{date}', '-', '')" if isinstance(column.dataType, T.IntegerType) else "'{date}'"
     return [
         f"no filter selects a day: every row of the log counts as {date}, whatever its '{column.name}' is; one day: "
-        f'{section.path_of("where")}: "{value} = \'{{date}}\'"; all on purpose: {section.path_of("where")}: "true"'
+        f'{section.path_of("where")}: "{value} = {of_day}"; all on purpose: {section.path_of("where")}: "true"'
     ]
 
 

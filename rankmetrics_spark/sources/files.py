@@ -15,10 +15,13 @@ import glob
 import io
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date
+from itertools import islice
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
@@ -29,10 +32,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from rankmetrics_spark.config import ENDING, Input, Source, local_path
+from rankmetrics_spark.config import ENDING, Input, Source, local_path, problem_with_lines
 from rankmetrics_spark.engines import engine_of, spark_path
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT, NULL_PARTITION, quoted
+from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, NULL_PARTITION, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
@@ -98,6 +101,22 @@ def expand_braces(path: str) -> Iterator[str]:
         return
     for choice in braces[1].split(","):
         yield from expand_braces(path[: braces.start()] + choice + path[braces.end() :])
+
+
+_MOST_FILES = 24
+
+
+def refuse_lines(section: Input) -> None:
+    """Refuse local files whose first lines cannot be what the format says; of many files the first ones.
+
+    Raises:
+        InputError: It says what they hold, and what helps.
+    """
+    of_lists = {section.columns.get("intents", INTENTS)}
+    names = [name for name in section.required_columns() if name not in of_lists]
+    for file in islice((file for path in section.paths for file in files_of(path)), _MOST_FILES):
+        if problem := problem_with_lines(Path(file), section.format, section.options, names):
+            raise InputError(f"cannot read {section.format} from '{file}': {problem}")
 
 
 def experiment_in(path: str, section: Source) -> str:
@@ -336,6 +355,26 @@ def unreadable_column(section: Input, engine: str, name: str) -> str | None:
         f"column '{name}' has type {kind}, which the engine {engine} cannot read from Parquet; allowed: {advice}, or a "
         "run that does not use it"
     )
+
+
+def odd_file(section: Input) -> InputError | None:
+    """Return an error that names a local Parquet file in which a column has another type than in most; else None."""
+    schemas: dict[str, pa.Schema] = {}
+    for file in (file for path in section.paths if section.format == "parquet" for file in files_of(path)):
+        with suppress(OSError, pa.ArrowException):
+            schemas[file] = pq.read_schema(file)
+    for name in dict.fromkeys(name for schema in schemas.values() for name in schema.names):
+        kinds = {file: schema.field(name).type for file, schema in schemas.items() if name in schema.names}
+        counts = Counter(kinds.values()).most_common()
+        if len(counts) > 1:
+            usual = counts[0][0]
+            file = next(file for file, kind in kinds.items() if kind != usual)
+            other = next(file for file, kind in kinds.items() if kind == usual)
+            return InputError(
+                f"cannot read '{file}': its column '{name}' has type {kinds[file]}, and that of '{other}' has {usual}; "
+                "allowed: one type in all files"
+            )
+    return None
 
 
 def _own_columns(section: Input) -> pa.Schema | None:

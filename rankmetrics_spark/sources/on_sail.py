@@ -37,6 +37,7 @@ CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 JSON_OPTIONS = ("mode",)
 _OTHER = "use --engine spark"
 _UNEVEN = "incorrect number of fields for line"
+_CUT = re.compile("deflate|gzip|zstd|compressed stream|unexpected end of file|corrupt", re.IGNORECASE)
 _NO_UTF8 = re.compile("invalid utf-8", re.IGNORECASE)
 _UNSIGNED = re.compile(r"Can't cast value (\d+) to type Int64")
 
@@ -61,6 +62,10 @@ def check(section: Input) -> None:
                 f"the engine sail ignores the option '{name}' of {section.format}; allowed: {allowed}, or {_OTHER}"
             )
     options = {name.lower(): value for name, value in section.options.items()}
+    separator = options.get("sep", options.get("delimiter", ","))
+    if section.format == "csv" and len(separator) != 1:
+        raise InputError(f"the engine sail separates fields by one character, not by {separator!r}; allowed: one "
+                         f"(sed 's/{separator}/\\t/g'), or {_OTHER}")  # fmt: skip
     for path in section.path or ():
         files = sorted(files_of(path))
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
@@ -73,8 +78,11 @@ def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
     """Refuse CSV files with different headers, since Sail applies that of one file to all, and repeated names."""
     headers: dict[bytes, str] = {}
     for file in files:
-        with open_file(file) as stream:
-            header = stream.readline().strip()
+        try:
+            with open_file(file) as stream:
+                header = stream.readline().strip()
+        except OSError as error:
+            raise failed_file(error, [section]) or error from error
         if header and headers.setdefault(header.lower(), file) == file:
             names: Counter[str] = Counter()
             with suppress(TypeError, csv.Error):  # options that Sail refuses
@@ -148,6 +156,21 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
         for file in chain.from_iterable(map(files_of, section.path or ())):
             if sentence := find_fault(file, section):
                 return InputError(f"cannot read '{file}': {sentence}")
+    return None
+
+
+def failed_file(error: Exception, inputs: Iterable[Input]) -> InputError | None:
+    """Return an error that names a compressed file that is cut short; Sail names none. None for other errors."""
+    packed = (
+        file for each in inputs for path in each.paths for file in files_of(path) if file.endswith((".gz", ".zst"))
+    )
+    for file in packed if _CUT.search(str(error)) else ():
+        try:
+            with open_file(file) as stream:
+                while stream.read(1 << 20):
+                    pass
+        except (OSError, EOFError, pa.ArrowException):
+            return InputError(f"cannot read '{file}': it is broken, or cut short; allowed: complete files")
     return None
 
 

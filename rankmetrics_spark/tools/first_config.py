@@ -15,7 +15,7 @@ import pandas as pd
 from rankmetrics_spark.config import SCHEMA_FILE
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.tools.guessing import Guess, guesses, named_like, numbers, parts_of_lists, repeats
-from rankmetrics_spark.tools.log_sample import JUDGEMENTS, LogSample, sample
+from rankmetrics_spark.tools.log_sample import JUDGEMENTS, LogSample, sample, words_of
 
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
 _CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
@@ -78,8 +78,9 @@ class FirstConfig:
         """Role -> its column of the judgements; the format of qrels says it."""
         if self.truth is None:
             return {}
-        known = ("user", "item", "relevance") if self.truth.format == "trec_qrels" else ()
-        return guesses(self.truth.rows, {**{role: role for role in known}, **self.judged})
+        columns = guesses(self.truth.rows, {**self.truth.roles, **self.judged})
+        # As in files of BEIR, a score of judgements is the grade.
+        return {"relevance": columns["score"], **columns} if "score" in columns else columns
 
     @property
     def guessed_experiment(self) -> str | None:
@@ -95,10 +96,27 @@ class FirstConfig:
         return [] if guess is None else sorted(numbers(rows[guess.column]).dropna().unique())
 
     @property
+    def all_relevant(self) -> str:
+        """The column of ratings, if the smallest one would be a hit and nobody has said which is; else empty."""
+        sampled, columns = (self.log, self.columns) if self.truth is None else (self.truth, self.judged_columns)
+        name = columns["relevance"].column if "relevance" in columns else ""
+        are_ratings = "_c2" in sampled.roles.values() or {"rating", "stars"} & words_of(name)
+        several = len(self.grades) > 1 and min(self.grades) > 0
+        return name if several and are_ratings and self.relevant_from is None else ""
+
+    @property
     def dates(self) -> list[str]:
-        """The dates in the sample, in order."""
+        """The dates in the sample, in order, as YYYY-MM-DD."""
+        return sorted(self._days.dropna().unique())
+
+    @property
+    def _days(self) -> pd.Series:
+        """The date of each row; 20261120 is 2026-11-20. Nothing if no column has dates."""
         guess = self.columns.get("date")
-        return [] if guess is None else sorted(self.log.rows[guess.column].dropna().astype(str).unique())
+        if guess is None:
+            return pd.Series(dtype=object)
+        days = self.log.rows[guess.column].dropna().astype(str)
+        return days.str.replace(r"^(\d{4})(\d{2})(\d{2})$", r"\1-\2-\3", regex=True)
 
     @property
     def rank_by(self) -> str:
@@ -146,7 +164,7 @@ class FirstConfig:
     def rows(self) -> pd.DataFrame:
         """The rows that ``part`` names."""
         rows = self.log.rows
-        return rows[rows[self.columns["date"].column].astype(str) == self.dates[-1]] if self.dates else rows
+        return rows.loc[self._days.index[self._days == self.dates[-1]]] if self.dates else rows
 
     @property
     def part(self) -> str:
@@ -219,7 +237,7 @@ class FirstConfig:
             yield f"  options: {json.dumps(dict(self.log.options))}"
         if self.log.format == "trec_run":
             if self.log.experiment_from == "file":
-                yield "  experiment_from: file  # several files have the same tag"
+                yield "  experiment_from: file  # several files have the same tag, or none"
             yield f"  # experiments: {_some(self.experiments)}"
             return
         if self.named_by:
@@ -242,7 +260,10 @@ class FirstConfig:
             yield "  first_rank: 0  # lists of the sample start at 0"
         if self.dates:
             dates = " to ".join(dict.fromkeys((self.dates[0], self.dates[-1])))
-            yield f"  where: \"{self.columns['date'].column} = '{{date}}'\"  # the sample: {dates}"
+            name = self.columns["date"].column
+            is_compact = "-" not in str(self.log.rows[name].dropna().iloc[0])
+            day = "replace('{date}', '-', '')" if is_compact else "'{date}'"
+            yield f'  where: "{name} = {day}"  # the sample: {dates}'
         if self.has_several_lists:
             seen = f"; {self.parts_in_words}" if self.parts_in_words else ""
             if guess := self.columns.get("list"):

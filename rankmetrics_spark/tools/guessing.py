@@ -8,21 +8,23 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from rankmetrics_spark.config import LIST_NAMES, letters
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, EXPERIMENT_NAMES, letters, words_of
+from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, EXPERIMENT_NAMES, words_of
 
 NAMES = {
     "position": "position rank slot pos place placement itemposition itemrank displayposition displayrank "
     "resultposition positiononpage pageposition positioninlist listposition",
     "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
-    "converted conversion purchased bought target engaged rating wasclicked isrelevant clickflag interacted reward",
+    "converted conversion purchased bought target engaged rating stars wasclicked isrelevant clickflag interacted "
+    "reward clickbool",
     "score": "score modelscore prediction pred predictedscore rankingscore",
     "experiment": f"{EXPERIMENT_NAMES} {ALSO_OF_ITEMS}",
     "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid "
     "clientid queryid query qid topicid topic",
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
-    "listingid hotelid itemsku productsku postid songid trackid adid offerid",
-    "list": "requestid searchid impressionid listid pageviewid sessionid request session",
+    "listingid hotelid itemsku productsku postid songid trackid adid offerid corpusid pid propid",
+    "list": f"{LIST_NAMES} sessionid request session",
     "date": "evaluationdate eventdate date day dt ds",
 }
 """Role -> the names that people give its column, the most telling first; only letters and digits count."""
@@ -98,6 +100,8 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str
             del columns["experiment"]
     for role in ("relevance", "position"):
         fitting = [name for name in _free(rows, columns) if _has_values_of(rows[name], role)]
+        if role == "position":  # within a list, ranks differ; the number of a query does not
+            fitting = [name for name in fitting if "user" in columns and _varies(rows, columns["user"].column, name)]
         if role not in columns and len(fitting) == 1:
             columns[role] = Guess(fitting[0], "a guess, by its values")
     if guess := _experiment_by_values(rows, columns, refused):
@@ -167,6 +171,13 @@ def _odd_position(rows: pd.DataFrame, columns: Mapping[str, Guess], name: str) -
     if (lists.max() <= 2 * lists.count() + 1).mean() < 0.5:
         return f"lists of {lists.count().median():g} rows reach {lists.max().median():g}"
     return ""
+
+
+def _varies(rows: pd.DataFrame, user: str, name: str) -> bool:
+    """Whether a column has several values for most users with several rows."""
+    of_users = rows.groupby(user)[name].agg(["size", "nunique"])
+    several = of_users[of_users["size"] > 1]
+    return bool(2 * (several["nunique"] > 1).sum() > len(several))
 
 
 def _position_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], experiments: Sequence[str]) -> Guess | None:
@@ -357,6 +368,9 @@ def unusable(rows: pd.DataFrame, role: str, name: str) -> str:
     commas = faulty[faulty.str.fullmatch(_DECIMAL_COMMA)]
     if len(commas):
         return f"column '{name}' holds {commas.iloc[0]}: decimal commas; allowed: decimal points"
+    if faulty.str.split().str.len().median() > 2:
+        each = f"a row per item (pandas: df.assign({name}=df['{name}'].str.split()).explode('{name}'))"
+        return f"column '{name}' holds lists in its cells, such as {faulty.iloc[0][:40]}; allowed: {each}"
     shown = ", ".join(faulty.unique()[:3])
     return f"column '{name}' holds {shown}; {_NEEDED[role]}: map it first"
 
@@ -369,7 +383,7 @@ def unusable_names(rows: pd.DataFrame, role: str) -> Iterator[str]:
 def _fits(column: pd.Series, role: str) -> bool:
     """Whether the values can serve: numbers where numbers are needed, dates where a date is."""
     if role == "date":
-        return bool(column.astype(str).str.fullmatch(r"\d{4}-\d{2}-\d{2}").all())
+        return bool(column.astype(str).str.fullmatch(r"\d{4}-\d{2}-\d{2}|(19|20)\d{6}").all())
     if role not in _NEEDED:
         return True
     values = numbers(column)

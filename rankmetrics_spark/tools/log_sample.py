@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import csv
 import glob
-import gzip
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TextIO, cast
 from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.config import ENDING, problem_with_file
+from rankmetrics_spark.config import (
+    ENDING,
+    NO_NAMES,
+    kind_in_words,
+    kind_of,
+    letters,
+    opened,
+    problem_with_file,
+    problem_with_lines,
+    rows_of_trec,
+    values_as_names,
+)
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".csv", ".tsv", ".inter"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".orc": "orc",
 }
@@ -43,7 +52,7 @@ _MOST_FIELDS = 100
 JUDGEMENTS = "file of judgements"
 """What ``sample`` calls a file of judgements, which alone may hold qrels of TREC."""
 _WILDCARDS = re.compile(r"[*?\[]")
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}|\b(19|20)\d{6}\b")
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class LogSample:
         whole: Whether these are all rows.
         experiment_from: ``file`` or ``folder`` where its name tells the experiment of a row, as the config has it.
         lists: Columns that ``rows`` leaves out since their values are lists.
+        roles: Role -> its column, where the lines of a file without names say it.
     """
 
     path: str
@@ -68,6 +78,7 @@ class LogSample:
     whole: bool = True
     experiment_from: str = "tag"
     lists: Sequence[str] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 def sample(path: str, what: str = "log") -> LogSample:
@@ -96,14 +107,25 @@ def sample(path: str, what: str = "log") -> LogSample:
     named, experiment = "tag", {"trec_run": "tag"}.get(format, EXPERIMENT)
     if format == "trec_run":
         tags = [set(rows["tag"]) for rows in tables]
-        # Several runs have the same tag.
-        named = "file" if len(tags) > len(set().union(*tags)) > 0 else "tag"
+        # Several runs have the same tag, or some have none.
+        of_files = None in set().union(*tags) or len(tags) > len(set().union(*tags)) > 0
+        named = "file" if of_files else "tag"
     elif what != JUDGEMENTS and len(tables) > 1:
         named = _named_by(tables, files, place)
     if named != "tag":
         names = [_experiment_of(file, named, format) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
-    return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
+    roles = _ROLES.get(format, {})
+    format = "csv" if format == "ratings" else format
+    read = checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
+    return replace(read, roles=roles)
+
+
+_ROLES = {
+    "trec_qrels": {role: role for role in ("user", "item", "relevance")},
+    "ratings": {"user": "_c0", "item": "_c1", "relevance": "_c2"},
+}
+"""What the lines of a file hold -> role and column."""
 
 
 def _files_of(path: str, what: str) -> tuple[list[Path], str]:
@@ -124,7 +146,7 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
         what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
         more = "or qrels of TREC" if is_judgements else "TREC runs, or a table such as main.logs.impressions"
         raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, {more}")
-    judged = [file for file in files if not is_judgements and not _named_format(file) and trec_fields(file) == 4]
+    judged = [file for file in files if not is_judgements and not _named_format(file) and kind_of(file) == "trec_qrels"]
     if judged and len(judged) < len(files):
         runs = {file.suffix for file in files if file not in judged} - {file.suffix for file in judged}
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
@@ -132,9 +154,9 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
                          f"alone, with the judgements elsewhere{pattern}, and --judgements")  # fmt: skip
     format = format_of(files[0], what)
     kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
-    if (other := next(kinds, None)) and format != "trec_run":
+    if (other := next(kinds, None)) and format not in ("trec_run", *_ROLES):
         raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
-    odd = (file for file in files if format == "trec_qrels" and trec_fields(file) != 4)
+    odd = (file for file in files if format == "trec_qrels" and kind_of(file, _named_format(file) is None) != format)
     if unlike := next(odd, None):
         raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
                          "qrels alone")  # fmt: skip
@@ -167,23 +189,20 @@ def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path
     for named, names in (("folder", folders), ("file", {_experiment_of(file, "file", "") for file in files})):
         bases = {_NUMBER.sub("", name).lower() for name in names}
         is_piece = any(not base or re.split(r"[-_. ]", base)[0] in _PIECES.split() for base in bases)
-        if len(bases) == len(names) > 1 and not is_piece:
+        # model1 and model2 are experiments, most other names that differ in a number only are not.
+        are_numbered = bases <= {*EXPERIMENT_NAMES.split()}
+        if (len(bases) == len(names) or are_numbered) and len(names) > 1 and not is_piece:
             return named
     return "tag"
 
 
-def letters(name: str) -> str:
-    """The letters and digits of the name of a column."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
 def words_of(name: str) -> set[str]:
-    """What the name of a column says: of a field of a struct, the ends of its path as well.
+    """What the name of a column says: of a field of a struct, the ends of its path as well; without RecBole's type.
 
-    >>> sorted(words_of("event.user.id"))
-    ['eventuserid', 'id', 'userid']
+    >>> sorted(words_of("event.user.id")), words_of("rank:float")
+    (['eventuserid', 'id', 'userid'], {'rank'})
     """
-    parts = name.split(".")
+    parts = re.sub(r":(token|float)(_seq)?$", "", name).split(".")
     return {letters(".".join(parts[n:])) for n in range(len(parts))}
 
 
@@ -244,19 +263,22 @@ def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
 
 
 def format_of(file: Path, what: str) -> str:
-    """The format that the name of a file says, or its lines if it holds a TREC run or qrels.
+    """The format that the lines of a file say if it holds a TREC run, qrels or ratings, else its name.
 
     Raises:
         InputError: It is unknown, or a log holds judgements.
     """
-    if named := _named_format(file):
-        return named
-    if trec_fields(file) == 6:
-        return "trec_run"
-    if trec_fields(file) == 4 and what == JUDGEMENTS:
-        return "trec_qrels"
-    if trec_fields(file) == 4:
+    named, kind = _named_format(file), ""
+    if named in (None, "csv"):
+        kind = kind_of(file, with_names=named is None)
+    if kind in ("trec_qrels", "ratings") and what == JUDGEMENTS:
+        return kind
+    if kind == "trec_run" or named:
+        return str(named if kind != "trec_run" else kind)
+    if kind == "trec_qrels":
         raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
+    if problem := kind_in_words(kind, file):
+        raise InputError(f"cannot read '{file}': {problem}")
     of_trec = "qrels of TREC" if what == JUDGEMENTS else "a TREC run"
     raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or "
                      f"{of_trec}")  # fmt: skip
@@ -267,37 +289,13 @@ def _named_format(file: Path) -> str | None:
     return next((FORMAT_OF[end.lower()] for end in reversed(file.suffixes) if end.lower() in FORMAT_OF), None)
 
 
-def trec_fields(file: Path) -> int:
-    """6 for lines of a TREC run, 4 for TREC judgements, else 0."""
-    try:
-        with _opened(file) as lines:
-            head = [line.split() for line in itertools.islice(lines, 20) if line.strip()]
-    except (OSError, EOFError, UnicodeDecodeError):
-        return 0
-    kinds = {6: (3, 4), 4: (3,)}
-    for count, numbers in kinds.items():
-        if head and all(len(words) == count and all(map(_is_number, (words[n] for n in numbers))) for words in head):
-            return count
-    return 0
-
-
-def _opened(file: Path) -> TextIO:
-    """The lines of a file, which may be compressed."""
-    opened = gzip.open if file.suffix == ".gz" else open
-    return cast(TextIO, opened(file, "rt", encoding="utf-8"))
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
-
-
 def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
     """The first rows of a file, and the options with which they are read.
 
     Raises:
         InputError: It cannot be read.
     """
-    if problem := problem_with_file(file):
+    if problem := problem_with_file(file) or problem_with_lines(file, format, {}):
         raise InputError(f"cannot read {format} from '{file}': {problem}")
     try:
         return _rows_of(file, format, most)
@@ -322,23 +320,32 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
     if format == "json":
         return pd.read_json(file, lines=True, dtype=False, convert_dates=False, nrows=most), {}
     if format == "trec_run":
-        return _read_words(file, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}
+        return _read_words(file, format, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}
     if format == "trec_qrels":
-        return _read_words(file, ("user", "iteration", "item", "relevance"), most), {}
+        return _read_words(file, format, ("user", "iteration", "item", "relevance"), most), {}
+    if format == "ratings":
+        with opened(file) as text:
+            separator = "\t" if "\t" in text.readline() else " "
+        rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, header=None, encoding="utf-8-sig")
+        return rows.set_axis([f"_c{n}" for n in rows], axis=1), {"sep": separator, "header": "false"}
     head = pd.read_csv(file, nrows=50, header=None, sep="\0", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
     lines = [str(line) for line in head[0]]
     separator = max(",;\t|", key=lambda each: min(line.count(each) for line in lines))
     # As an engine reads it, an empty text is null, and the word null is a text.
     rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, keep_default_na=False, na_values=[""])
-    if all(map(_is_number, map(str, rows.columns))):
-        raise ValueError("its first line holds numbers; allowed: a first line with the names of the columns")
+    names = list(map(str, rows.columns))
+    if values_as_names(names):
+        raise ValueError(NO_NAMES.format(", ".join(names[:4])))
+    # No config can name a column without a name, such as the index of pandas.
+    rows = rows[[name for name in names if not re.fullmatch(r"Unnamed: \d+", name)]]
     return rows, {} if separator == "," else {"sep": separator}
 
 
-def _read_words(file: Path, names: Sequence[str], most: int) -> pd.DataFrame:
+def _read_words(file: Path, format: str, names: Sequence[str], most: int) -> pd.DataFrame:
     """The words of each line, as a run reads them: those beyond the last name are dropped, a short line is null."""
-    with _opened(file) as lines:
-        words = [line.split() for line in itertools.islice(filter(str.strip, lines), most)]
-    width = len(names)
-    cells = [line[:width] if len(line) >= width else [None] * width for line in words]
+    with opened(file) as lines:
+        words = list(itertools.islice(rows_of_trec(lines, format), most))
+    # A run without tags is named after its file.
+    width, least = len(names), len(names) - (format == "trec_run")
+    cells = [[*line[:width], *[None] * (width - len(line))] if len(line) >= least else [None] * width for line in words]
     return pd.DataFrame(cells, columns=list(names), dtype=object)

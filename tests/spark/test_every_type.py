@@ -6,6 +6,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from tests.helpers.logs import DATE
 pytestmark = pytest.mark.slow
 DAYS = [date(2026, 11, 20), date(2026, 11, 21)]
 TIMES = [datetime(2026, 11, 20, 1, 2, 3, 500_000), datetime(2026, 11, 21)]
+UUIDS: list[str | None] = [str(UUID(bytes=bytes(range(16)))), str(UUID(int=2**128 - 1))]
 TIME_TEXTS = ["2026-11-20 01:02:03.5", "2026-11-21 00:00:00"]
 
 
@@ -64,7 +66,8 @@ CASES = {
     "time in milliseconds": Case(pa.array(TIMES, pa.timestamp("ms")), TIME_TEXTS, None),
     "time in nanoseconds": Case(pa.array(TIMES, pa.timestamp("ns")), TIME_TEXTS, None, only="sail"),
     "time of a day": Case(pa.array([time(1), time(2)], pa.time64("us")), None, None),
-    "binary": Case(pa.array([b"1", b"2"]), None, None),
+    "binary": Case(pa.array([b"1", b"\xfe\n"]), ["31", "fe0a"], None),
+    "UUIDs": Case(pa.array([bytes(range(16)), b"\xff" * 16], pa.binary(16)), UUIDS, None),
     "list": Case(pa.array([[1], [2]]), None, None),
     "struct": Case(pa.array([{"a": 1}, {"a": 2}]), None, None),
     "map": Case(pa.array([[("a", 1)], [("b", 2)]], pa.map_(pa.string(), pa.int64())), None, None),

@@ -295,8 +295,8 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, asked: Ask) 
     run, recs, truth = tmp_path / "results.test", tmp_path / "recs.csv", tmp_path / "truth.csv"
     run.write_text("q1 Q0 d1 1 2.5 bm25\n")
     recs.write_text("user,doc,rank\nu,d,1\n")
-    truth.write_text("user,what,stars\nu,d,1\nu,e,4\nu,f,5\n")
-    config, questions = asked(first.InitRequest(str(recs)), "y", str(truth), "what", "stars", "n", "y")
+    truth.write_text("user,what,points\nu,d,1\nu,e,4\nu,f,5\n")
+    config, questions = asked(first.InitRequest(str(recs)), "y", str(truth), "what", "points", "n", "y")
     assert questions == [
         "Are there judgements, in a file of their own?",
         "Which file?",

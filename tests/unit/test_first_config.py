@@ -410,7 +410,11 @@ def test_the_columns_of_judgements_are_guessed_as_well(tmp_path: Path) -> None:
         ("log.bin", b"\xff\xfe", "the format of .* is unknown; allowed: a name that ends with .parquet"),
         ("log.txt", b"one two\n", "the format of .* is unknown"),
         ("log.parquet", b"PAR", "cannot read parquet from "),
-        ("log.csv", b"1,2,3\n4,5,6\n", "its first line holds numbers; allowed: a first line with the names"),
+        (
+            "log.csv",
+            b"1,2,3\n4,5,6\n",
+            r"its first line holds values \(1, 2, 3\), and its row would be lost; allowed: a",
+        ),
         (
             "log.csv",
             "user,slot\nM\u00fcller,1\n".encode("latin1"),
@@ -518,3 +522,23 @@ def test_a_folder_with_files_of_two_formats_is_one_sentence(tmp_path: Path) -> N
     log().to_parquet(tmp_path / "b.parquet")
     with pytest.raises(InputError, match=r"holds files of csv and of parquet; allowed: files of one format$"):
         sample(str(tmp_path))
+
+
+def test_the_number_of_a_query_is_no_rank() -> None:
+    """Features and grades without a ranking: the only column that counts from 1 numbers the queries."""
+    rows = pd.DataFrame(
+        {"visitor_id": ["u"] * 6 + ["v"] * 6, "query_no": [1] * 4 + [2] * 4 + [3] * 4, "grade": [0, 1] * 6}
+    )
+    assert "position" not in guesses(rows.assign(query_no=[1] * 6 + [2] * 6), {})
+    assert "position" not in guesses(rows.assign(visitor_id=list("aaaabbbbcccc")), {})
+    # As a rank it varies within lists, and counts as one.
+    assert guesses(rows.assign(query_no=[1, 2, 3, 4, 5, 6] * 2), {})["position"].column == "query_no"
+
+
+def test_a_column_without_a_name_has_no_role(tmp_path: Path) -> None:
+    """The index of pandas counts from 0, as a rank does; no config can name it."""
+    rows = log().drop(columns="slot").sort_values(["variant", "visitor_id"])[:3].reset_index(drop=True)
+    rows.to_csv(tmp_path / "log.csv")
+    read = sample(str(tmp_path / "log.csv"))
+    assert [*read.rows.columns] == [*rows.columns]
+    assert "position" not in guesses(read.rows, {})

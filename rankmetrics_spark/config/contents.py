@@ -1,0 +1,258 @@
+"""What an input holds, where that is not what its name or a config says. No pyspark."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TextIO, cast
+
+from rankmetrics_spark.schemas import INTENTS
+
+MOST_COLUMNS = 20_000
+"""Of a CSV file: engines and pandas take minutes to hours for more."""
+_MOST_LINES, _MOST_CHARACTERS = 1000, 1 << 26
+_TELLING = 20
+"""The first lines tell the format; a faulty one may follow."""
+_SMALLEST_TIME = 1e8
+"""Seconds since 1970 in 1973; no grade is that large."""
+_MOST_STARS = 11
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBER_AT = {"trec_run": 4, "trec_qrels": 3}
+"""Format of TREC -> its field that holds the score or the grade."""
+_TOPICS = ("qid", "query", "queryid", "topic", "topicid", "user", "userid")
+_ITEMS = ("docno", "docid", "doc", "documentid", "document", "did", "pid", "item", "itemid")
+_GRADES = ("rel", "relevance", "relevancy", "grade", "label", "score", "rating", "judgment", "judgement")
+HEADS = {
+    "trec_run": {0: _TOPICS, 2: _ITEMS, 3: ("rank", "position", "pos"), 4: ("score", "sim", "similarity")},
+    "trec_qrels": {0: _TOPICS, 2: _ITEMS, 3: _GRADES},
+}
+"""Format of TREC -> what a first line with names may call its fields; TREC's own files have no such line."""
+LIST_NAMES = "requestid searchid srchid impressionid listid pageviewid"
+"""Names that people give the column of a list, as far as letters and digits go."""
+_WITH_TABS = re.compile(r"(?i)[.](tsv|inter)([.](gz|zst))?$")
+"""End of the name of a CSV file with tabs; those of RecBole have types in their names, such as ``rank:float``."""
+
+
+def separated_by_tabs(path: Sequence[str] | Mapping[str, Sequence[str]] | None, options: Mapping[str, str]) -> bool:
+    """Whether the names of all files say that tabs separate their fields, and no option says more.
+
+    >>> separated_by_tabs(["runs/a.tsv.gz"], {}), separated_by_tabs(["a.tsv"], {"Delimiter": ";"})
+    (True, False)
+    """
+    of_experiments = path.values() if isinstance(path, Mapping) else [path or ()]
+    paths = [name for names in of_experiments for name in names]
+    is_said = any(name.lower() in ("sep", "delimiter") for name in options)
+    return bool(paths) and not is_said and all(map(_WITH_TABS.search, paths))
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number as people write it.
+
+    >>> is_number("1.939400e+01"), is_number("rank")
+    (True, False)
+    """
+    return _NUMBER.fullmatch(text) is not None
+
+
+def opened(file: Path) -> TextIO:
+    """The lines of a file, which may be compressed or begin with a byte order mark."""
+    opener = gzip.open if file.suffix == ".gz" else open
+    return cast(TextIO, opener(file, "rt", encoding="utf-8-sig"))
+
+
+def _head(file: Path) -> list[str]:
+    """Its first lines that are not empty; none of a file that cannot be read, which its reader says."""
+    try:
+        with opened(file) as lines:
+            limited = iter(lambda: lines.readline(_MOST_CHARACTERS), "")
+            return [line.rstrip("\r\n") for line in islice(limited, _MOST_LINES) if line.strip()]
+    except (OSError, EOFError, UnicodeDecodeError):
+        return []
+
+
+def rows_of_trec(lines: Iterable[str], format: str) -> Iterator[list[str]]:
+    """The words of each line of a file of TREC; without comments, and without a line of names."""
+    last = NUMBER_AT[format]
+    for words in map(str.split, lines):
+        is_comment = words[:1] and words[0].startswith("#") and not (last < len(words) and is_number(words[last]))
+        heads = HEADS[format].items()
+        is_head = all(n < len(words) and letters(words[n]) in names for n, names in heads)
+        if words and not is_comment and not is_head:
+            yield words
+
+
+def letters(name: str) -> str:
+    """The letters and digits of a name, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def kind_of(file: Path, with_names: bool = True) -> str:
+    """``trec_run``, ``trec_qrels``, ``ratings`` (user item rating time), ``svmlight``, ``colons``; empty if none.
+
+    A run may lack its last field, the tag. Unless ``with_names``, a first line of names is no part of a TREC file.
+    """
+    lines = _head(file)
+    if not lines or any("," in line for line in lines[:_TELLING]):
+        return ""
+    kinds: dict[str, Callable[[list[str]], bool]] = {
+        "trec_run": lambda words: len(words) in (5, 6) and is_number(words[3]) and is_number(words[4]),
+        "trec_qrels": lambda words: len(words) == 4 and is_number(words[3]),
+    }
+    for kind, fits in kinds.items():
+        rows = list(rows_of_trec(lines, kind) if with_names else map(str.split, lines))
+        if rows and all(map(fits, rows[:_TELLING])):
+            return "ratings" if kind == "trec_qrels" and _are_ratings([*filter(fits, rows)]) else kind
+    if all(re.match(r"\S+ qid:\S+ \d+:", line) for line in lines if line[:1] != "#"):
+        return "svmlight"
+    return "colons" if all(2 <= line.count("::") <= 9 for line in lines) else ""
+
+
+def _are_ratings(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether four fields are user, item, rating and time, not topic, iteration, document and grade.
+
+    The last ones are times, or the third ones a few numbers, of which there are fewer than second ones.
+    """
+    columns = [{row[n] for row in rows} for n in range(4)]
+    are_times = all(float(value) >= _SMALLEST_TIME for value in columns[3])
+    few = len(columns[2]) < len(columns[1]) and len(columns[2]) <= _MOST_STARS and all(map(is_number, columns[2]))
+    return are_times or (few and all(abs(float(value)) <= 100 for value in columns[2]))
+
+
+KINDS_IN_WORDS = {
+    "ratings": "user, item, rating and time in each line, which are no qrels of TREC; allowed: format csv with "
+    "options: {{sep: {sep}, header: false}} and columns: {{user: _c0, item: _c1, relevance: _c2}}",
+    "svmlight": "rows of SVMlight (LETOR): features and grades, and no ranking; allowed: a table with the columns "
+    "user (its qid), item, relevance and score, such as one written from it and the predictions of a ranker",
+    "colons": "fields with :: between them; allowed: one character between fields (sed 's/::/\\t/g' {file} > "
+    "{stem}.tsv), with a first line of names such as user, item and relevance",
+}
+"""What ``kind_of`` says -> what a refusal says of it."""
+
+
+def kind_in_words(kind: str, file: Path) -> str:
+    """What a file of this kind holds, and what to do with it; empty if it may be what its format says."""
+    if kind not in KINDS_IN_WORDS:
+        return ""
+    has_tabs = kind == "ratings" and all("\t" in line for line in _head(file))
+    return "it holds " + KINDS_IN_WORDS[kind].format(sep=r'"\t"' if has_tabs else '" "', file=file, stem=file.stem)
+
+
+def values_as_names(columns: Sequence[str], of_numbers: Iterable[str] = ()) -> bool:
+    """Whether the names of columns look like a first row: all have digits and one is a number, or two of numbers are.
+
+    >>> values_as_names(["1001", "50037", "3"]), values_as_names(["user_id", "item_id", "0"])
+    (True, False)
+    >>> values_as_names(["control", "ann", "hat", "1", "0"], of_numbers=["1", "0"])
+    True
+    """
+    names = [name for name in columns if name]
+    all_hold_digits = all(re.search(r"\d", name) for name in names) and any(map(is_number, names))
+    return all_hold_digits or sum(map(is_number, of_numbers)) > 1
+
+
+NO_NAMES = (
+    "its first line holds values ({}), and its row would be lost; allowed: a first line with the names of the columns, "
+    "or options: {{header: false}}, with which the columns are called _c0, _c1 and so on"
+)
+
+
+def of_single_lists(shown: Iterable[str], judged: Iterable[str], lists: Iterable[str], mapped: Iterable[object]) -> str:
+    """Why judgements look like the clicks of single lists; empty if they do not.
+
+    Args:
+        shown: The columns of the log.
+        judged: The columns of the judgements.
+        lists: The columns that tell lists of a user apart.
+        mapped: The columns of the judgements with a role.
+
+    >>> of_single_lists(["request_id", "user"], ["request_id", "user"], [], ["user"])[:52]
+    "the judgements have the log's column 'request_id', w"
+    """
+    known, own = {*shown}, {*lists}
+    free = [name for name in judged if name in known and name not in {*mapped}]
+    told = (n for n in free if n in own or letters(n) in LIST_NAMES.split())
+    if (name := next(told, None)) is None:
+        return ""
+    return (
+        f"the judgements have the log's column '{name}', which tells lists apart, so they look like the clicks of "
+        "single lists and would count for every list of a user; allowed: clicks as a column of the log (pandas: "
+        f"log.merge(clicks[['{name}', ITEM]].drop_duplicates().assign(clicked=1), 'left').fillna({{'clicked': 0}})), "
+        f"as columns.relevance, or judgements without '{name}'"
+    )
+
+
+def problem_with_lines(file: Path, format: str, options: Mapping[str, str], columns: Iterable[str] = ()) -> str:
+    """Why the first lines of a file cannot be what its format says; empty if they can.
+
+    Args:
+        file: A file of this machine.
+        format: As a config calls it.
+        options: Of the reader.
+        columns: The columns that are read, where they are known.
+    """
+    lower = {name.lower(): value for name, value in options.items()}
+    if format in NUMBER_AT:
+        return kind_in_words(kind_of(file), file)
+    if format == "csv":
+        if lower.get("header", "true").lower() == "true" and (kind := kind_of(file, with_names=False)) in NUMBER_AT:
+            return f"its lines are those of TREC; allowed: format: {kind}"
+        first = next(iter(_head(file)), "") if file.stat().st_size > MOST_COLUMNS else ""
+        separator = lower.get("sep", lower.get("delimiter", max(",;\t|", key=first.count)))
+        if first.count(separator) >= MOST_COLUMNS:
+            n = len(next(csv.reader([first], delimiter=separator[:1])))
+            if n > MOST_COLUMNS:
+                return f"it has {n:,} columns; allowed: at most {MOST_COLUMNS:,}"
+    if format == "json" and lower.get("multiline", "").lower() != "true":
+        return _problem_with_json(file, columns)
+    return ""
+
+
+def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
+    """Why the first line is no row: a part of a document, a mapping of mappings, or lists in columns that are read."""
+    first = next(iter(_head(file)), "")
+    try:
+        row = json.loads(first)
+    except ValueError:
+        spread = first.strip() in ("{", "[", "[{") or (first.lstrip()[:1] == "{" and first.rstrip()[-1:] in ("{", ","))
+        return f"it is one document over several lines; allowed: {_ROWS_OF_JSON}" if spread else ""
+    if not isinstance(row, dict) or not row:
+        return ""
+    inner = [value for value in row.values() if isinstance(value, dict) and value]
+    if len(inner) == len(row) and all(is_plain(each) for value in inner for each in value.values()):
+        keys = {key for value in inner for key in value}
+        if (len(row) > 1 and all(map(is_number, keys))) or len(keys) > 100:
+            return f"it is one document of scores or grades by query and item; allowed: {_ROWS_OF_JSON}"
+    names = [name for name in columns if name != INTENTS]
+    nested = next((name for name in names if _is_list(row, name)), None)
+    if nested is None and names and not any(name.split(".")[0] in row for name in names):
+        nested = next((name for name, value in row.items() if isinstance(value, list)), None)
+    if nested is None:
+        return ""
+    return f"'{nested}' holds a list, and nested lists are not read yet; allowed: a row per item (pandas: df.explode)"
+
+
+_ROWS_OF_JSON = (
+    "an object per line and item, such as jq -c 'to_entries[] | .key as $q | .value | to_entries[] | "
+    "{user: $q, item: .key, score: .value}' writes (relevance instead of score for judgements)"
+)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value of JSON is a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_list(row: object, name: str) -> bool:
+    """Whether a column, or a struct on the way to a field, is a list."""
+    if isinstance(row, dict) and name in row:
+        return isinstance(row[name], list)
+    for step in name.split("."):
+        if isinstance(row, list):
+            return True
+        row = row.get(step) if isinstance(row, dict) else None
+    return isinstance(row, list)

@@ -1,0 +1,156 @@
+"""Files as people of the field have them: each comes in right or is refused in one sentence, never wrong in silence."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helpers.commands import Call
+
+FIELD = Path(__file__).parent / "field"
+EXPECTED: dict[str, Any] = {
+    name: each["means"] for name, each in json.loads((FIELD / "expected.json").read_text()).items()
+}
+"""Shape -> experiment -> metric -> mean, by plain loops; null where there is no ranking."""
+RIGHT = ""
+RUNS, TABS = {"format": "trec_run", "path": "runs"}, {"sep": "\t"}
+FIRST, CLICKS = (
+    "its first line holds values ",
+    "column 'request_id', which tells lists apart, so they look like the clicks",
+)
+
+
+def config(source: dict[str, Any], judgements: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"source": source, **({"judgements": judgements} if judgements else {}), **more}
+
+
+def log(path: object, experiment: str | None = None, **columns: str | None) -> dict[str, Any]:
+    return {"path": path, "columns": {**({"experiment": experiment} if experiment else {}), **columns}}
+
+
+def table(path: str, user: str, item: str, relevance: str, **options: Any) -> dict[str, Any]:
+    columns = {"user": user, "item": item, "relevance": relevance}
+    return {"path": path, "format": "csv", "options": {**TABS, **options}, "columns": columns}
+
+
+RATED, SHOWN = log("recs.csv", "model", position="rank"), log("log", "variant", relevance="clicked") | {"format": "csv"}
+IMPRESSIONS = log("impressions.csv", "variant", relevance=None)
+JSON_RUNS = {"path": ["run_bm25.json", "run_dense.json"], "experiment_from": "file"}
+FROM_3 = {"convention": {"relevant_from": 3}}
+both = pytest.mark.both_engines
+WAYS: list[Any] = [
+    ("beir", ["runs", "--judgements", "qrels/test.tsv"], RIGHT),
+    ("beir", config(RUNS, {"path": "qrels/test.tsv"}), "unknown column 'user'; did you mean 'query-id'"),
+    ("beir_jsonl", ["runs", "--judgements", "qrels.jsonl"], RIGHT),
+    ("trec_named_tsv", ["runs", "--judgements", "qrels.tsv"], RIGHT),
+    ("trec_named_tsv", config(RUNS, {"path": "qrels.tsv"}), "its lines are those of TREC; allowed: format: trec_qrels"),
+    ("trec_named_tsv", config(RUNS, table("qrels.tsv", "1001", "50037", "1")), "its lines are those of TREC"),
+    ("trec_named_tsv", config(RUNS, table("qrels.tsv", "_c0", "_c2", "_c3", header=False)), RIGHT),
+    pytest.param("bom_crlf", ["runs", "--judgements", "qrels.txt"], RIGHT, marks=both),
+    pytest.param("comment_and_header", ["runs", "--judgements", "qrels.txt"], RIGHT, marks=both),
+    ("comment_and_header", config(RUNS, {"format": "trec_qrels", "path": "qrels.txt"}), "60 of 120 rows are faulty"),
+    ("u_data", ["recs.csv", "--judgements", "u.data", "--relevant-from", "3"], RIGHT),
+    ("u_data", ["recs.csv", "--judgements", "u.data"], "so every rated item would be a hit; allowed: --relevant-from"),
+    pytest.param("u_data", config(RATED, {"format": "trec_qrels", "path": "u.data"}, **FROM_3),
+                 "it holds user, item, rating and time in each line, which are no qrels of TREC", marks=both),
+    ("u_data", config(RATED, table("u.data", "1001", "50037", "3"), **FROM_3), FIRST),
+    ("u_data", config(RATED, table("u.data", "_c0", "_c1", "_c2", header=False), **FROM_3), RIGHT),
+    ("ratings_dat", ["recs.csv", "--judgements", "ratings.dat"], "it holds fields with :: between them; allowed: one"),
+    ("recbole", ["recs.inter", "--judgements", "test.inter"], RIGHT),
+    ("dict_json", ["run_*.json", "--judgements", "qrels.json"], "it is one document of scores or grades by query"),
+    ("dict_json", config(JSON_RUNS, {"path": "qrels.json"}, rank_by="score"), "it is one document over several lines"),
+    ("msmarco", ["runs", "--judgements", "qrels.dev.tsv"], FIRST),
+    ("msmarco", config({**log("runs", None, user="1001", item="50005", position="1"), "format": "csv",
+                        "options": TABS, "experiment_from": "file"},
+                       {"format": "trec_qrels", "path": "qrels.dev.tsv"}), FIRST),
+    ("msmarco", config({**log("runs/*.tsv", None, user="_c0", item="_c1", position="_c2"), "options": {"header": False},
+                        "experiment_from": "file"}, {"format": "trec_qrels", "path": "qrels.dev.tsv"}), RIGHT),
+    ("letor", ["test.txt"], "it holds rows of SVMlight (LETOR): features and grades, and no ranking"),
+    ("arrays_jsonl", ["served.jsonl"], "columns of lists (items, clicked), which need a row per item of a list"),
+    ("arrays_jsonl", config(log("served.jsonl", "model", item="items", relevance="clicked")), "nested lists are not"),
+    ("structs_jsonl", ["served.jsonl"], "columns of lists (results), which need a row per item of a list"),
+    ("structs_jsonl", config(log("served.jsonl", "variant", item="results.id")), "'results.id' holds a list, and"),
+    ("cells_csv", ["submissions", "--judgements", "solution.csv"], "'prediction' holds lists in its cells, such as "),
+    ("behaviors_tsv", ["behaviors.tsv"], FIRST),
+    ("behaviors_tsv", config({"path": "behaviors.tsv"}), FIRST),
+    ("clicks_apart", ["impressions.csv", "--judgements", "clicks.csv"], CLICKS),
+    ("clicks_apart", ["impressions.csv", "--judgements", "ones.csv", "--column", "judgements.relevance=one"], CLICKS),
+    ("clicks_apart", config(IMPRESSIONS, log("ones.csv", relevance="one")), CLICKS),
+    ("clicks_apart", config(IMPRESSIONS | {"list": "request_id"}, log("ones.jsonl", relevance="one")), CLICKS),
+    ("events_one_table", ["events.csv", "--column", "relevance=event"], "holds impression, click; a relevance is"),
+    ("events_one_table", config({**log("events.csv", "variant", relevance=None), "where": "event = 'impression'"},
+                                {**log("events.csv", relevance="position"), "where": "event = 'click'"}), CLICKS),
+    ("ubi", ["ubi_queries.ndjson", "--judgements", "ubi_events.ndjson"], "columns of lists (query_response_hit_ids)"),
+    ("search_log", ["train.csv"], "also user=srch_id for requests instead of users"),
+    ("search_log", ["train.csv", "--column", "user=srch_id"], RIGHT),
+    pytest.param("compact_dates", ["log"], RIGHT, marks=both),
+    pytest.param("compact_dates", config(SHOWN | {"where": "dt = '{date}'"}), "cannot filter by ", marks=both),
+    ("numbered_models", ["model*.csv"], RIGHT),
+    pytest.param("nameless_index", ["log.csv"], RIGHT, marks=both),
+    ("nameless_index", config(log("log.csv", "variant", item="Unnamed: 0", relevance="clicked")), "; known: variant"),
+    ("stars", ["recs.csv"], "every value of 'stars' is above 0 (1, 2, 3, 4), so every rated item would be a hit"),
+    ("stars", ["recs.csv", "--relevant-from", "4"], RIGHT),
+    ("features_only", ["features.csv"], "or --column score=NAME; without either there is no ranking to evaluate"),
+    ("features_only", config({"path": "features.csv", "columns": {"experiment": None, "user": "qid", "item": "doc_id",
+                                                                   "relevance": "grade"}}),
+     "without a rank or a score there is no ranking to "),
+]  # fmt: skip
+
+
+def placed(folder: Path, way: Any, is_file: bool = False) -> Any:
+    """The same with the paths of its files in a folder."""
+    if isinstance(way, dict):
+        return {name: placed(folder, each, name == "path") for name, each in way.items()}
+    if isinstance(way, list):
+        return [placed(folder, each, is_file or any(folder.glob(each))) for each in way]
+    return str(folder / way) if is_file else way
+
+
+def test_every_shape_is_tried() -> None:
+    tried = {getattr(way, "values", way)[0] for way in WAYS}
+    assert tried == {*EXPECTED}
+
+
+@pytest.mark.parametrize(("shape", "way", "said"), WAYS)
+def test_a_file_of_the_field_comes_in_right_or_is_refused(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, way: Any, said: str
+) -> None:
+    shutil.copytree(FIELD / shape, tmp_path / "in")
+    monkeypatch.chdir(tmp_path / "in")
+    way = placed(tmp_path / "in", way)  # a JVM has a folder of its own
+    if shape == "clicks_apart":  # as people make them judgements
+        rows = [line.split(",") for line in Path("clicks.csv").read_text().splitlines()]
+        Path("ones.csv").write_text(
+            "".join(",".join([*row, "1" if at else "one"]) + "\n" for at, row in enumerate(rows))
+        )
+        ones = (json.dumps(dict(zip(rows[0], row, strict=True)) | {"one": 1}) for row in rows[1:])
+        Path("ones.jsonl").write_text("\n".join(ones))
+    file, date = tmp_path / "c.yaml", "2026-11-20"
+    code, err = 0, ""
+    if isinstance(way, list):
+        code, _, err = call("init", *way, "-o", file)
+        assert "--date" not in err or f"--date {date}" in err
+    else:
+        file.write_text(yaml.safe_dump(way))
+    if code == 0:
+        of_all = next(iter((EXPECTED[shape] or {"": {}}).values()))
+        settings = [f"metrics={','.join(of_all) or 'ap@5'}", *["convention.gain=linear"] * ("ndcg@5" in of_all)]
+        changes = [word for setting in settings for word in ("--set", setting)]
+        where = ("--date", date, "--output", tmp_path / "out", "--format", "json")
+        code, out, err = call("evaluate", "--config", file, *changes, *where)
+    if said:
+        assert code in (2, 3, 4), (code, err)
+        (sentence,) = re.findall(r"^rankmetrics: (.*)$", err, re.MULTILINE)
+        assert said in sentence
+        return
+    assert code == 0, err
+    means: dict[str, dict[str, Any]] = {}
+    for row in json.loads(out)["means"]:  # a run without a tag is called as its file
+        means.setdefault(row["experiment_id"].removesuffix(".trec"), {})[row["metric"]] = pytest.approx(row["mean"])
+    assert means == EXPECTED[shape]
