@@ -37,6 +37,9 @@ help: ## show this list
 venv: $(INSTALLED) ## set up .venv with Spark and the tools for test, lint and wheel (downloads once)
 	@:
 
+# Whether each change is tested here: the same words as in tests/conftest.py.
+IN_CI := $(filter-out 0 false False FALSE,$(CI))
+
 # $(call NEW_ENVIRONMENT,folder,the Python that it should have, if it matters)
 define NEW_ENVIRONMENT
 @command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 to 3.13" >&2; exit 1; }
@@ -44,6 +47,7 @@ define NEW_ENVIRONMENT
     echo "$$($(PYTHON) --version) is too old; allowed: Python 3.10 to 3.13; choose another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 @wanted='$(2)'; PYENV_VERSION=$$(pyenv latest "$${wanted#python}" 2>/dev/null) \
     $${wanted:-false} -m venv --clear $(1) 2>/dev/null || { \
+    [ -z "$$wanted" ] || [ -z '$(IN_CI)' ] || { echo "$$wanted not found, and $(1) tests it" >&2; exit 1; }; \
     [ -z "$$wanted" ] || echo "$$wanted not found: $(1) gets $$($(PYTHON) --version)" >&2; \
     said=$$($(PYTHON) -m venv --clear $(1) 2>&1) || $(PYTHON) -m virtualenv --quiet --clear $(1) 2>/dev/null || { \
     rm -rf $(1); echo "$$said" >&2; \
@@ -100,7 +104,9 @@ AREAS ?=
 mutants: $(if $(filter sail,$(ENGINES)),.venvs/laptop/tools) venv ## plant bugs in a copy, one at a time: a test must fail for each; AREAS="page suite" tries two of the lists
 	@$(BIN)/python -m tests.mutants --engines $(ENGINES) $(addprefix --only ,$(AREAS))
 
-# Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON).
+# Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON), but not
+# where each change is tested.
+PYTHON_lowest := python3.10
 PYTHON_spark35 := python3.10
 PYTHON_spark41 := python3.12
 PYTHON_spark42 := python3.13

@@ -147,5 +147,6 @@ def shared_data() -> Path:
     """
     if not SHARED_DATA.is_dir():
         absent = f"no reference data at {SHARED_DATA}"
-        pytest.fail(absent) if os.environ.get("CI") == "true" else pytest.skip(absent)
+        in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+        pytest.fail(absent) if in_ci else pytest.skip(absent)
     return SHARED_DATA

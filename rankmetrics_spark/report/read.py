@@ -185,8 +185,9 @@ class FolderTables:
         """(experiment, date, Arrow table) of each file, of all experiments or of some."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
             if experiments is None or experiment in experiments:
-                # Opened once: each experiment has a file of its own, and there may be thousands.
-                with pq.ParquetFile(file) as parquet:
+                # Opened once: each experiment has a file of its own, and there may be thousands. PyArrow 8 closes none.
+                with open(file, "rb") as opened:
+                    parquet = pq.ParquetFile(opened)
                     if names := columns(parquet.schema_arrow.names):
                         yield experiment, date, parquet.read(names)
 
@@ -216,7 +217,7 @@ class FolderTables:
     def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         records: Rows = []
         for experiment, date, rows in self._tables("comparisons", dates, list, {*experiments}):
-            everyone = rows.filter(pc.field(SEGMENT) == EVERYONE).to_pylist()
+            everyone = rows.filter(pc.equal(rows.column(SEGMENT), EVERYONE)).to_pylist()
             records += [{**row, EXPERIMENT: experiment, DATE: date} for row in everyone]
         return records
 

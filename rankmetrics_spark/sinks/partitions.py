@@ -76,10 +76,11 @@ class Split:
         None if the footers of its files count more than ``most`` rows.
         """
         system, root = self.files.system, self.files.root
-        paths = [f"{root}/{path}" for path in self.files.files(folder) if path.endswith(".parquet")]
-        if sum(pq.read_metadata(path, filesystem=system).num_rows for path in paths) > most:
+        paths = [path for path in self.files.files(folder) if path.endswith(".parquet")]
+        if sum(map(self.files.rows_in, paths)) > most:
             return None
-        tables = [table for path in paths if (table := pq.read_table(path, filesystem=system)).num_rows]
+        read = (pq.read_table(f"{root}/{path}", filesystem=system) for path in paths)
+        tables = [table for table in read if table.num_rows]
         if not tables:
             return [], None
         table = pa.concat_tables(tables).replace_schema_metadata(None)

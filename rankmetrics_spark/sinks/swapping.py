@@ -281,12 +281,8 @@ class Merge:
             if experiment_of(folder.split("/")[1]) in entry.experiments and run_in_name(path) == entry.file_id:
                 folders.setdefault(folder, []).append(path)
 
-        def rows_of(path: str) -> int:
-            """The rows that the footer of a file counts."""
-            return int(pq.read_metadata(files.at(path), filesystem=files.system).num_rows)
-
         several = [path for names in folders.values() if len(names) > 1 for path in names]
-        rows = dict(zip(several, files.for_each(rows_of, several), strict=True))
+        rows = dict(zip(several, files.for_each(files.rows_in, several), strict=True))
         return cls(
             entry,
             {folder: _first_fit({path: rows.get(path, 0) for path in names}) for folder, names in folders.items()},

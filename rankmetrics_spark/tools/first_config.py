@@ -339,5 +339,7 @@ def _scalar(text: str) -> str:
     >>> _scalar("logs/2026"), _scalar("no: 1"), _scalar("null")
     ('logs/2026', '"no: 1"', '"null"')
     """
-    plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", text) and text.lower() not in ("null", "true", "false", "yes", "no")
+    # YAML reads these words as something else than a text.
+    is_word = text.lower() in ("null", "true", "false", "yes", "no", "on", "off")
+    plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", text) and not is_word
     return text if plain else json.dumps(text, ensure_ascii=False)

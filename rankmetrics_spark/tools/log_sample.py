@@ -328,7 +328,8 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
             separator = "\t" if "\t" in text.readline() else " "
         rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, header=None, encoding="utf-8-sig")
         return rows.set_axis([f"_c{n}" for n in rows], axis=1), {"sep": separator, "header": "false"}
-    head = pd.read_csv(file, nrows=50, header=None, sep="\0", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
+    # A separator that no text has; Python 3.10 takes no NUL.
+    head = pd.read_csv(file, nrows=50, header=None, sep="\x1f", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
     lines = [str(line) for line in head[0]]
     separator = max(",;\t|", key=lambda each: min(line.count(each) for line in lines))
     # As an engine reads it, an empty text is null, and the word null is a text.

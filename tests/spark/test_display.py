@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +21,10 @@ from rankmetrics_spark import compare, evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError, QualityError, QualityWarning
 from rankmetrics_spark.pipeline import Result
-from rankmetrics_spark.report import figures_of, local_tables, periods, spark_tables
+from rankmetrics_spark.report import figures_of, local_tables, periods, read, spark_tables
 from rankmetrics_spark.tools import make_log
 from tests.helpers.commands import QUICK, ROOT, ran
-from tests.helpers.logs import Shown, a_list, config, impressions, parquet
+from tests.helpers.logs import DATE, Shown, a_list, config, impressions, parquet
 from tests.helpers.packages import stand_in
 from tests.helpers.readme import section
 
@@ -65,6 +65,18 @@ def test_a_result_shows_itself_from_tables_that_are_read_once(
     assert len(tables) == 2
     (mean,) = frame[(frame["experiment"] == "candidate_a") & (frame["metric"] == "ap@10")]["mean"]
     assert f"{mean:.4f}" in shown
+
+
+def test_of_many_segments_the_largest_are_shown(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"all": 60, "s=1": 10, "s=2": 30, "s=3": 20}
+    rows = [("a", DATE, name, "ap", n) for name, n in sizes.items()]
+    names = "experiment_id string, evaluation_date string, segment string, metric string, n_users bigint"
+    table = spark.createDataFrame(rows, names)
+    monkeypatch.setattr(periods, "MOST_ROWS_OF_FRAMES", 2)
+    shown, n_rows = periods.shown_rows(table)
+    assert ({row["segment"] for row in shown}, n_rows) == ({"all", "s=2", "s=3"}, 4)
+    stored = read.SparkTables(SimpleNamespace(existing=lambda name: table))  # type: ignore[arg-type]
+    assert [row["segment"] for row in stored.rows("experiment_metrics", DATE, 2)] == ["all", "s=2", "s=3"]
 
 
 def of_ranks(spark: SparkSession, first: int, length: int, faulty: int = 0) -> Result:

@@ -137,6 +137,13 @@ def test_the_item_that_can_move_a_difference_most_is_judged_first(spark: SparkSe
     assert [row["weight"] for row in against_a] == sorted((row["weight"] for row in against_a), reverse=True)
 
 
+def test_of_a_deep_precision_each_label_moves_a_hundredth_and_is_to_judge(spark: SparkSession) -> None:
+    users = [User({"a": "xyz", "b": "zx"}, {"x": 1.0})]
+    rows = unjudged(*tables(spark, users), "p@100").to_judge.collect()
+    # y is in one of both lists; z is in both, so its label moves no difference.
+    assert [(row["item_id"], row["weight"]) for row in rows] == [("y", pytest.approx(1 / 100))]
+
+
 def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> None:
     users = users_at_random(random.Random(12), 30, 1)
     for metric in ("ndcg@3", "ap@3", "rr"):
@@ -485,6 +492,11 @@ def test_few_impressions_and_ranks_without_clicks_have_no_row_and_grades_are_ref
     assert coec_judgements(log.where("false"), columns=ROLES).collect() == []
     with pytest.raises(InputError, match="the relevance of 1 rows is neither 0 nor 1, such as 3; allowed: clicks"):
         coec_judgements(spark.createDataFrame([*rows, ("q", "a", 1, 3)], CLICKS), columns=ROLES)
+    with pytest.raises(InputError, match=r"the relevance of 2 rows is neither 0 nor 1, such as 0\.5; allowed"):
+        coec_judgements(
+            [*({"query": "q", "item": "a", "position": 1, "relevance": click} for click in (0.5, 0.25, 1.0, 0.0))],
+            columns=ROLES,
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import MetricGateError, QualityError
+from rankmetrics_spark.job import lineage
 from tests.helpers.commands import Call
 from tests.helpers.lineage import Endpoint, lineage_endpoint
 from tests.helpers.logs import DATE, a_list, config, parquet
@@ -196,6 +198,41 @@ def test_an_endpoint_in_trouble_costs_a_run_one_warning(
     assert tries == (2 if trouble == "it answers with errors" else 0)
     logged = [record.message for record in caplog.records if record.name.startswith("rankmetrics")]
     assert logged == [f"warning: {warning}"]
+
+
+@needs_client
+def test_no_password_gets_into_an_event_or_into_what_is_said_of_its_endpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage, "_TRIES", (0.0,))
+    address = "https://me:hush@host/logs?sig=hush"
+    settings = config(address, tmp_path / "out", metrics=["ap@3"], lineage={"url": "http://127.0.0.1:1"})
+    record = {
+        "run_id": "1",
+        "evaluation_date": DATE,
+        "versions": {},
+        "engine": "sail",
+        "tables": {"means": {"rows": 1}},
+    }
+    sent = []
+
+    def refuse(event: Any) -> None:
+        """Keep the event, and fail with the address, as an HTTP client does."""
+        sent.append(event)
+        raise OSError(f"no answer from {address}")
+
+    events = lineage.Events.of(None, settings, record)
+    events._client = SimpleNamespace(emit=refuse)
+    said = events.complete({"means": address}, ())
+    assert said == ("the run is not known to OpenLineage: no answer from https://(hidden)@host/logs?sig=(hidden)")
+    (event,) = sent
+    places = {(each.namespace, each.name) for each in (*event.inputs, *event.outputs)}
+    assert places == {("https://(hidden)@host", "/logs")}
+    events.problem = ""
+    with caplog.at_level(logging.WARNING):
+        events.fail(())
+    assert [each.message for each in caplog.records] == [f"warning: {said}"]
+    assert "hush" not in f"{sent}"
 
 
 def test_an_endpoint_without_the_client_is_one_warning(

@@ -213,6 +213,7 @@ def test_days_without_the_metric_are_no_days_without_new_users(spark: SparkSessi
         ({"shares": (1.0,)}, r"shares is \[1.0\]; allowed: two shares"),
         ({"power": 1.5}, "power"),
         ({"users": 1}, "users is 1; allowed: a whole number from 4"),
+        ({"before": (DAYS[0], DAYS[0])}, "before: 2026-11-08 is not before the first stored day 2026-11-08"),
         ({"before": (DAYS[0], DAYS[1])}, "before: 2026-11-09 is not before the first stored day 2026-11-08"),
     ],
 )  # fmt: skip

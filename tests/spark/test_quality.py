@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,17 @@ def test_an_id_that_is_nan_is_quarantined_with_its_reason(spark: SparkSession) -
     assert sorted(row["reason"] for row in result) == ["nan_experiment", "nan_item", "nan_user"]
 
 
+@pytest.mark.both_engines
+def test_an_id_that_two_numbers_can_share_is_quarantined(spark: SparkSession) -> None:
+    schema = "experiment_id double, user_id double, item_id float, position int, relevance int"
+    # 2**24 + 1 is no float, and 2**53 + 1 is no double: each is read as the number before it.
+    sound = [(1.0, -(2.0**53 - 1), 2.0**24 - 1, 1, 1), (1.0, 2.0**24, -(2.0**24 - 1), 1, 1)]
+    faulty = [(1.0, 1.0, 2.0**24, 1, 1), (1.0, 1.0, -(2.0**24 + 2), 1, 1), (1.0, 2.0**53, 1.0, 1, 1),
+              (-(2.0**53), 1.0, 1.0, 1, 1)]  # fmt: skip
+    result = quarantined(spark, schema, [*sound, *faulty], metrics=["ap"])
+    assert Counter(row["reason"] for row in result) == {"inexact_item": 2, "inexact_user": 1, "inexact_experiment": 1}
+
+
 @pytest.mark.outcome(
     "an item or a rank twice in a list",
     "the row with the highest grade stays; quarantine: `duplicate_item`, `repeated_position`",
@@ -148,6 +160,25 @@ def test_the_repeat_with_the_highest_grade_is_kept(spark: SparkSession) -> None:
         "rank": (2, 1),
         "twice": (2, 1 / 2),
     }
+
+
+@pytest.mark.parametrize(
+    ("keep", "left_out"),
+    [("best_rank", {"position": "3", "relevance": "2", "score": "0.5"}),
+     ("highest_grade", {"position": "1", "relevance": "1", "score": "0.75"}), ("count", {})],
+)  # fmt: skip
+@pytest.mark.parametrize("rank_by", ["position", "score"])
+def test_the_row_of_a_repeated_item_that_is_set_aside_is_the_one_that_does_not_count(
+    spark: SparkSession, keep: str, left_out: dict[str, str], rank_by: str
+) -> None:
+    # x is first with a grade of 1, and third with a grade of 2.
+    rows = [("a", "u", "x", 1, 1, 0.75), ("a", "u", "y", 2, 0, 0.625), ("a", "u", "x", 3, 2, 0.5)]
+    result = quarantined(
+        spark, f"{SCHEMA}, score double", rows, metrics=["rr"], rank_by=rank_by, convention={"duplicates": keep},
+        repeated_items="all",
+    )  # fmt: skip
+    expected = {"item_id": "x", "relevance": left_out.get("relevance"), rank_by: left_out.get(rank_by)}
+    assert [{name: row[name] for name in expected} for row in result] == [expected] * bool(left_out)
 
 
 @pytest.mark.outcome("repeated irrelevant items with `repeated_items: all`", "quarantine: `duplicate_item`")

@@ -370,7 +370,8 @@ def test_numbers_as_items_meet_the_numbers_of_the_catalogue(spark: SparkSession)
 
 def test_the_items_of_a_catalogue_have_the_long_or_the_short_name(spark: SparkSession) -> None:
     shown = [{"experiment": "a", "user": "u", "item": item, "position": at} for at, item in enumerate("xy", start=1)]
-    tables = ([{"item": item, "item_id": "x"} for item in "xyz"], [{"item": item} for item in "xyz"])
+    # A row without an item is none.
+    tables = ([{"item": item, "item_id": "x"} for item in "xyz"], [{"item": item} for item in [*"xyz", None]])
     rows, short = (exposures(shown, catalogue=table, interactions=table, replicates=0) for table in tables)
     # Of the three items x, y and z, two are shown; item_id, which comes first, names x alone.
     assert (short["a", "coverage@2"]["value"], short["a", "coverage@2"]["n_catalogue"]) == (2 / 3, 3)

@@ -181,6 +181,37 @@ def test_the_answer_says_how_large_and_how_sure_the_difference_is() -> None:
     assert "".join(actual.sure) == "Chance alone would almost never give this (p < 0.001, corrected for 3 comparisons)."
 
 
+@pytest.mark.parametrize(
+    ("metric", "better", "change", "moved"),
+    [
+        ("ap@10", "baseline", -0.1, "MAP@10 fell from 0.500 (control) to 0.400 (a): -20.0 %"),
+        # Where lower is better, what is better falls.
+        (
+            "softmax_loss(t=1)",
+            "candidate",
+            -0.1,
+            "Softmax loss (t = 1) fell from 0.500 (control) to 0.400 (a): -20.0 %",
+        ),
+        ("softmax_loss(t=1)", "baseline", 0.1, "Softmax loss (t = 1) rose from 0.500 (control) to 0.600 (a): +20.0 %"),
+    ],
+)
+def test_a_mean_rises_or_falls_whether_that_is_better_or_worse(
+    metric: str, better: str, change: float, moved: str
+) -> None:
+    row = compared("a", better, change, metric=metric)
+    actual = answer(Figures([mean("control", metric), mean("a", metric)], [row]))
+    assert words(actual).replace("\N{MINUS SIGN}", "-").startswith(moved)
+    assert actual.won == (better == "candidate")
+
+
+@pytest.mark.parametrize(
+    ("p", "often"), [(0.01, "rarely give this (p = 0.010"), (0.0009, "almost never give this (p < ")]
+)
+def test_chance_is_almost_never_the_cause_only_below_what_a_p_value_shows(p: float, often: str) -> None:
+    actual = answer(Figures([mean("control"), mean("a")], [compared("a", "candidate", 0.1, p_adjusted=p)]))
+    assert "".join(actual.sure).startswith(f"Chance alone would {often}")
+
+
 def test_an_open_answer_says_what_the_test_would_have_found() -> None:
     # 0.04 / 0.5 = 8 %, after the correction.
     row = compared("a", None, 0.01, p_adjusted=0.18, adjusted_minimum_detectable_effect=0.04)
@@ -201,6 +232,11 @@ def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() ->
     )
     more = Figures([mean("control")], [*rows, compared("c", None, 0.01, p_adjusted=0.18)])
     assert "".join(answer(more).sure).startswith("1 candidate is worse, 2 show no clear difference. ")
+    doubted = compared("d", None, 0.01, p_adjusted=0.18, note="not trustworthy: 1 of 4 days is missing")
+    known = Figures([mean("control")], [*rows, doubted])
+    assert "".join(answer(known).sure).startswith(
+        "1 candidate is worse, 1 shows no clear difference, 1 has no verdict. "
+    )
 
 
 def test_a_card_counts_what_the_metrics_say() -> None:

@@ -205,6 +205,28 @@ def test_experiments_that_differed_before_are_not_adjusted_by_it() -> None:
     assert row["note"] == f"CUPED is not used: the experiments differed before already (p = {p:.2g})"
 
 
+def test_paired_users_who_differed_before_are_not_adjusted_by_it() -> None:
+    users, _, x, _ = paired_before(60, 9)
+    users.loc[60:, f"own {METRIC}"] += 0.1
+    row = one(users, cuped=True)
+    p = stats.ttest_1samp(x + 0.1, 0).pvalue
+    assert p < 1e-4 and row["cuped_variance_reduction"] > 0.5
+    assert (row["test"], row["p_adjusted"]) == ("paired t", row["p_value"])
+    assert row["note"] == f"CUPED is not used: the experiments differed before already (p = {p:.2g})"
+
+
+def test_a_paired_user_without_a_value_brings_no_earlier_difference() -> None:
+    users, d, x, _ = paired_before(60, 10)
+    without = np.isin(np.arange(60), (7, 20))
+    users.loc[np.flatnonzero(without), METRIC] = np.nan
+    row = one(users, cuped=True)
+    line = sm.OLS(d[~without], sm.add_constant(x[~without])).fit()
+    assert (row["design"], row["n_users"]) == ("paired", 58)
+    assert (row["cuped_difference"], row["cuped_standard_error"]) == pytest.approx(
+        (line.params[0], line.bse[0]), rel=1e-8
+    )
+
+
 # 2 of 18! / (9! 9!) ways to choose the users, 2 of 2**9 signs: a fit that leaves nothing is no certainty.
 @pytest.mark.parametrize(("make", "p"), [(lambda arms: apart(**arms), 2 / 48_620), (table, 2 / 2**9)])
 def test_a_few_users_are_not_certain_where_their_earlier_values_explain_all(make: Any, p: float) -> None:

@@ -120,9 +120,15 @@ def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contribut
     always |= {"lint", "audit", "test", "docs", "mutants", "bench-small"}
     assert all(re.search(rf"^ *make .*\b{target}\b", ci, re.MULTILINE) for target in always)
     suites = (ROOT / "tests" / "platforms" / "test_matrix.py").read_text(encoding="utf-8")
-    (known,) = re.findall(r"^SUITES = (.*)$", suites, re.MULTILINE)
+    (known,) = re.findall(r"^SUITES = (\{.*?^\})", suites, re.MULTILINE | re.DOTALL)
     others = set(re.findall(r"^ *make test-matrix .*CORE=(\w+)$", ci, re.MULTILINE))
     assert {*whole.split()} - {"main"} | others == {*re.findall(r'"(\w+)":', known)}
+    # Between them, those that run everything have each file that adds rows, and each Python.
+    (more,) = re.findall(r"^MORE_ROWS = (.*)$", suites, re.MULTILINE)
+    assert {*re.findall(r'"(\w+)"', more)} <= {*re.findall(r'"(\w+)"', known)}
+    pythons = dict(re.findall(r"^PYTHON_(\w+) := python(\S+)$", makefile, re.MULTILINE))
+    with_unit = re.findall(r'"(\w+)": _suite\(.*unit=', known)
+    assert {pythons[name] for name in with_unit} == {"3.10", "3.12", "3.13"} and {*with_unit} < {*whole.split()}
     table = re.findall(r"^\| (\d) \| [^|]+ \| ([^|]+) \|$", contributing, re.MULTILINE)
     message = [{f"test-{name.split()[0]}" for name in platforms.split(", ")} for _, platforms in table]
     assert message == [set(turn) for turn in turns]

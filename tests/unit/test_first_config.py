@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, LogSample, guesses, sample
@@ -80,6 +81,9 @@ def test_columns_are_known_by_the_names_that_people_use(tmp_path: Path) -> None:
         ({"position": ["top"] * 12}, "position", "slot", "sure, by its name"),
         ({"clicked": ["yes"] * 12, "opened": [0, 1] * 6}, "relevance", "opened", "a guess, by its values"),
         ({"label": [True, False] * 6, "clicked": [-1] * 12}, "relevance", "label", "sure, by its name"),
+        # Some are missing, so pandas has no column of booleans; or they are texts.
+        ({"clicked": [True, False, None] * 4}, "relevance", "clicked", "sure, by its name"),
+        ({"clicked": ["True", "false", "FALSE"] * 4}, "relevance", "clicked", "sure, by its name"),
         ({"RequestId": range(12)}, "list", "RequestId", "sure, by its name"),
         # The most telling of two names wins, whatever their order.
         ({"uid": range(12), "user_id": range(12)}, "user", "user_id", "likely, by its name; or uid, visitor_id"),
@@ -93,6 +97,23 @@ def test_values_decide_beside_names(changes: dict[str, Any], role: str, column: 
 def test_a_position_without_a_name_is_known_by_its_values() -> None:
     result = guesses(log().rename(columns={"slot": "x"}), {})["position"]
     assert (result.column, result.reason) == ("x", "a guess, by its values")
+
+
+@pytest.mark.parametrize(("values", "role"), [([0, 1], "relevance"), ([0, 0], None), ([1, 1], None)])
+def test_a_column_that_never_changes_is_no_relevance(values: list[int], role: str | None) -> None:
+    result = guesses(log(x=values * 6).drop(columns="clicked"), {})
+    assert {name for name, guess in result.items() if guess.column == "x"} == ({role} if role else set())
+
+
+@pytest.mark.parametrize(
+    "name", ["no", "No", "yes", "on", "off", "y", "N", "null", "true", "~", "1", "1e3", "a: b", "x"]
+)
+def test_a_column_whose_name_is_a_word_of_yaml_stays_a_text(tmp_path: Path, name: str) -> None:
+    rows = sample(parquet(tmp_path, log().rename(columns={"visitor_id": name})))
+    config = FirstConfig(rows, guesses(rows.rows, {"user": name}))
+    assert written(config)["source"]["columns"]["user"] == name
+    # As a reader of YAML 1.1 reads it, which takes more words for true and false.
+    assert yaml.safe_load(config.text())["source"]["columns"]["user"] == name
 
 
 def test_a_few_faulty_values_are_no_reason_to_doubt_a_name() -> None:

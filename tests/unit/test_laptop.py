@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rankmetrics_spark.config import Judgements, Source
 from rankmetrics_spark.doors import LOADED_AHEAD
 from rankmetrics_spark.engines import Choice, choose, sail
-from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
+from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits, _environment
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, Relevant, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS, Batch
@@ -132,6 +132,27 @@ def test_limits_come_from_the_environment_variables_and_then_from_the_machine(mo
 def test_limits_that_make_no_sense_are_refused(threads: int, memory: str | int) -> None:
     with pytest.raises(ConfigError, match=r"^RANKMETRICS_(THREADS|MEMORY) is '.*'; allowed: "):
         Limits.of(threads, memory)
+
+
+def test_the_engine_does_not_inherit_what_the_user_tells_python_spark_and_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users_own = (
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "PYTHONWARNINGS",
+        "SPARK_HOME",
+        "SAIL_RUNTIME__STACK_SIZE",
+    )
+    for name in (*users_own, "TZ"):
+        monkeypatch.setenv(name, "Asia/Tokyo")
+    monkeypatch.setenv("HTTPS_PROXY", "kept")
+    child = _environment(tmp_path, Limits.of(2, "1g"))
+    assert {*users_own} & {*child} == set()
+    assert (child["TZ"], child["HTTPS_PROXY"]) == ("UTC", "kept")
+    # One thread in each of two Python steps, and twice as many, and some, for what waits.
+    assert (child["SAIL_EXECUTION__DEFAULT_PARALLELISM"], child["OMP_NUM_THREADS"]) == ("2", "1")
 
 
 # ---- its layout

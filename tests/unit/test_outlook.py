@@ -87,6 +87,20 @@ def test_at_every_look_the_bound_changes_with_the_users() -> None:
     assert effects[-1] > one_look[-1] * 1.002
 
 
+def test_a_primary_metric_has_its_part_of_the_error() -> None:
+    section = Comparison.read({"baseline": "a", "looks": "any", "primary_share": 0.5})
+    n, level = 20_000, 0.05 * 0.5
+    rho = section.tuning_users / (math.log(1 - 2 * math.log(0.05)) - 2 * math.log(0.05))
+
+    def bound(users: float) -> float:
+        of_looks = math.sqrt((users + rho) / users * math.log((users + rho) / (rho * level**2)))
+        return max(of_looks, norm.isf(level / 2)) + norm.ppf(section.power)
+
+    effects = [0.04 * math.sqrt(10 / (10 + i)) * bound(n * (10 + i) / 10) / bound(n) for i in range(1, 21)]
+    last = outlook_of(a_row(looks="any"), new_each_day(), effects[-1] * 0.9, section)
+    assert last.last_effect == pytest.approx(effects[-1], rel=1e-3)
+
+
 def test_planned_looks_end_with_the_plan() -> None:
     section = Comparison.read({"baseline": "a", "looks": {"planned": 8, "spending": "obrien_fleming"}})
     bounds = spending_bounds(np.arange(1, 9) / 8, 0.025, "obrien_fleming") + norm.ppf(0.8)

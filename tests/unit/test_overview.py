@@ -51,6 +51,7 @@ def test_the_status_line_says_users_gates_split_and_look() -> None:
         ("ok", "1,000 users"), ("fail", "1 of 2 gates failed"), ("ok", "same users on both sides"),
         ("warn", "look 14, and p is that of one look"),
     ]  # fmt: skip
+    assert status(compared(look=2))[-1] == ("warn", "look 2, and p is that of one look")
     row = compared(sample_ratio_p=1e-9, look=6, looks="6 of 14, pocock")
     assert status(row)[1:] == [
         ("none", "no gates"),
@@ -77,10 +78,14 @@ def test_a_look_beyond_the_plan_is_not_valid(capsys: pytest.CaptureFixture[str])
         # 30 of 1,030 are 3 %, and 500 of 1,500 are a third.
         ((1000, 1030), ("ok", "30 users are on one side only, and left out")),
         ((1000, 1500), ("warn", "500 users are on one side only, and left out")),
+        # 50 of 1,000 users are 5 %, the limit itself; 53 of 1,053 are beyond it.
+        ((950, 1000), ("ok", "50 users are on one side only, and left out")),
+        ((1053, 1000), ("warn", "53 users are on one side only, and left out")),
     ],
 )
 def test_users_of_one_side_are_not_the_same_on_both(sides: tuple[int, int], expected: tuple[str, str]) -> None:
-    row = compared(design="paired", n_users_both=1000, n_users_baseline=sides[0], n_users_candidate=sides[1])
+    both = min(sides)
+    row = compared(design="paired", n_users_both=both, n_users_baseline=sides[0], n_users_candidate=sides[1])
     assert status(row)[-1] == expected
 
 
@@ -109,9 +114,14 @@ def test_newer_dates_stand_in_the_status_line(newer: list[dict[str, Any]], text:
     days = [{"evaluation_date": f"2026-11-{21 + i}", **record} for i, record in enumerate(newer)]
     failed = {"evaluation_date": "2026-11-30", "error": {"message": "it has a line of its own"}}
     means = [mean(name) | {"evaluation_date": "2026-11-20"} for name in "ab"]
-    result = status_line(Figures(means, [compared()], history=[{"evaluation_date": "2026-11-19"}, *days, failed]))
-    assert ("warn", text) in [(item.level, item.text) for item in result]
-    assert not any("2026-11-30" in item.text for item in result)
+    known = [{"evaluation_date": f"2026-11-{day}"} for day in (19, 20)]
+    # In any order: the newest one is that of the last date, not of the last record.
+    for history in ([*known, *days, failed], [failed, *days[::-1], *known]):
+        result = status_line(Figures(means, [compared()], history=history))
+        assert ("warn", text) in [(item.level, item.text) for item in result]
+        assert not any("2026-11-30" in item.text for item in result)
+    result = status_line(Figures(means, [compared()], history=known))
+    assert not any("newer" in item.text for item in result), "the date that is shown is not newer than itself"
 
 
 def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:

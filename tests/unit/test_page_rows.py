@@ -23,6 +23,7 @@ from rankmetrics_spark.report import (
     notebook,
     payload_of,
 )
+from rankmetrics_spark.schemas import Check
 from tests.helpers.figures import compared, large, mean, ranked
 
 
@@ -143,6 +144,14 @@ def test_further_columns_are_those_that_hold_a_value() -> None:
     nobody = [row | {"wins": 0} for row in rows]
     actual = payload_of(Figures([mean(name) for name in ("control", "a", "b")], nobody))
     assert "wins" not in [column["title"] for column in actual["furtherColumns"]]
+
+
+def test_of_many_checks_a_page_holds_what_failed() -> None:
+    rows = [Check("min", status, f"{status} {i}", "a") for i in range(200) for status in ("not_checked", "ok", "warn")]
+    rows.append(Check("min", "fail", "the last one", "a"))
+    held = payload_of(Figures([mean("a")], checks=[row.as_row() for row in rows]))["checks"]
+    assert (held["sentence"][0], len(held["status"])) == ("the last one", 300)
+    assert Counter(held["status"]) == {"fail": 1, "warn": 200, "ok": 99}
 
 
 def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -99,3 +100,30 @@ def test_a_page_needs_no_folder_to_keep_its_scripts(own_cache: Path, monkeypatch
     own_cache.touch()
     quick_vega(monkeypatch)
     assert assets.scripts()[0] == "library of 6.1" and own_cache.read_bytes() == b""
+
+
+TABLE = (Path(assets.__file__).parent / "page.table.js").read_text(encoding="utf-8")
+
+
+def pattern_behind(text: str) -> re.Pattern[str]:
+    """A regular expression of the script of tables, which Python reads as browsers do."""
+    found = re.search(rf"{re.escape(text)}/(.+?)/u?[;.]", TABLE)
+    assert found
+    return re.compile(found[1])
+
+
+def test_a_filter_of_a_table_compares_as_it_is_written() -> None:
+    condition = pattern_behind("const CONDITION = ")
+    for name, sign, limit in (("p", "<=", "0.05"), ("p", "<", "0.05"), ("users", ">=", "1000"), ("p", ">", "-2"),
+                              ("p", "=", "1")):  # fmt: skip
+        for end in ("", "%"):
+            found = condition.match(f"{name}{sign}{limit}{end}")
+            assert found and found.groups() == (name, sign, limit)
+    compared = dict(re.findall(r'"([<>=]+)": x (\S+) limit', TABLE))
+    assert compared == {"<": "<", ">": ">", "<=": "<=", ">=": ">=", "=": "==="}
+
+
+def test_a_spreadsheet_computes_no_cell_of_a_table_that_is_taken_along() -> None:
+    computed = pattern_behind("const harmless = (text) => ")
+    assert all(map(computed.match, ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1")))
+    assert not any(map(computed.match, ("a=1", "candidate-a", "a@b", "1", "")))

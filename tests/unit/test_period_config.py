@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rankmetrics_spark.comparison import changed_settings
 from rankmetrics_spark.config import Comparison, Config, as_dict, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import Compared, Entry, History, Pointer, parse
@@ -134,3 +135,24 @@ def test_a_pointer_keeps_what_was_compared_with_the_experiments_that_a_run_still
     # Pointers of earlier versions do not say what was compared.
     without = parse(first.as_json().replace('"compared"', '"other"'))
     assert without is not None and looks(History.before("2026-11-09", {without.date: without})) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("source.columns.relevance", "source.where", "source.first_rank", "source.list", "source.ranks"),
+        *("judgements.columns.relevance", "judgements.where", "rank_by"),
+    ],
+)
+def test_a_setting_that_changes_what_a_value_is_between_days_is_named(name: str) -> None:
+    def saying(value: str) -> dict[str, Any]:
+        """A config that says nothing else."""
+        result: Any = value
+        for part in reversed(name.split(".")):
+            result = {part: result}
+        return dict(result)
+
+    days = {"2026-11-08": saying("x"), "2026-11-09": saying("x"), "2026-11-10": saying("y")}
+    assert changed_settings(days) == [
+        f"{name} differs between days: x on 2026-11-08, 2026-11-09, y on 2026-11-10; the period has both"
+    ]

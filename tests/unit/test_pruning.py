@@ -170,6 +170,9 @@ def test_a_prune_that_is_killed_at_any_moment_leaves_whole_dates(
     root: Path, moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(root, f"user_metrics/experiment_id=a%2Fb/evaluation_date={OLD[0]}/part-0.parquet")
+    # A run that was killed has left its earlier pointer beside the one that counts.
+    earlier = Pointer(OLD[0], (Entry("20260731T010000-0a1b2c3d", ("a/b",)),), sequence=-1)
+    (root / "published" / f"{OLD[0]}.next.json").write_text(earlier.as_json())
     left, remove = [moment], Files.remove
 
     def remove_or_die(files: Files, path: str) -> None:

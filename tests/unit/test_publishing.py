@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +22,7 @@ from pyarrow import fs
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Record
 from rankmetrics_spark.pointers import RUN_ID, Entry, Pointer, newest, parse
+from rankmetrics_spark.schemas import Check
 from rankmetrics_spark.sinks import (
     Files,
     ParquetFolder,
@@ -38,7 +41,7 @@ from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.folders import DeltaFolder
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
-from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
+from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, remove_unclaimed, swap
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import config
 
@@ -172,6 +175,34 @@ def test_cleaning_up_after_a_killed_run_leaves_the_files_of_delta_tables_alone(t
         store._reach = Reach(files, None, here=True)  # type: ignore[arg-type]
         store._recover(ClaimContent(RUNS[0], DATE, ("a",)))
         assert (files.read(path) is not None) == left
+
+
+def test_of_many_checks_a_record_keeps_what_failed() -> None:
+    rows = [
+        Check("min", status, f"{status} {i}", "a") for i in range(4_000) for status in ("not_checked", "ok", "warn")
+    ]
+    record = Record({})
+    record.add_checks([*rows, Check("min", "fail", "the last one", "a")])
+    kept = record.entries["checks"]
+    assert len(kept) == 10_000 and kept[0]["sentence"] == "the last one"
+    assert Counter(row["status"] for row in kept) == {"fail": 1, "warn": 4_000, "ok": 4_000, "not_checked": 1_999}
+
+
+def test_only_what_has_had_no_claim_for_a_day_is_tidied_up(tmp_path: Path) -> None:
+    # A server may go on writing for hours after its client was killed.
+    files, now = output(tmp_path), datetime.now(timezone.utc)
+    runs = {hours: f"{now - timedelta(hours=hours):%Y%m%dT%H%M%S}-0000000a" for hours in (2, 23, 25, 26)}
+    for hours, run in runs.items():
+        for path in (f"_staging/{run}/part-0.parquet", f"runs/.{run}.json.7"):
+            files.write(path, "{}")
+            os.utime(tmp_path / path, (now.timestamp() - hours * 3600,) * 2)
+    files.write(f"_staging/{runs[26]}.claim", "{}")
+    remove_unclaimed(files)
+    assert {path.name for path in (tmp_path / "_staging").iterdir()} == {
+        *(runs[hours] for hours in (2, 23, 26)),
+        f"{runs[26]}.claim",
+    }
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {f".{runs[hours]}.json.7" for hours in (2, 23)}
 
 
 def test_a_pointer_that_a_killed_run_has_written_twice_is_read_and_tidied_up(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rankmetrics_spark import cli
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import FolderTables, checks, difference_rows, figures_of, local_tables
+from rankmetrics_spark.schemas import Check
 from rankmetrics_spark.sinks import files_of
 from tests.helpers.packages import libraries_of_pages
 from tests.helpers.results import Output
@@ -48,8 +49,8 @@ def test_a_page_opens_each_file_once_and_none_that_it_does_not_show(
     opened: list[str] = []
     file_of = pq.ParquetFile
 
-    def counted(file: str, *more: Any, **options: Any) -> Any:
-        opened.append(file.split("/")[-4] + "/" + file.split("/")[-3].partition("=")[2])
+    def counted(file: Any, *more: Any, **options: Any) -> Any:
+        opened.append(file.name.split("/")[-4] + "/" + file.name.split("/")[-3].partition("=")[2])
         return file_of(file, *more, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", counted)
@@ -181,6 +182,7 @@ def test_a_date_of_two_runs_has_no_comparison_with_users_that_were_replaced(tmp_
     for run in RUNS:
         text = (tmp_path / "runs" / "20261120T010203-0a1b2c3d.json").read_text().replace(RUNS[1], run)
         record = json.loads(text)
+        record["quarantine_reasons"] = {"null_user": 10}
         if run == RUNS[0]:
             count = record["experiments"]["control"]
             record["experiments"] = {name: count | {"rows": 50} for name in ("control", "candidate_a", "candidate_b")}
@@ -201,6 +203,20 @@ def test_a_date_of_two_runs_has_no_comparison_with_users_that_were_replaced(tmp_
         f"candidate_a against control, candidate_b against control are left out: a later run of {DATE} has other users "
         f"of control. rankmetrics compare --baseline control --date {DATE} compares what is published.",
     )
+    # Nobody knows how many of the reasons of the first run are about users who were replaced.
+    assert figures.record["quarantine_reasons"] == {}
+    # So are its gates against these users; what limits one experiment alone holds.
+    gates = [("max_drop", "candidate_a"), ("min", "candidate_a"), ("max_drop", "new"), ("trusted", "candidate_b")]
+
+    class WithGates(FolderTables):
+        """The tables of runs that have checked gates."""
+
+        def checks(self, date: str) -> Any:
+            return [Check(name, "fail", f"{name} of {experiment}", experiment).as_row() for name, experiment in gates]
+
+    result = figures_of(WithGates(tables.disk, tables.known)).checks
+    of_gates = [row["sentence"] for row in result if row["name"] in ("min", "max_drop", "trusted")]
+    assert of_gates == ["min of candidate_a", "max_drop of new"]
     # Of the days of a page, this one has what is current alone as well.
     written_by(tmp_path, "20261119T000000-00000002", "2026-11-19")
     point_to(tmp_path, "20261119T000000-00000002", "2026-11-19")

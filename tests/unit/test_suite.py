@@ -37,10 +37,33 @@ def test_a_test_without_its_reference_data_is_skipped_by_hand_and_fails_where_ev
     (tests.parent / "pytest.ini").write_text("[pytest]\n")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    by_hand = ran(command, tests.parent, environment | {"CI": ""})
-    assert by_hand.returncode == 0 and "1 skipped" in by_hand.stdout, by_hand.stdout
-    on_a_change = ran(command, tests.parent, environment | {"CI": "true"})
-    assert on_a_change.returncode == 1 and "no reference data at" in on_a_change.stdout, on_a_change.stdout
+    for said in ("", "0", "false"):
+        by_hand = ran(command, tests.parent, environment | {"CI": said})
+        assert by_hand.returncode == 0 and "1 skipped" in by_hand.stdout, by_hand.stdout
+    # Systems that run changes do not agree on how they say so.
+    for said in ("true", "1", "True"):
+        on_a_change = ran(command, tests.parent, environment | {"CI": said})
+        assert on_a_change.returncode == 1 and "no reference data at" in on_a_change.stdout, on_a_change.stdout
+
+
+def test_an_environment_without_its_python_is_made_by_hand_and_fails_where_every_change_is_tested(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    (tmp_path / "constraints").mkdir()
+    (tmp_path / "constraints" / "spark41.txt").touch()
+    # It says that it is new enough, and makes nothing.
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 0\n")
+    python.chmod(0o755)
+    command = ["make", f"PYTHON={python}", "PYTHON_spark41=python3.99", ".venvs/spark41/made"]
+    for said, message in (("1", "python3.99 not found, and .venvs/spark41 tests it"),
+                          ("0", "python3.99 not found: .venvs/spark41 gets"),
+                          ("", "python3.99 not found: .venvs/spark41 gets")):  # fmt: skip
+        done = ran(command, tmp_path, os.environ | {"CI": said})
+        notes = [line for line in done.stderr.splitlines() if "not found" in line and "python3.99" in line]
+        assert done.returncode == 2 and notes[0].strip() == message, done.stderr
+        assert len(notes) == 1
 
 
 def pins(name: str) -> dict[str, str]:

@@ -72,6 +72,13 @@ def test_a_ramp_is_named_with_the_days_of_an_even_split() -> None:
         "different days: compare a period with an even split, such as 2026-11-12 to 2026-11-17"
     )
     assert doubt(ramp, EVEN).startswith("new has 95 % of the users of the two on 2026-11-08 and 50 % on 2026-11-12")
+    # The smaller side may be the baseline: it doubles from 5 to 10 %, while the candidate changes by a twentieth only.
+    large = dict.fromkeys(DATES, (9_500, 3_800)) | dict.fromkeys(DATES[4:], (9_000, 3_600))
+    small = dict.fromkeys(DATES, (500, 200)) | dict.fromkeys(DATES[4:], (1_000, 400))
+    assert doubt(small, large) == (
+        "new has 95 % of the users of the two on 2026-11-08 and 90 % on 2026-11-12, so their means are about "
+        "different days: compare a period with an even split, such as 2026-11-12 to 2026-11-17"
+    )
     # More users on weekends, in both.
     weekend = EVEN | dict.fromkeys(DATES[6:8], (900, 360))
     assert doubt(weekend, weekend) == ""

@@ -265,9 +265,14 @@ def test_a_verdict_says_that_the_same_pair_was_looked_at_before() -> None:
     assert [line.partition(":")[0] for line in sixth[:-1]] == ["b beats a on NDCG@10", "b beats a on MAP@10"]
     later = verdict_of([row(look=2), row(look=1, experiment_id="c")])
     assert later[-1] == f"This is look 2 at b against a: the pair was compared on 1 earlier date. {single}"
+    second = verdict_of([row(look=2)])
+    assert second[-1] == f"This is look 2: the pair was compared on 1 earlier date. {single}"
+    # Bounds of several looks are of data that grow.
+    bounds = {f"sequential_{name}": 0.1 for name in ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")}
+    (*_, apart) = verdict_of([row(look=2, looks="any", **bounds)])
+    assert apart.startswith("This is look 2, and no comparison.period is set: ")
     for first in ({"look": 1}, {"look": None}, {}):
         assert not any("look" in line for line in verdict_of([row(**first)]))
-    bounds = {f"sequential_{name}": 0.1 for name in ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")}
     at_any = verdict_of([row(look=6, looks="any", period_from="2026-11-08", **bounds)])
     assert [line.rpartition(", ")[2] for line in at_any] == ["valid at every look"]
 
