@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
+from unicodedata import category
 
 HIDDEN = "(hidden)"
 TRACE = "RANKMETRICS_TRACE"
@@ -34,46 +36,83 @@ def installation(extra: str) -> str:
 
 
 _SECRET_NAME = re.compile(
-    r"secret|passw|passphrase|passcode|pwd|token|credential|signature|key|(?<![a-z])(?:auth|pass|pat|sas|sig)(?![a-z])",
+    r"secret|passw|passphrase|passcode|pwd|token|credential|signature|key|jaas"
+    r"|(?<![a-z])(?:auth|authorization|pass|pat|sas|sig|pin|otp|cookie)(?![a-z])",
     re.IGNORECASE,
 )
-# A pattern starts only where a run of its first characters does, so that it looks at a long name only once.
-_ADDRESSES = (
-    # user:password@host; a port in front of a path with an @ is no password, and container@account is no secret.
-    re.compile(r"(?i)(?<![a-z0-9+.-])([a-z0-9+.-]+://)[^/\s:@'\"]*:(?!\d+[/?#])[^\s@'\"]*@"),
-    re.compile(r"(?i)(?<![a-z0-9+.-])(https?://)[^/\s:@'\"]+@"),
+_PUBLIC_NAME = re.compile(
+    # Parameters of addresses.
+    r"s[veptr]|spr|srt|ss|user|user_?id|user_?name|database(_?name)?|db|schema|catalog|warehouse|role|region|version(id)?"
+    r"|ssl(mode)?|use_?ssl|encrypt|time_?zone|server_?time_?zone|account_?name|endpoint_?suffix|endpoint|protocol"
+    r"|x-amz-(algorithm|date|expires|signedheaders)"
+    # Options of readers.
+    r"|header|sep|delimiter|encoding|charset|quote|escape|comment|mode|locale|compression|line_?sep|tag|branch|driver"
+    r"|(null|nan|positive_?inf|negative_?inf|empty)_?value|(date|timestamp|timestamp_?ntz)_?format|path_?glob_?filter"
+    r"|(version|timestamp)_?as_?of|(modified_?)(before|after)|row_?tag|dbtable|query|url|partition_?column"
+    r"|(lower|upper)_?bound|base_?path|multi_?line|recursive_?file_?lookup|infer_?schema|merge_?schema"
+    r"|(datetime|int96)_?rebase_?mode|snapshot-id|column_?name_?of_?corrupt_?record"
+    # Settings of a session; below a catalog, of a plugin, only what says where it is.
+    r"|spark\.(master|remote|app\.name|jars(\.packages|\.repositories)?|log\.?level|serializer|local\.dir|submit\.\w+"
+    r"|(default|shuffle|memory|ui|task|rdd|network|scheduler|speculation|eventlog|dynamicallocation)\.[\w.]+"
+    r"|(driver|executor)\.(memory|cores|memoryoverhead|maxresultsize|host|bindaddress|instances)|(sql\.(?!catalog\.)[\w.]+)"
+    r"|sql\.catalog\.\w+(\.(type|warehouse|uri|catalog-impl|io-impl))?)"
+    r"|(spark\.hadoop\.)?fs\.(defaultfs|(abstractfilesystem\.)?\w+\.(impl|endpoint|endpoint\.region))",
+    re.IGNORECASE,
 )
+_HARMLESS_VALUE = re.compile(
+    r"(?i)\[?(?:true|false|yes|no|none|null|auto|-?\d{1,12}(?:\.\d{0,12})?(?:[a-z]{1,2}|%)?)\]?"
+)
+"""A number, a size or a switch, which is no secret unless its name says so."""
+# A pattern starts only where a run of its first characters does, so that it looks at a long name only once.
+_WORD = re.compile(r"[^\s'\"]+")
+_SCHEME = re.compile(r"(?i)(?<![a-z0-9+.-])[a-z0-9+.-]+://")
+# A port in front of a path with an @ is no password.
+_PASSWORD = re.compile(r"[^/:@]*:(?!\d+(?:[/?#,;]|$))")
+# container@account is a place.
+_USER = re.compile(r"(?i)(?<![a-z0-9+.-])((?!abfss?:|wasbs?:|adl:)[a-z0-9+.-]+://)[^/\s:?'\"]+@")
 # jdbc:oracle:thin:user/password@//host:1521/service; the password may be in quotes.
-_ORACLE = r"(?i)(jdbc:oracle:\w{1,20}:)[^/\s@'\"]{0,200}/(?:\"[^\"]{0,200}\"|[^@\s'\"]{0,200})@"
+_ORACLE = r"(?i)(jdbc:oracle:\w{1,20}:)[^/\s@'\"]{0,200}/(?:\"[^\"]{0,200}\"|[^\s'\"]{0,200})@"
 # Authorization: Bearer value, and the same without the name of the header.
 _BEARER = r"(?i)(?<![a-z])(authorization[:=]\s{0,9}\w{1,20}\s{1,9}|bearer\s{1,9})[\w.~+/=-]{8,}"
 # A JSON Web Token; its first part starts with an encoded brace and quote.
 _JWT_TEXT = r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?"
+_PRIVATE_KEY = r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}-----|$)"
 _HELD = (
+    (re.compile(_PRIVATE_KEY, re.DOTALL), HIDDEN),
     (re.compile(_ORACLE), rf"\1{HIDDEN}@"),
     (re.compile(_BEARER), rf"\1{HIDDEN}"),
     (re.compile(_JWT_TEXT), HIDDEN),
 )
-# ...?sig=value, AccountKey=value, --set spark.fs.azure.account.key.x=value
-_ASSIGNED = re.compile(r"(?<![\w.%-])([\w.%-]+)=")
-_VALUE = re.compile(r"[^&;,\s'\"#]+")
+# ...?sig=value, AccountKey=value, password = "value", "private_key": "value", --set spark.fs.azure.account.key.x=value
+_PARAMETERS = re.compile(r"(?:://|jdbc:|\?)[^\s'\"]*")
+"""What may hold parameters of an address, to its end."""
+_ASSIGNED = re.compile(r"(?<![\w.%-])([\w.%-]+)(\\{0,3}[\"'`]?\s{0,3}[=:](?!//)\s{0,3})")
+_QUOTED = re.compile(r"(\\{0,3})([\"'])(?:(?!\1\2)(?:\\.|[^\\]))*(?:\1\2|$)|(?!\\*[\"'])", re.DOTALL)
+_VALUES = {True: re.compile(r"[^&;\s'\"]+"), False: re.compile(r"[^\s'\"]+")}
+"""Whether it is a parameter of an address -> the value without quotes."""
 _SECRET_ASSIGNED = re.compile(
-    r"(?i)secret|passw|pwd|token|signature|credential|(?:access|account|api|private|encryption|shared)[._-]?key"
+    r"(?i)secret|passw|pwd|passphrase|passcode|token|signature|credential|(?<![a-z])(?:pass|pat|auth_?key)$"
+    r"|(?:access|account|api|auth|private|encryption|shared|subscription)[._-]?key"
 )
-_SECRET_PARAMETERS = ("sas", "sig", "key")
 
 
-def is_secret(name: str) -> bool:
-    """Whether the value of a setting with this name is hidden; a doubtful name counts as a secret.
+def is_secret(name: str, value: object = None) -> bool:
+    """Whether the value of a setting with this name is hidden: where the name may be that of a secret.
+
+    With a value, of a setting that anybody may have named: unless its name is known to be public.
 
     >>> [is_secret(name) for name in ("fs.azure.account.key.x", "fs.azure.sas.x", "api_key", "spark.sql.ansi.enabled")]
     [True, True, True, False]
+    >>> [is_secret(name, value) for name, value in (("x", "hush"), ("x", "8g"), ("sep", "\\t"), ("pat", "1"))]
+    [True, False, False, True]
     """
-    return _SECRET_NAME.search(name) is not None
+    if _SECRET_NAME.search(name):
+        return True
+    return not (value is None or _PUBLIC_NAME.fullmatch(name) or _HARMLESS_VALUE.fullmatch(str(value)))
 
 
 def without_secrets(text: str) -> str:
-    """The text without the passwords and signatures of the addresses and assignments in it.
+    """The text without passwords: users and parameters of addresses that are not known to be public, and assignments.
 
     >>> without_secrets("cannot read s3a://AKIA1:abc/def@logs/day or https://x/y?sv=1&sig=abc%3D&se=2")
     'cannot read s3a://(hidden)@logs/day or https://x/y?sv=1&sig=(hidden)&se=2'
@@ -81,28 +120,39 @@ def without_secrets(text: str) -> str:
     'jdbc:oracle:thin:(hidden)@//host:1521/x Authorization: Bearer (hidden)'
     >>> without_secrets("abfss://logs@account.dfs.core.windows.net/a hdfs://nn:8020/user@home/key=1")
     'abfss://logs@account.dfs.core.windows.net/a hdfs://nn:8020/user@home/key=1'
+    >>> without_secrets("https://a:b@c@host/x?code=d&sv=2020 password='e f'")
+    'https://(hidden)@host/x?code=(hidden)&sv=2020 password=(hidden)'
     """
-    for pattern in _ADDRESSES:
-        text = pattern.sub(rf"\1{HIDDEN}@", text)
+    text = _USER.sub(rf"\1{HIDDEN}@", _WORD.sub(_without_password, text))
     for pattern, shown_instead in _HELD:
         text = pattern.sub(shown_instead, text)
-    parts, end = [], 0
+    parts, end, addresses = [], 0, 0
+    ends = {found.start(): found.end() for found in _PARAMETERS.finditer(text)}
+    starts = iter([*ends, len(text)])
+    following = next(starts)
     for name in _ASSIGNED.finditer(text):
-        in_query = text[max(name.start() - 1, 0)] in "?&;"
-        hidden = _SECRET_ASSIGNED.search(name[1]) or (name[1].lower() in _SECRET_PARAMETERS and in_query)
-        if name.start() >= end and hidden and (value := _VALUE.match(text, name.end())):
+        while following < name.start():
+            addresses, following = ends[following], next(starts)
+        in_query = name.start() < addresses and text[name.start() - 1] in "?&;" and name[2] == "="
+        if name.start() < end or not (in_query or _SECRET_ASSIGNED.search(name[1])):
+            continue
+        if ":" in name[2] and name[1].endswith(("Error", "Exception")):
+            continue
+        value = _QUOTED.match(text, name.end())
+        value = value if value and value[0] else _VALUES[in_query].match(text, name.end())
+        if value and value[0] != HIDDEN and (not in_query or is_secret(name[1], value[0])):
             parts += [text[end : value.start()], HIDDEN]
             end = value.end()
     return "".join([*parts, text[end:]])
 
 
-def every_text_without_secrets(value: Any) -> Any:
-    """Nested mappings and lists with ``without_secrets`` of each text in them; keys stay as they are."""
-    if isinstance(value, str):
-        return without_secrets(value)
-    if isinstance(value, Mapping):
-        return {name: every_text_without_secrets(item) for name, item in value.items()}
-    return [*map(every_text_without_secrets, value)] if isinstance(value, list) else value
+def _without_password(word: re.Match[str]) -> str:
+    """A word without user:password@ of an address in it, up to the last @, which a password may hold."""
+    text, last = word[0], word[0].rfind("@")
+    for address in _SCHEME.finditer(text, 0, max(last, 0)):
+        if _PASSWORD.match(text, address.end(), last):
+            return f"{text[: address.end()]}{HIDDEN}{text[last:]}"
+    return text
 
 
 def shape(name: object) -> str:
@@ -136,6 +186,44 @@ def without_values(message: str, known: str) -> str:
     if all(part in known for part in re.findall(r"'[^']*'", message)):
         return message
     return re.sub(r"'.*'", HIDDEN, message)
+
+
+def printable(text: str) -> str:
+    r"""The text with its control characters escaped: no name can break a line, colour a terminal or turn a text around.
+
+    >>> printable("a\nb\x1b[1m \u202ec\u00a0d")
+    'a\\nb\\x1b[1m \\u202ec\xa0d'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _is_control(c) else c for c in text)
+
+
+def _is_control(character: str) -> bool:
+    # A space of any width is one.
+    return not character.isprintable() and category(character) != "Zs"
+
+
+def printable_json(text: str) -> str:
+    r"""JSON with the control characters of its texts escaped as JSON escapes them, so its values stay the same.
+
+    >>> print(printable_json('{"a\u202eb":\n "\x9b"}'))
+    {"a\u202eb":
+     "\u009b"}
+    """
+    return "\n".join(
+        line if line.isprintable() else "".join(json.dumps(c)[1:-1] if _is_control(c) else c for c in line)
+        for line in text.split("\n")
+    )
+
+
+def every_text(value: Any, change: Callable[[str], str]) -> Any:
+    """Nested mappings and lists with each text in them changed; keys stay as they are."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: every_text(item, change) for name, item in value.items()}
+    return [every_text(item, change) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 LONGEST_WORD = 300
@@ -217,7 +305,7 @@ def one_line(message: str) -> str:
     "unknown column 'xxx... (100,000 characters)'; known: a"
     """
     line = _SPACE.sub(" ", message).strip()
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    line = printable(line)
     # The patterns of secrets take long on a long word. What is left of it must not hold a part of a secret.
     line = _cut_words(line, _LONGEST_CHECKED, re.compile("[^:=@.]*"))
     line = _cut_words(without_secrets(line), LONGEST_WORD, re.compile(".*"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date as day
 from typing import Any, Protocol, TypeAlias
 
+from rankmetrics_spark.errors import printable_json
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 
 FOLDER = "published"
@@ -171,7 +172,7 @@ class Pointer:
             ],
             "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
         }
-        return json.dumps(document, indent=1, ensure_ascii=False)
+        return printable_json(json.dumps(document, indent=1, ensure_ascii=False))
 
 
 def parse(text: str | None) -> Pointer | None:

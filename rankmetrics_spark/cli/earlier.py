@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
 from rankmetrics_spark.engines import Choice, few_rows
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown, without_secrets
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.report import notes_of_runs, outlook_of, seconds_of
@@ -357,7 +357,8 @@ def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
             "evaluated": rows.get("evaluated"),
             "quarantined": rows.get("quarantined"),
             "seconds": seconds_of(record),
-            "error": record.get("error", {}).get("message"),
+            # Records of earlier versions hide less.
+            "error": without_secrets(record.get("error", {}).get("message") or "") or None,
         }
         lines.append(line)
     return lines

@@ -15,8 +15,16 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rankmetrics_spark.errors import TRACE, RankmetricsError, lost_engine, raised_by_python, root_cause
-from rankmetrics_spark.report import printable
+from rankmetrics_spark.errors import (
+    LONGEST_WORD,
+    TRACE,
+    ConfigError,
+    RankmetricsError,
+    lost_engine,
+    printable,
+    raised_by_python,
+    root_cause,
+)
 
 verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 """Whether each stage is printed with its seconds, and the stack trace of an error of Spark."""
@@ -42,6 +50,9 @@ def exit_codes(say: Console) -> Iterator[None]:
         _fail(say, RankmetricsError("interrupted"))
     except BrokenPipeError:  # the reader of the output has closed it
         raise
+    except UnicodeEncodeError as error:  # an old locale has no name for this file
+        text = error.object[:LONGEST_WORD]
+        _fail(say, ConfigError(f"'{text}' cannot be written in {error.encoding}; allowed: UTF-8, as with PYTHONUTF8=1"))
     except OSError as error:
         if lost := lost_engine(error):
             _fail(say, lost)

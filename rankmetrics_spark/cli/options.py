@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -26,7 +27,7 @@ from rankmetrics_spark.config import (
     resolved,
 )
 from rankmetrics_spark.engines import Choice, separate_output, session_of
-from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, without_secrets
+from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, printable, without_secrets
 from rankmetrics_spark.report import (
     DOCUMENT_STYLES,
     RESULT_TABLES,
@@ -222,6 +223,10 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option that is given twice, unless it may be repeated; click would take the last value."""
+        if strange := [word for word in args if re.search("[\ud800-\udfff]", word)]:
+            encoding = sys.getfilesystemencoding()
+            cure = "" if encoding == "utf-8" else ", or UTF-8 with PYTHONUTF8=1"
+            ctx.fail(f"'{printable(strange[0])}' is no text in {encoding}; allowed: text in {encoding}{cure}")
         values, _, flags = self.make_parser(ctx).parse_args(list(args))
         for option in flags:
             n = flags.count(option)
@@ -234,6 +239,11 @@ class Command(click.Command):
         """Run the command; SystemExit with its code if it fails."""
         global _apart
         _apart = separate_output()
+        streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+        for stream in streams:
+            # A name or a mark that an old terminal cannot show must not end a run, least of all one that has published.
+            with suppress(AttributeError, ValueError):
+                stream.reconfigure(errors="backslashreplace")
         try:
             return super().main(*arguments, **more)
         except SystemExit as end:
@@ -286,6 +296,7 @@ def configs_of_days(
     days = Days(first, last, ())
     if days.first > days.last:
         raise ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
+    days.refuse_too_long("--from and --to")
     configs = [loaded(config, **options | {"date": date}) for date in days.calendar]
     if len(configs) > 1 and configs[0].source == configs[-1].source:
         text = "the source names no {date}, so all of these days are the same log, and a period counts it as often"

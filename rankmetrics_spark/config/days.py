@@ -68,6 +68,8 @@ def _zone(name: str) -> tzinfo:
     return timezone.utc if name == "UTC" else ZoneInfo(name)
 
 
+MOST_DAYS = 3_660
+"""Days of a period: ten years. A longer one begins and ends with the dates that are published in it."""
 MOST_DATES_IN_WORDS = 5
 """Dates, or runs of dates, that a sentence names; it counts the others."""
 
@@ -85,6 +87,24 @@ class Days:
     first: str
     last: str
     dates: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Leaves out of a long period the days before the first published date and after the last one.
+
+        >>> Days("0001-01-01", "9999-12-31", ("2026-11-08", "2026-11-10")).text
+        '2026-11-08 to 2026-11-10 (2 of 3 days)'
+        """
+        if self.dates and self.length > MOST_DAYS:
+            object.__setattr__(self, "first", self.dates[0])
+            object.__setattr__(self, "last", self.dates[-1])
+            self.refuse_too_long("dates")
+
+    def refuse_too_long(self, place: str) -> None:
+        """Refuse more days than a period can have."""
+        if self.length > MOST_DAYS:
+            raise ConfigError(
+                f"{place}: {self.first} to {self.last} has {self.length:,} days; allowed: up to {MOST_DAYS:,}"
+            )
 
     @classmethod
     def of(cls, first: str, last: str, published: Iterable[str], place: str = "dates") -> Days:

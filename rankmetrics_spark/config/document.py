@@ -156,6 +156,8 @@ def override(document: Mapping[str, object], assignment: str) -> dict[str, objec
         # A setting of Spark has dots of its own.
         rest = name.removeprefix("spark.")
         steps = ["spark", rest if rest.startswith("spark.") else name]
+    if len(steps) > DEEPEST:
+        raise ConfigError(f"the override '{assignment}' has {len(steps):,} levels; allowed: {DEEPEST}")
     if not equals or not all(steps):
         raise ConfigError(f"the override '{assignment}' is not an assignment; allowed: such as source.path=logs")
     try:

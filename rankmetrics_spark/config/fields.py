@@ -161,15 +161,27 @@ def as_dict(config: Section) -> dict[str, Any]:
     >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
     ['ap@10']
     """
-    plain: dict[str, Any] = errors.every_text_without_secrets(
-        {name: _plain(getattr(config, name)) for name in field_names(type(config))}
+    plain: dict[str, Any] = errors.every_text(
+        {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}, errors.without_secrets
     )
     return plain
 
 
+_SETTINGS = ("options", "spark")
+"""Fields whose names are those of an engine, so what is not known to be public is hidden."""
+
+
+def _of_field(name: str, value: Any) -> Any:
+    return (
+        {key: HIDDEN if is_secret(key, each) else each for key, each in value.items()}
+        if name in _SETTINGS
+        else _plain(value)
+    )
+
+
 def _plain(value: object) -> Any:
     if isinstance(value, Section):
-        return {value.words.get(name, name): _plain(getattr(value, name)) for name in field_names(type(value))}
+        return {value.words.get(name, name): _of_field(name, getattr(value, name)) for name in field_names(type(value))}
     if isinstance(value, Mapping):
         return {name: HIDDEN if is_secret(name) else _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -189,7 +201,9 @@ def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
     >>> print(refuse("quality.max_invalid_fraction", 1.5, "a number from 0 to 1"))
     quality.max_invalid_fraction is 1.5; allowed: a number from 0 to 1
     """
-    shown = "null" if value is None else HIDDEN if is_secret(path) else repr(value)
+    setting = path.removeprefix("spark.") if path.startswith("spark.") else path.partition(".options.")[2]
+    hidden = is_secret(setting, value) if setting else is_secret(path)
+    shown = "null" if value is None else HIDDEN if hidden else repr(value)
     return errors.ConfigError(f"{path} is {shown}; allowed: {allowed}")
 
 
@@ -287,6 +301,10 @@ def text(path: str, value: object) -> str:
     """
     if isinstance(value, (str, int, date, os.PathLike)) and not isinstance(value, bool):
         plain = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        if isinstance(plain, str) and re.search("[\0\ud800-\udfff]", plain):
+            raise refuse(
+                path, plain, "a text without NUL and without halves of characters, which no path and no file has"
+            )
         if isinstance(plain, str) and plain.strip():
             return plain
     raise refuse(path, value, "a text (in quotes where YAML would read something else)")

@@ -243,7 +243,7 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
             except PySparkException as error:
                 if name in settings:
                     shown, cause = value, first_sentence(error)
-                    if is_secret(name) and value:
+                    if value and is_secret(name, value):
                         shown, cause = HIDDEN, cause.replace(value, HIDDEN)
                     raise ConfigError(
                         f"spark: '{name}' cannot be '{shown}' here: {cause}; "

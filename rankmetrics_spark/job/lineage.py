@@ -272,7 +272,7 @@ def dataset_of(place: str, is_table: bool = False) -> tuple[str, str]:
     if is_table:
         return "catalog", place
     if (local := local_path(place)) is not None:
-        return "file", str(local.absolute())
+        return "file", without_secrets(str(local.absolute()))
     url = urlsplit(without_secrets(place))
     scheme = "s3" if url.scheme in ("s3a", "s3n") else url.scheme
     name = url.path.lstrip("/") if scheme in ("s3", "gs") else url.path

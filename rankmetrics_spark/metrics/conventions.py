@@ -58,9 +58,10 @@ def _float(name: str, value: object) -> float:
 
 def _read_table(name: str, value: object) -> GainTable:
     pairs = value.items() if isinstance(value, Mapping) else value
-    if not isinstance(pairs, Iterable) or isinstance(pairs, str):
+    listed: list[Any] = [*pairs] if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [None]
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in listed):
         raise errors.ConfigError(f"{name} is {value!r}; it must map grades to gains, such as {{1: 0.5, 2: 1}}")
-    table = tuple(sorted((_float(name, grade), _float(name, gain)) for grade, gain in pairs))
+    table = tuple(sorted((_float(name, grade), _float(name, gain)) for grade, gain in listed))
     if any(grade <= 0 or gain < 0 for grade, gain in table):
         raise errors.ConfigError(f"{name} is {value!r}; grades must be above 0 and gains at least 0")
     return table

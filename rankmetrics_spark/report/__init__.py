@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         folded,
         print_csv,
         print_json,
-        printable,
         result_object,
         safe_cells,
     )
@@ -105,7 +104,7 @@ __getattr__ = lazy(
         "histograms": "change_rows change_steps",
         "html": "MOST_BYTES block check_page_file data_of page write_page",
         "formats": (
-            "ANY_WIDTH DOCUMENT_STYLES RESULT_TABLES blocks document folded print_csv print_json printable "
+            "ANY_WIDTH DOCUMENT_STYLES RESULT_TABLES blocks document folded print_csv print_json "
             "result_object safe_cells"
         ),
         "notebook": "as_html compared_html log_run logged_metrics logged_parameters plot summary",

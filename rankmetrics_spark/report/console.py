@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rankmetrics_spark.config import RATE_NAMES
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import without_secrets
+from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.metrics import Metric, cut_of, parse
 from rankmetrics_spark.report.figures import label_of, over_lists, percent
 from rankmetrics_spark.report.formats import (
@@ -21,7 +21,6 @@ from rankmetrics_spark.report.formats import (
     print_json,
     print_records,
     print_texts,
-    printable,
 )
 from rankmetrics_spark.schemas import (
     CONVENTION,

@@ -2,8 +2,7 @@
 // Names from the data reach the page as text nodes only, never as markup.
 (() => {
   const data = JSON.parse(document.getElementById("examples-data").textContent);
-  const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
-  const texts = data.texts.map(plain);
+  const texts = data.texts;
   const named = ([m, e, u, before, after, size, kind]) => ({ m, e, u, before, after, size, kind });
   const changes = data.changes.map(named), topics = data.topics.map(named);
   const candidates = [...new Set([...changes, ...topics].map((row) => row.e))];

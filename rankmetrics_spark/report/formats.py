@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
-from unicodedata import category
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -17,7 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark.errors import every_text_without_secrets
+from rankmetrics_spark.errors import every_text, printable, printable_json, without_secrets
 from rankmetrics_spark.schemas import DATE, NULL_PARTITION, RUN
 
 Row = Mapping[str, Any]
@@ -48,7 +48,7 @@ def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) 
         "notes": record.get("notes") or [],
         # Those about the log, then those about the run.
         "warnings": [*(record.get("quality") or {}).get("warnings", ()), *(record.get("warnings") or ())],
-        "paths": every_text_without_secrets(paths),
+        "paths": every_text(paths, without_secrets),
     }
 
 
@@ -57,7 +57,9 @@ def print_json(value: Any) -> None:
 
     Where stdout and stderr are one file, a line of a log would else stand in the middle of it.
     """
-    text = json.dumps(_plain(value), ensure_ascii=False, indent=2, allow_nan=False, default=str)
+    # A stream in ASCII has the escapes of JSON, not those of Python.
+    in_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    text = printable_json(json.dumps(_plain(value), ensure_ascii=in_ascii, indent=2, allow_nan=False, default=str))
     sys.stdout.flush()
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -76,7 +78,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _FORMULA = ("=", "+", "-", "@")
 safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
 """Whether a text cell of CSV that a spreadsheet would compute gets an apostrophe in front."""
@@ -94,7 +95,7 @@ def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
         """Texts without control characters, numbers as they are, nothing where there is no number."""
         if not isinstance(value, str):
             return _plain(value)
-        text = "".join(c if category(c) not in _CONTROLS else c.encode("unicode_escape").decode() for c in value)
+        text = printable(value)
         return f"'{text}" if safe_cells.get() and text.startswith(_FORMULA) else text
 
     names = columns or list(rows[0] if rows else ())
@@ -118,6 +119,9 @@ _LATEX = str.maketrans(
         "^": r"\textasciicircum{}",
         "<": "$<$",
         ">": "$>$",
+        # Behind a line break they would be its options.
+        "[": "{[}",
+        "*": "{*}",
         "±": r"$\pm$",
         "→": r"$\rightarrow$",
         "▲": r"$\blacktriangle$",
@@ -125,6 +129,11 @@ _LATEX = str.maketrans(
         "≈": r"$\approx$",
         "\N{MINUS SIGN}": "$-$",
     }
+)
+_MARKDOWN = re.compile(
+    # Anywhere; at the edge of a word; an entity; what becomes a link by itself; what begins a list, heading or quote.
+    r"[\\|*`\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)"
+    r"|:(?=//)|(?i:(?<=\bwww)\.)|(?<=\w)@(?=[\w-]+\.\w)|^(?:#(?=#*\s)|[-+](?=\s)|>|\d{1,9}[.)](?=\s))"
 )
 
 
@@ -190,9 +199,7 @@ def _escaped(text: str, style: str) -> str:
     """
     if style == "latex":
         return text.translate(_LATEX)
-    for character in "\\|*`":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("<", "&lt;")
+    return _MARKDOWN.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", text).replace("<", "&lt;")
 
 
 # ---- for people
@@ -201,15 +208,6 @@ ANY_WIDTH = 1_000_000
 """Characters in a line where the output is no terminal."""
 PIPE_WIDTH = 160
 """Characters of a table of metrics in a pipe or a file; a wider one is printed in blocks."""
-
-
-def printable(text: str) -> str:
-    r"""The text with its control characters escaped, so that an id can neither break a line nor colour the terminal.
-
-    >>> printable("a\nb\x1b[1m")
-    'a\\nb\\x1b[1m'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:

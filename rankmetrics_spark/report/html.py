@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import write_cached
-from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
+from rankmetrics_spark.errors import ConfigError, OutputError, every_text, printable, without_secrets
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, sentences, story, trust
 from rankmetrics_spark.report.assets import as_script, file_text, importing, scripts
@@ -22,7 +22,6 @@ from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_rev
 from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.differences import sentences_of_order
 from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, seconds_of
-from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.palette import DARK, LIGHT, css
 from rankmetrics_spark.report.payload import payload_of
@@ -45,6 +44,9 @@ MOST_PERCENTILES = 200
 MOST_COUNTED = 40
 """Experiments whose rows are listed."""
 LONGEST_NAME = 60
+_LETTER = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff"
+_RIGHT_TO_LEFT = re.compile(f"[{_LETTER}](?:[^A-Za-z<>&]*[{_LETTER}])?")
+"""Letters of scripts that are written from right to left, and what is between them."""
 PAGE_MARK = b'<meta name="generator" content="rankmetrics_spark">'
 """What tells a page of this package from any other file; the template has it in its first lines."""
 _DATA = f"the data of the page {uuid4()}"
@@ -58,11 +60,19 @@ def page(figures: Figures) -> str:
     library, charts = scripts()
     with importing():
         import jinja2
-        from markupsafe import Markup
+        from markupsafe import Markup, escape
 
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    def as_text(value: Any) -> Any:
+        """What stands between tags: control characters are seen, and words from right to left stay among themselves."""
+        if not isinstance(value, str) or isinstance(value, Markup):
+            return value
+        text = str(escape(printable(value)))
+        return Markup(_RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", text))  # noqa: S704
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=as_text)
     environment.tests["name"] = lambda part: isinstance(part, story.Id)
-    environment.filters["shortened"] = shortened
+    # Of an attribute and of the title, which hold no tags.
+    environment.filters["bare"] = lambda value: escape(printable(str(value)))
 
     def breakable(name: str) -> Markup:
         """A name that may continue on the next line after a sign between its words."""
@@ -85,7 +95,7 @@ def page(figures: Figures) -> str:
     text = environment.from_string(file_text("page.html")).render(_context(figures) | markup)
     room = MOST_BYTES - len(text.encode("utf-8", "replace"))
     for most, digits in MOST_ROWS:
-        data = as_script(payload_of(figures, most, digits))
+        data = as_script(every_text(payload_of(figures, most, digits), printable))
         if len(data.encode("utf-8", "replace")) <= room:
             break
     return text.replace(_DATA, data, 1)
@@ -270,7 +280,7 @@ def block(figures: Figures) -> str:
         return HINT
     n_users = len(dict.fromkeys(row[USER] for row in examples.changes))
     while True:
-        data = as_script(data_of(examples, n_users))
+        data = as_script(every_text(data_of(examples, n_users), printable))
         if len(data.encode()) <= MOST_BYTES_OF_LISTS or n_users <= 1:
             break
         n_users = n_users * 3 // 4

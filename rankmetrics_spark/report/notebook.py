@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, unknown
+from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, printable, unknown
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
@@ -29,7 +29,6 @@ from rankmetrics_spark.report.differences import (
     p_text,
 )
 from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names
-from rankmetrics_spark.report.formats import printable
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
 from rankmetrics_spark.report.verdict import correction_once, verdict_of

@@ -83,6 +83,8 @@ function contents() {
 // The table of differences is printed with the page; the others are for those who opened them.
 let closed = [];
 addEventListener("beforeprint", () => {
+  // Vega draws in steps that all end before the print begins, so no chart is left blank.
+  for (const chart of [...undrawn.keys()]) start(chart);
   closed = [...document.querySelectorAll("#differences details.numbers:not([open])")];
   for (const details of closed) { details.open = true; details.ontoggle?.(); }
 });

@@ -1,10 +1,6 @@
 // Names from the data reach the page as text nodes and as values of charts only, never as markup.
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const data = read("data"), charts = read("charts");
-/** Control characters of a name are shown, not obeyed: they could turn the text around. */
-const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
-data.experiments = data.experiments.map(plain);
-data.segments = data.segments.map(plain);
 /** Experiments, metrics, and lines of a chart that are drawn at first; rows of a table; characters of a name. */
 const DRAWN = 10, METRICS = 6, LINES = 20, ROWS = 50, LONG = 60;
 const SAYS = { better: "better", worse: "worse", open: "no difference shown", doubtful: "no verdict" };
@@ -77,12 +73,15 @@ const dash = (at) => at === chosen.focus || isBaseline(at) ? [] : DASHES[at % DA
 
 // ---- elements
 
+/** Words from right to left stay among themselves: a number beside one keeps its side. */
+const RIGHT = "[\\u0590-\\u08ff\\ufb1d-\\ufdff\\ufe70-\\ufeff\\u{10800}-\\u{10fff}\\u{1e800}-\\u{1efff}]", FROM_RIGHT = new RegExp(`(${RIGHT}(?:[^A-Za-z<>&]*${RIGHT})?)`, "u");
+const isolated = (child) => typeof child === "string" && FROM_RIGHT.test(child) ? child.split(FROM_RIGHT).map((part, i) => i % 2 ? make("bdi", { textContent: part }) : part) : [child];
 function make(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [key, value] of Object.entries(properties)) {
     if (key in made && key !== "list") made[key] = value; else made.setAttribute(key, value);
   }
-  made.append(...children);
+  made.append(...children.flatMap(isolated));
   return made;
 }
 function makeSvg(tag, properties, ...children) {

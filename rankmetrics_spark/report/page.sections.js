@@ -53,7 +53,7 @@ const limitedMetrics = () => (chosen.metrics.size < data.metrics.length ? ` ${ch
 const held = (id, rows) => rows.length < data.totals[id] ? ` (${whole(rows.length)} of ${whole(data.totals[id])} rows; the others are in the Parquet tables)` : "";
 const heldNote = (id, rows) => rows.length < data.totals[id] ? ` This page holds ${whole(rows.length)} of ${whole(data.totals[id])} rows.` : "";
 const counted = (rows) => { const n = new Set(rows.map((row) => row.e)).size; return n < data.experiments.length ? ` It has ${whole(n)} of ${whole(data.experiments.length)} experiments.` : ""; };
-const say = (id, text) => { section(id).querySelector(".intro").textContent = text; section(id).hidden = false; };
+const say = (id, text) => { section(id).querySelector(".intro").replaceChildren(...isolated(text)); section(id).hidden = false; };
 const direction = (m) => data.metrics[m].direction;
 /** Candidates stand in one order everywhere: that of the experiments, the best mean first. */
 const inPlace = (a, b) => a.e - b.e || a.b - b.b || a.s - b.s;

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import ORDER, few_rows, in_order
+from rankmetrics_spark.errors import printable_json
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.files import Files
@@ -312,7 +313,7 @@ class Store(Protocol):
 
 def as_json(record: Mapping[str, Any]) -> str:
     """The run record as text, with sorted keys; the key of rows without an experiment is their partition folder."""
-    return json.dumps(_sorted(record), indent=2, ensure_ascii=False, default=str)
+    return printable_json(json.dumps(_sorted(record), indent=2, ensure_ascii=False, default=str))
 
 
 def _sorted(value: Any) -> Any:

@@ -2,8 +2,9 @@
 others, and, if asked for, merge small files.
 
 A date is removed in an order in which a reader always sees it whole or not at all: first what its pointer does not
-name, then the pointer, then what it named. Whatever ends a prune, the next one removes the rest. Each date is claimed
-as runs do it, so that a prune and a run that writes the date exclude each other.
+name, then the pointer, then what it named. Whatever ends a prune, the next one removes the rest: until then, who reads
+the files without the pointers sees a part of the date. Each date is claimed as runs do it, so that a prune and a run
+that writes the date exclude each other.
 """
 
 from __future__ import annotations
@@ -80,12 +81,14 @@ class Output:
         path: What the user calls it.
         pointers: Date -> what is published there.
         stored: The files of all partitions.
+        empty: Date -> the folders of partitions without a file, as a killed prune leaves them.
     """
 
     files: Files
     path: str
     pointers: dict[str, Pointer] = field(init=False)
     stored: Stored = field(init=False)
+    empty: dict[str, list[str]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Reads the pointers, then lists the files: what is published meanwhile is only missing from the list.
@@ -111,14 +114,22 @@ class Output:
             )
         self.stored = {}
         for table in TABLES:
-            for entry in self.files.entries(table, recursive=True):
-                steps = self.relative(entry).split("/")
-                if not (entry.is_file and len(steps) == 4 and steps[3].endswith(".parquet")):
+            entries = self.files.entries(table, recursive=True)
+            filled = {self.relative(entry).rpartition("/")[0] for entry in entries}
+            for entry in entries:
+                path, steps = self.relative(entry), self.relative(entry).split("/")
+                is_data = entry.is_file and len(steps) == 4 and steps[3].endswith(".parquet")
+                if not is_data and (entry.is_file or len(steps) != 3 or path in filled):
                     continue
                 is_partition = steps[1].startswith(f"{EXPERIMENT}=") and steps[2].startswith(f"{DATE}=")
                 # Behind a link are the files of others.
-                if is_partition and self.files.first_link(folders_above("/".join(steps))[1:]) is None:
-                    self.stored.setdefault(steps[2].partition("=")[2], []).append(entry)
+                if not is_partition or self.files.first_link(folders_above("/".join([*steps[:3], ""]))[1:]) is not None:
+                    continue
+                date = steps[2].partition("=")[2]
+                if is_data:
+                    self.stored.setdefault(date, []).append(entry)
+                else:
+                    self.empty.setdefault(date, []).append(path)
 
     def relative(self, entry: FileInfo) -> str:
         """The path of a file below the output."""
@@ -190,16 +201,21 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
         InputError: Nothing is published there.
     """
     with writing(path):
+        if not dry and files.is_folder(STAGING):
+            # A prune that was killed has left its claim, perhaps with nothing to remove that needs another one.
+            with _announced(files, _new_id()):
+                pass
         output = Output(files, path)
         reasons = {} if keep is None else output.old(keep)
         records = {} if keep is None else _records(output, reasons)
-        dates = sorted({*reasons, *output.stored})
-        done = (_of_date(output, date, reasons.get(date), records.get(date, []), dry) for date in dates)
+        dates = {*reasons, *output.stored}
+        every = sorted(dates | output.empty.keys())
+        done = (_of_date(output, date, reasons.get(date), records.get(date, []), dry) for date in every)
         rows = [row for row in done if row]
         expired = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
         if not dry:
             files.for_each(files.remove, [name for date in sorted(expired & records.keys()) for name in records[date]])
-        loose = sorted(expired - set(dates))
+        loose = sorted(expired - dates)
         rows += [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
         left = output.pointers.keys() - {row.date for row in rows if row.action == "removed"} if compact else set()
         rows += [row for date in sorted(left) if (row := _compacted(output, date, dry))]
@@ -210,15 +226,18 @@ def _of_date(output: Output, date: str, reason: str | None, records: Sequence[st
     """Remove a date whose ``reason`` to stay is empty; of any other, the files that do not count."""
     goes = reason == ""
     doomed = output.stored.get(date, []) if goes else output.unnamed(date)
-    if not goes and not doomed:
-        return DatePruned(date, "kept", reason) if reason else None
+    kept = DatePruned(date, "kept", reason) if reason else None
+    if not (goes or doomed or (date in output.empty and not dry)):
+        return kept
     if not dry:
         try:
             with _claimed(output, date):
                 if not _removed(output, date, doomed, goes):
                     return DatePruned(date, "kept", "a run has published it meanwhile")
         except OutputError as error:
-            return DatePruned(date, "kept", str(error).split(";")[0])
+            return DatePruned(date, "kept", str(error).split(";")[0]) if goes or doomed else kept
+    if not (goes or doomed):
+        return kept
     size = sum(entry.size or 0 for entry in doomed)
     why = "older than what is kept" if goes else reason or "files that its pointer does not name"
     n_runs = sum(name.endswith(".json") for name in records)
@@ -241,6 +260,8 @@ def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) 
             for name in (f"{FOLDER}/{date}.next.json", f"{FOLDER}/{date}.json"):
                 files.remove_tree(name) if files.is_folder(name) else files.remove(name)
         remove(files, sorted({output.relative(entry) for entry in doomed} - unnamed))
+    for folder in output.empty.get(date, ()):
+        files.remove_if_empty(folder, *folders_above(folder)[:0:-1])
     return True
 
 
@@ -273,27 +294,38 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
     Raises:
         OutputError: Another run writes it.
     """
-    files, run = output.files, f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-    folders = {output.relative(entry).split("/")[1] for entry in output.stored.get(date, [])}
+    paths = [*map(output.relative, output.stored.get(date, ())), *output.empty.get(date, ())]
+    run, experiments = _new_id(), {path.split("/")[1] for path in paths}
     pointer = output.pointers.get(date)
-    names = {*map(experiment_of, folders), *(pointer.run_of() if pointer else ())}
+    names = {*map(experiment_of, experiments), *(pointer.run_of() if pointer else ())}
     partitions = Partitions(date, sorted(names, key=str))
+    with _announced(output.files, run) as claim:
+        if isinstance(claim, Lease):
+            claim.take(partitions, output.path)
+        else:
+            claim.take(Path(output.files.at(STAGING)), partitions, output.path)
+        yield run
+
+
+def _new_id() -> str:
+    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+
+
+@contextmanager
+def _announced(files: Files, run: str) -> Iterator[Claim | Lease]:
+    """A claim on nothing yet, as a run has it; clean up after runs and prunes that were killed."""
 
     def recovered(dead: ClaimContent) -> None:
         """Clean up after a killed run."""
         recover(files, dead.run, dead.date, dead.experiments)
 
-    claim, staging = Claim(run, recovered), Path(files.at(STAGING))
-    lease = (
-        None if files.local and claim.open(staging) else Lease(lambda do, *values: do(files, *values), run, recovered)
-    )
+    claim = Claim(run, recovered)
+    lease = None
     try:
-        if lease is None:
-            claim.take(staging, partitions, output.path)
-        else:
+        if not (files.local and claim.open(Path(files.at(STAGING)))):
+            lease = Lease(lambda do, *values: do(files, *values), run, recovered)
             lease.open()
-            lease.take(partitions, output.path)
-        yield run
+        yield lease or claim
     finally:
         (lease or claim).release()
         discard(files, run)

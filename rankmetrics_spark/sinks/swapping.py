@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo
 
+from rankmetrics_spark.errors import printable_json
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, record_path, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.claims import gate
@@ -200,7 +201,7 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
         pointer = pointer_of(files, str(record.get(DATE)))
         published = pointer is not None and run in pointer.run_of().values()
         record["outcome"] = "done" if published else "killed"
-        files.write(record_path(run), json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        files.write(record_path(run), printable_json(json.dumps(record, indent=2, ensure_ascii=False)) + "\n")
     drafts = files.drafts(record_path(run))
     if files.local and date is not None:
         # A disk has one writer at a time: the run that cleans up has locked the gate.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, described, from_mapping, load
+from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, described, from_mapping, load, override
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import resolve
 from tests.helpers.configs import SOURCE
@@ -161,6 +161,14 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as error:
             load(tmp_path / name)
         assert message(error, tmp_path) == expected
+
+
+@pytest.mark.outcome("`--set` with a key of 2,001 levels", "exit 2: allowed are 50")
+def test_an_override_has_a_depth() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^the override 'a\.\.\. \(4,003 characters\)' has 2,001 levels; allowed: 50$"
+    ):
+        override({}, f"{'a.' * 2000}b=1")
 
 
 @pytest.mark.outcome("`--set` with {assignment}", "exit 2: {expected}")

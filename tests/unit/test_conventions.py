@@ -79,7 +79,7 @@ def test_every_allowed_value_of_a_choice_is_accepted_as_text_in_any_case(knob: A
         ({"gain": "table"}, "gain: table and a gain_table belong together"),
         ({"gain_table": {1: 2}}, "gain: table and a gain_table belong together"),
         ({"gain": {0: 1}}, "grades must be above 0 and gains at least 0"),
-        ({"gain": "table", "gain_table": 3}, "it must map grades to gains"),
+        *(({"gain": "table", "gain_table": x}, "it must map grades to gains") for x in (3, [1, 2], [[1]], ["ab"], "a")),
         (3, "it must be a preset or a mapping of knobs"),
     ],
 )

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.engines import write_cached
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import Figures, assets, html
+from rankmetrics_spark.errors import ConfigError, every_text
+from rankmetrics_spark.report import Figures, assets, figures_of, html, local_tables
 from tests.helpers.figures import mean
 from tests.helpers.packages import libraries_of_pages, quick_vega
+from tests.helpers.results import Output
 
 
 def test_a_page_names_the_licences_of_the_scripts_that_it_embeds() -> None:
@@ -26,6 +27,38 @@ def test_a_page_names_the_licences_of_the_scripts_that_it_embeds() -> None:
     for name in ("Vega", "Vega-Lite", "Vega-Embed", "BSD-3-Clause", "d3 (ISC)", "Redistributions in binary form"):
         assert name in footer
     assert "University of Washington Interactive Data Lab" in footer and "Mike Bostock" in footer
+
+
+HEBREW = "\u05e2\u05d1\u05e8\u05d9\u05ea 2"
+
+
+@pytest.mark.outcome(
+    "experiments and segments whose names turn a text around, or hold control characters, on the page",
+    "each is escaped where it stands, in sentences and titles too; names from right to left are set apart",
+)
+@pytest.mark.parametrize("date", ["2026-11-20"])
+def test_no_name_turns_a_sentence_or_a_title_of_the_page_around(tmp_path: Path, date: str) -> None:
+    pytest.importorskip("vl_convert")
+    signs = "\u202e\u2066\x9b\x1b[1m\u2028\u200f"
+    names = ["control", f"{signs}gnp.exe", HEBREW, f"{signs}x"]
+    # Every sentence that a name gets into: verdict, checks, further tests, segments, the days of runs, the record.
+    further = {"wins": 9, "losses": 5, "ties": 1, "p_wilcoxon": 0.2, "design": "paired", "note": f"{signs} is late"}
+    output = Output(tmp_path, names, [f"s={signs}a", f"s={HEBREW}"], 60, further=further)
+    output.write(date, quality={"warnings": [f"{signs} has no lists"]}, error=f"{signs} failed", notes=[signs])
+    output.write("2026-11-21")
+    text = html.page(figures_of(local_tables(str(tmp_path)), date))
+    library, charts = assets.scripts()
+    shown = text.replace(library, "").replace(charts, "")
+    assert {c for c in shown if not (c.isprintable() or c == "\n")} == set()
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', shown, re.DOTALL)[0])
+    strings: list[str] = []
+    every_text(data, lambda each: strings.append(each) or each)
+    assert all(map(str.isprintable, strings))
+    assert r"\u202e\u2066\x9b\x1b[1m\u2028\u200fgnp.exe" in strings
+    body = shown[shown.index("<main>") : shown.index("</main>")]
+    outside = re.sub(r"<bdi\b[^>]*>.*?</bdi>|<pre.*?</pre>", "", body, flags=re.DOTALL)
+    assert "\u05e2" in body and "\u05e2" not in outside
+    assert len(re.findall("gnp.exe", body)) > 5
 
 
 def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

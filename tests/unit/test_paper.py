@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
+from markdown_it import MarkdownIt
 from rich.table import Table
 from rich.text import Text
 
@@ -34,14 +35,14 @@ def grid() -> Table:
 
 def test_a_table_of_markdown_has_the_cells_between_title_and_caption() -> None:
     assert table(grid(), "markdown") == (
-        "means\n\n| experiment | p[1] |\n|:---|---:|\n| a_b\\|c | **0.5 ± 0.1** |\n| 100% & $ | - |\n\nbelow\n\n"
+        "means\n\n| experiment | p\\[1\\] |\n|:---|---:|\n| a_b\\|c | **0.5 ± 0.1** |\n| 100% & \\$ | - |\n\nbelow\n\n"
     )
 
 
 def test_a_table_of_latex_escapes_what_latex_reads() -> None:
     assert table(grid(), "latex") == (
         "% means\n"
-        "\\begin{tabular}{lr}\n\\toprule\nexperiment & p[1] \\\\\n\\midrule\n"
+        "\\begin{tabular}{lr}\n\\toprule\nexperiment & p{[}1] \\\\\n\\midrule\n"
         "a\\_b|c & \\textbf{0.5 $\\pm$ 0.1} \\\\\n"
         "100\\% \\& \\$ & - \\\\\n"
         "\\bottomrule\n\\end{tabular}\n"
@@ -50,7 +51,8 @@ def test_a_table_of_latex_escapes_what_latex_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("character", "text"), [("\\", r"\textbackslash{}"), ("^", r"\textasciicircum{}"), ("<", "$<$"), (">", "$>$")]
+    ("character", "text"),
+    [("\\", r"\textbackslash{}"), ("^", r"\textasciicircum{}"), ("<", "$<$"), (">", "$>$"), ("[", "{[}"), ("*", "{*}")],
 )
 def test_what_latex_reads_is_escaped_once(character: str, text: str) -> None:
     one = Table("x")
@@ -61,6 +63,30 @@ def test_what_latex_reads_is_escaped_once(character: str, text: str) -> None:
 def test_a_sentence_is_a_paragraph_or_a_comment() -> None:
     assert sentence("b beats a: 5 % *", "markdown") == "b beats a: 5 % \\*\n\n"
     assert sentence("b beats a: 5 %", "latex") == "% b beats a: 5 %\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "[x](javascript:alert(1))",
+        "![x](http://a.b/c)",
+        "<javascript:alert(1)>",
+        "https://a.b/c and www.a.b and me@a.b",
+        "_a_ __b__ *c* **d** ~~e~~ `f` $g$",
+        "a_b \\ &lt;b&gt; | c",
+        *("# a", "> a", "- a", "+ a", "1. a", "2) a", "[a]: javascript:b", "<!-- a -->"),
+    ],
+)
+@pytest.mark.outcome("an experiment called {name}, with `--format markdown`", "the name as it is, and no markup")
+def test_a_name_is_no_markup_in_a_document(name: str) -> None:
+    reader, one = MarkdownIt("commonmark").enable(["table", "strikethrough"]), Table("name")
+    one.add_row(Text(name))
+    for text in (sentence(name, "markdown"), table(one, "markdown")):
+        # What GitHub makes a link by itself needs these signs one after the other.
+        assert not re.search(r"(?<!\\)://|www\.|\w@", text)
+        shown = [token for block in reader.parse(text) if block.children for token in block.children]
+        assert {token.type for token in shown} == {"text"}
+        assert "".join(token.content for token in shown).removeprefix("name") == name
 
 
 def test_a_command_prints_its_table_for_a_document() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rankmetrics_spark.cli import main
 from rankmetrics_spark.comparison import changed_settings
-from rankmetrics_spark.config import Comparison, Config, as_dict, from_mapping
+from rankmetrics_spark.config import Comparison, Config, Days, as_dict, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import Compared, Entry, History, Pointer, parse
 
@@ -75,6 +77,25 @@ def test_a_period_that_cannot_be_is_refused_in_one_sentence(period: Any, message
     with pytest.raises(ConfigError) as error:
         config(period=period)
     assert str(error.value) == message
+
+
+@pytest.mark.outcome("a period from 0001-01-01 to 9999-12-31", "the dates from the first published one to the last")
+def test_a_period_is_no_longer_than_what_is_published_or_ten_years() -> None:
+    days = Days.of("0001-01-01", "9999-12-31", ["2026-11-08", "2026-11-10"])
+    assert (days.first, days.last, days.missing) == ("2026-11-08", "2026-11-10", ("2026-11-09",))
+    # 10 x 365 days and 3 of leap years; shorter ones say what they miss before and after.
+    assert len(Days.of("2016-11-10", "2026-11-12", ["2026-11-08"]).missing) == 3654
+    with pytest.raises(ConfigError, match=r"^dates: 0001-01-01 to 2026-11-08 has 739,928 days; allowed: up to 3,660$"):
+        Days.of("0001-01-01", "9999-12-31", ["0001-01-01", "2026-11-08"])
+
+
+@pytest.mark.outcome("`evaluate --from 0001-01-01 --to 9999-12-31`", "exit 2: has 3,652,059 days; allowed: up to 3,660")
+def test_a_backfill_of_more_than_ten_years_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("source: {path: 'logs/{date}'}")
+    with pytest.raises(SystemExit, match="2"):
+        main(["evaluate", "-c", str(tmp_path / "c.yaml"), "--from", "0001-01-01", "--to", "9999-12-31"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == "rankmetrics: --from and --to: 0001-01-01 to 9999-12-31 has 3,652,059 days; allowed: up to 3,660"
 
 
 def test_a_period_needs_a_comparison() -> None:

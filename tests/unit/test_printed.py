@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import pytest
 from rich.console import Console
@@ -19,6 +23,8 @@ from rankmetrics_spark import cli
 from rankmetrics_spark.cli.options import Folding
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark.pointers import parse as parse_pointer
 from rankmetrics_spark.report import (
     ANY_WIDTH,
     LIST_PRINTERS,
@@ -37,6 +43,7 @@ from rankmetrics_spark.report import (
     table,
 )
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
+from rankmetrics_spark.sinks import as_json
 from tests.helpers.commands import Terminal
 from tests.helpers.results import Output
 
@@ -320,6 +327,48 @@ def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(
     ]
 
 
+# ---- terminals and locales that are older than UTF-8
+
+
+@pytest.mark.parametrize("style", ["table", "json"])
+@pytest.mark.outcome("a terminal or a pipe in ASCII, and a name that it cannot show", "the name with escapes, exit 0")
+def test_a_name_that_a_terminal_cannot_show_is_escaped(tmp_path: Path, style: str) -> None:
+    out = Output(tmp_path / "l\u00f6g", ["gr\u00f6\u00dfe", "\u043a\u043b\u044e\u0447"], users=60)
+    record = json.loads((out.write() / "runs" / "20261120T010203-0a1b2c3d.json").read_text())
+    (out.path / "runs" / "failed.json").write_text(
+        json.dumps(
+            record | {"run_id": "failed", "outcome": "failed", "error": {"message": "no gr\u00f6\u00dfe \u2192"}}
+        )
+    )
+    arguments = ["runs", "--output", str(out.path), "--format", style]
+    for encoding in ("ascii", "latin-1"):
+        environment = os.environ | {"PYTHONIOENCODING": encoding}
+        done = subprocess.run(
+            [sys.executable, "-m", "rankmetrics_spark", *arguments], env=environment, capture_output=True, check=False
+        )
+        shown = done.stdout.decode(encoding)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert ("no gr\u00f6" if encoding == "latin-1" and style != "json" else "no gr\\") in shown
+        assert style != "json" or json.loads(shown)[0]["error"]["message"] == "no gr\u00f6\u00dfe \u2192"
+
+
+@pytest.mark.outcome("a path, in a locale without UTF-8, that has no name there", "exit 2: the path; PYTHONUTF8=1")
+def test_a_file_that_a_locale_has_no_name_for_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.yaml").write_text("source: {path: l\u00f6g}", encoding="utf-8")
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    program = [sys.executable, "-m", "rankmetrics_spark", "check", "c.yaml"]
+    done = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    sentence = r"rankmetrics: 'l\xf6g' cannot be written in ascii; allowed: UTF-8, as with PYTHONUTF8=1"
+    assert (done.returncode, done.stderr.strip().replace(f"{tmp_path}/", "")) == (2, sentence)
+    # Bytes that are no text in any locale.
+    for arguments in (["evaluate", "-c", "c.yaml", "-o", "out\udcff"], ["runs", "--output", "\udcff"]):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(arguments, "rankmetrics")
+        assert "\\udcff' is no text in utf-8; allowed: text in utf-8\n" in capsys.readouterr().err
+
+
 # ---- CSV
 
 
@@ -349,6 +398,25 @@ def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
         assert list(csv.reader(io.StringIO(printed))) == [[*rows[0]], [cell, "-0.13", "-1", ""]]
         assert all(c == "\n" or c.isprintable() for c in printed)
     safe_cells.set(False)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\x1b[31m\nb\u202e\u2067", "\x9b1m\x7f\u2028", "\U000e0041\ud800", "\u00a0\u00e9 \u5b57"]
+)
+@pytest.mark.outcome(
+    "the same as JSON, in the run record and in what is published",
+    "`\\u202e`: no sign stands there as it is, no name changes",
+)
+def test_json_holds_the_same_names_without_control_characters(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    record = {"experiments": {name: {"rows": 1}}, "notes": [name]}
+    print_json(record)
+    pointer = Pointer("2026-11-20", (Entry("20261120T010203-0a1b2c3d", (name,)),))
+    texts = {capsys.readouterr().out: record, as_json(record): record, pointer.as_json(): None}
+    for text, value in texts.items():
+        assert all(c == "\n" or c.isprintable() or category(c) == "Zs" for c in text)
+        text.encode()
+        assert value is None or json.loads(text) == value
+    assert parse_pointer(pointer.as_json()) == pointer
 
 
 def test_the_option_of_safe_cells_reaches_the_printer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,38 @@ def test_a_prune_that_is_killed_at_any_moment_leaves_whole_dates(
     assert not (root / "_staging").exists()
 
 
+def exit_before(call: str, moment: int) -> None:
+    """End this process for good before the next call of a method of files."""
+    function, left = getattr(Files, call), [moment]
+
+    def or_die(*arguments: Any) -> Any:
+        left[0] -= 1
+        return function(*arguments) if left[0] >= 0 else os._exit(9)
+
+    setattr(Files, call, or_die)
+
+
+@pytest.mark.parametrize("call", ["remove", "remove_if_empty", "remove_tree"])
+def test_the_next_prune_finishes_what_a_killed_one_began(root: Path, call: str) -> None:
+    """The process is killed for good, before each step in turn: no clean-up of its own runs, its claim stays."""
+    untouched = tree(root) - of_dates(tree(root), *OLD)
+    for moment in range(100):
+        for date in OLD:
+            publish(root, date)
+        if child := os.fork():
+            ended = os.waitpid(child, 0)[1]
+        else:
+            exit_before(call, moment)
+            pruned(root)
+            os._exit(0)
+        pruned(root)
+        assert tree(root) == untouched and not (root / "_staging").exists()
+        assert not [*root.rglob("evaluation_date=2026-08*")]
+        if not ended:
+            break
+    assert moment > 1
+
+
 def store_of(root: Path) -> Files:
     """The output as on a store without locks and renames; a store has no folders that have to be made."""
     (root / "_staging").mkdir()

@@ -194,6 +194,28 @@ ADDRESSES = [
     "https://x/y authorization=Basic aHVzaDpodXNoaHVzaA==hush",
     "https://x/y?a=1 bearer hushhushhush",
     f"https://x/y {'eyJhbGciOiJIUzI1NiJ9.hushhushhush.hush'}",
+    # A password that holds what ends one elsewhere.
+    "https://user:hu@hush@host/logs",
+    "mongodb://user:hu@hu/hush@host/logs",
+    "jdbc:oracle:thin:scott/hu@hush@//host:1521/service",
+    "sftp://hush@host/logs",
+    # Parameters that nobody knows to be public.
+    *(
+        f"https://x/y?a=1&{name}=hu%3Dhush#hush"
+        for name in ["pass", "auth", "authkey", "pat", "subscription-key", "code", "sv2"]
+    ),
+    *(f"https://x/y?{name}=hush,hush" for name in ("pass", "X-Goog-Credential", "whatever")),
+    "sc://host:15002/;use_ssl=true;x-token-of-mine=hush",
+    # Assignments as JAAS, YAML, JSON and a shell have them.
+    "https://x/y required username='me' password='hu hush' ssl=true;",
+    'https://x/y required password="hu;\\"hush" ssl=true;',
+    "https://x/y password='hush",
+    "https://x/y password: hush",
+    "https://x/y password = hush,hush;hush",
+    'https://x/y {"private_key": "hush hush", "a": 1}',
+    r"https://x/y {\"private_key\": \"hush hush\", \"a\": 1}",
+    "https://x/y -----BEGIN RSA PRIVATE KEY-----\nhush\nhush\n-----END RSA PRIVATE KEY-----",
+    *(f"https://x/y {name}=hush" for name in ("pass", "pat", "authkey", "auth_key", "subscription-key", "PGPASSWORD")),
 ]
 
 
@@ -234,6 +256,10 @@ def test_a_password_in_an_address_is_not_stored_and_not_printed(address: str) ->
         "a = 'b' AND monkey = 3",
         "jdbc:postgresql://host/db and the bearer of news",
         "logs/a/b@2026 jdbc:oracle:thin:@//host:1521/service",
+        "https://x/y?sv=2020-01-01&sp=rl&api-version=1 sc://host:15002/;user_id=me;use_ssl=true",
+        "standard;ap_denominator=min(m,k);gain=linear country=DE & device=web p = 0.180; a=b;c=d",
+        "InvalidTokenError: expired; unknown column 'token'; known: a, b; monkey: 3; pass this on: yes",
+        "logs/experiment_id=a/evaluation_date=2026-11-20/part-0?.parquet",
     ],
 )
 def test_what_holds_no_secret_stays_as_it_is(plain: str) -> None:
@@ -245,6 +271,20 @@ def test_what_holds_no_secret_stays_as_it_is(plain: str) -> None:
 )
 def test_other_settings_are_stored(name: str) -> None:
     assert as_dict(from_mapping({"source": {"path": "logs"}, "spark": {name: "5"}}))["spark"] == {name: "5"}
+
+
+@pytest.mark.parametrize("name", ["spark.executor.extraJavaOptions", "kafka.sasl.x", "spark.executorEnv.A", "mine"])
+@pytest.mark.outcome(
+    "a text as the value of an option or a setting whose name is not known to be public: {name}",
+    "`(hidden)` in the run record and in messages; numbers, sizes and switches are shown",
+)
+def test_a_setting_is_hidden_unless_it_is_known_to_be_public(name: str) -> None:
+    more = {"sep": "\t", "dateFormat": "yyyy-MM-dd", "spark.sql.session.timeZone": "UTC", "spark.driver.memory": "8g"}
+    document = {"source": {"path": "logs", "options": {name: "hush", **more}}, "spark": {name: "hush", **more}}
+    stored = as_dict(from_mapping(document))
+    assert stored["spark"] == stored["source"]["options"] == {name: HIDDEN, **more}
+    for place in ("spark", "source.options"):
+        assert "hush" not in str(refuse(f"{place}.{name}", ["hush"], "a text"))
 
 
 # ---- nothing of a user is run
@@ -290,7 +330,21 @@ def test_yaml_tags_that_make_objects_are_refused(tmp_path: Path) -> None:
             load(tmp_path / "c.yaml")
 
 
-@pytest.mark.parametrize("text", ["n" * 500_000, "n." * 250_000, "secret" * 80_000, "a=" * 250_000, "?" * 500_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "n" * 500_000,
+            "n." * 250_000,
+            "secret" * 80_000,
+            "a=" * 250_000,
+            "?" * 500_000,
+            "://" * 200_000,
+            "x;" * 250_000,
+        ),
+        *("'" * 500_000, "\\" * 500_000, "a:" * 250_000, "x://a:" * 100_000, "-----BEGIN " * 50_000),
+    ],
+)
 def test_a_long_text_takes_no_time_to_look_for_secrets(text: str) -> None:
     # A search that starts again at every character would take hours.
     assert without_secrets(text) == text

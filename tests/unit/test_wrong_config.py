@@ -23,6 +23,20 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"source": "logs"}, f"source is 'logs'; allowed: a mapping with keys out of {SOURCE}"),
     ({"judgements": []}, f"judgements is []; allowed: a mapping with keys out of {INPUT}"),
     ({"source": {**LOGS, "team": " "}}, f"source.team is ' '; allowed: {TEXT}"),
+    *(
+        (
+            part,
+            f"{place} is {shown}; allowed: a text without NUL and without halves of characters, which no path and "
+            "no file has",
+        )
+        for text, shown in (("a\0b", r"'a\x00b'"), ("a\ud800", r"'a\ud800'"))
+        for place, part in (
+            ("source.path", {"source": {"path": text}}),
+            ("sink.path", {"sink": {"path": text}}),
+            ("report.file", {"report": {"file": text}}),
+            ("source.where", {"source": {**LOGS, "where": text}}),
+        )
+    ),
     (
         {"source": {**LOGS, "ranks": {"a": "rank_a"}}},
         "source.ranks is {'a': 'rank_a'}; allowed: a mapping of two rankers to their columns of ranks; more than two "

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import ConfigError, printable, unknown
 from rankmetrics_spark.metrics import Floats
-from rankmetrics_spark.report import p_value, printable
+from rankmetrics_spark.report import p_value
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.statistics import (
     AnyLook,
