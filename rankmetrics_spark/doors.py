@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -27,8 +28,27 @@ def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in home:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         module = import_module(f"{package}.{home[name]}")
+        if "pyspark.sql" in sys.modules:
+            load_client()
         for other in modules[home[name]].split():
             setattr(sys.modules[package], other, getattr(module, other))
         return getattr(module, name)
 
     return load
+
+
+def load_client() -> None:
+    """Load the client of Spark Connect, if there is one, before any call does.
+
+    If the main module has no file, as with ``python -c``, the client would run its own doctests, and end the process.
+    """
+    main: Any = sys.modules["__main__"]
+    if "pyspark.sql.connect" in sys.modules or hasattr(main, "__file__"):
+        return
+    main.__file__ = "<main>"
+    try:
+        with suppress(ImportError):  # where it is needed, its import says so again
+            import_module("pyspark.sql.connect")
+    finally:
+        with suppress(AttributeError):  # two threads may be here
+            del main.__file__

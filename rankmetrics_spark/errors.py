@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -366,6 +367,12 @@ def _plain(line: str) -> str:
     return re.sub(r"^:? ?([\w.$]*(Exception|Error): )+", "", line).strip().rstrip(".;")
 
 
+_OTHER_PYTHON = re.compile(
+    r"No module named '(?:numpy|pandas|pyarrow|pyspark|rankmetrics_spark)[\w.]*'"
+    r"|Python in worker has different version[^,]*"
+)
+
+
 def raised_by_python(error: Exception) -> RankmetricsError | None:
     r"""The error of this package that ended a Python function of Spark, from the trace that Spark hands on.
 
@@ -374,6 +381,8 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
     ConfigError('a is 1')
     >>> raised_by_python(OSError("External error: RuntimeError: External error: InputError: b is 2"))  # of Sail
     InputError('b is 2')
+    >>> print(str(raised_by_python(OSError("ModuleNotFoundError: No module named 'numpy'")))[:75])
+    Spark's workers run another Python than this process: No module named 'nump
     """
     for match in re.finditer(
         rf"(?:^{re.escape(__name__)}\.|External error: )(?=(\w+): (.*)$)", str(error), re.MULTILINE
@@ -381,6 +390,13 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
         kind = globals().get(match[1])
         if isinstance(kind, type) and issubclass(kind, RankmetricsError):
             return kind(match[2])
+    if found := _OTHER_PYTHON.search(str(error)):
+        # As where a virtual environment is not activated: the workers then run the first python3 on the PATH.
+        return RankmetricsError(
+            f"Spark's workers run another Python than this process: {found[0]}; allowed: "
+            f"PYSPARK_PYTHON={sys.executable} in the environment before the session starts, or the same packages on "
+            "every worker"
+        )
     return None
 
 

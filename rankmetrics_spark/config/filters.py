@@ -9,8 +9,9 @@ and a subquery always holds one of a few words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from math import prod
 from typing import NamedTuple
 
 from rankmetrics_spark.config.fields import text
@@ -54,6 +55,25 @@ _BEFORE_GROUPS = frozenset(
 """Words in front of a parenthesis that calls nothing, as in ``x IN (1, 2)``."""
 SUBSTITUTED = "${"
 """Spark replaces ``${env:NAME}`` and ``${setting}`` before it reads SQL, also inside texts and quoted names."""
+
+MOST_CHARACTERS, MOST_OPERATORS, DEEPEST, LONGEST_TEXT, MOST_WORK = 100_000, 400, 30, 1_000, 10_000
+"""Limits of a filter, far above what people write; beyond them, an engine crashes, or takes minutes or all memory."""
+_SYMBOLS = frozenset(".-+*/%&|^~!<>=([") | {"::"}
+_SIGNS = frozenset(["not", "-", "+", "~", "!"])
+_OPERATORS = frozenset(
+    ["and", "between", "case", "div", "ilike", "in", "is", "like", "not", "or", "regexp", "rlike", "when"]
+)
+_WORK = {
+    **dict.fromkeys(["base64", "hex"], 2),
+    **dict.fromkeys(["case", "coalesce", "if", "ifnull", "nullif", "nvl", "nvl2"], 3),
+    **dict.fromkeys(["exists", "filter", "forall", "transform"], 10),
+    "levenshtein": 100,
+}
+"""Function -> how much work or text a call of it makes of its arguments; nested calls multiply."""
+_WORK_OF_ARGUMENT = {"lpad": 1, "rpad": 1, "replace": 2, "regexp_replace": 2, "date_format": 1, "from_unixtime": 1}
+"""Function -> the argument that says how much: the number it is, or the number of its characters."""
+_UNKNOWN_WORK = 100
+"""Of an argument that is not in the filter itself, such as a column."""
 
 _TOKEN = re.compile(
     r"""
@@ -101,6 +121,8 @@ such as lower, date_trunc and coalesce
     """
     sql = text(path, value)
     refuse_substitution(path, sql)
+    if len(sql) > MOST_CHARACTERS:
+        raise ConfigError(f"{path} has {len(sql):,} characters; allowed: at most {MOST_CHARACTERS:,}")
     # The date is filled in later; a word of the same length keeps every token in its place.
     words = list(tokens(path, sql.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
     # A date outside quotes is arithmetic: 2026-11-20 is 1995.
@@ -117,6 +139,7 @@ such as lower, date_trunc and coalesce
             _check_parenthesis(path, last, last_but_one)
         else:
             _check_word(path, token, last, last_but_one)
+    _check_size(path, words)
     return sql
 
 
@@ -219,6 +242,62 @@ def _check_word(path: str, token: Token, last: Token | None, last_but_one: Token
         f"{path} holds the word {token.text.upper()}; allowed: a condition without a query (a column of that name in "
         "backquotes)"
     )
+
+
+def _check_size(path: str, words: Sequence[Token]) -> None:
+    """Refuse a filter on which an engine crashes, or takes minutes or all memory."""
+    longest = max((word.end - word.start for word in words if word.kind == "string"), default=0)
+    if longest > LONGEST_TEXT:
+        raise ConfigError(f"{path} holds a text of {longest:,} characters; allowed: at most {LONGEST_TEXT:,}")
+    kinds = {"symbol": _SYMBOLS, "word": _OPERATORS}
+    n_operators = sum(word.text in kinds.get(word.kind, ()) for word in words)
+    if n_operators > MOST_OPERATORS:
+        raise ConfigError(
+            f"{path} has {n_operators:,} operators and parentheses; allowed: at most {MOST_OPERATORS}, such as "
+            "x IN ('a', 'b') for many ORs"
+        )
+    inside: list[int] = []
+    signs = 0
+    for at, word in enumerate(words):
+        signs = signs + 1 if word.kind in ("symbol", "word") and word.text in _SIGNS else 0
+        opens = (word.kind == "symbol" and word.text in "([") or (word.kind, word.text) == ("word", "case")
+        if opens:
+            name = word if word.text == "case" else words[at - 1] if at else word
+            inside.append(_work(name.text, words, at))
+        elif inside and (word.kind, word.text) in (("symbol", ")"), ("symbol", "]"), ("word", "end")):
+            inside.pop()
+        if len(inside) + signs > DEEPEST:
+            raise ConfigError(f"{path} is nested more than {DEEPEST} deep; allowed: at most {DEEPEST}")
+        if opens and prod(inside) > MOST_WORK:
+            raise ConfigError(
+                f"{path} makes more than {MOST_WORK:,} times the work or text of a value with '{name.text}'; allowed: "
+                "less nesting, lengths and texts"
+            )
+
+
+def _work(name: str, words: Sequence[Token], opening: int) -> int:
+    """How much work or text a call makes of its arguments."""
+    if name not in _WORK_OF_ARGUMENT:
+        return _WORK.get(name, 1)
+    depth, argument, parts = 0, 0, list[Token]()
+    for word in words[opening:]:
+        if word.kind == "symbol":
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
+            if not depth:
+                break
+            if word.text == "," and depth == 1:
+                argument += 1
+                continue
+        if argument == _WORK_OF_ARGUMENT[name]:
+            parts.append(word)
+    if not parts:
+        return 1
+    value = parts[0].text.strip("'\"")
+    is_length = name in ("lpad", "rpad")
+    if len(parts) > 1 or (is_length and not value.isdecimal()) or (not is_length and parts[0].kind != "string"):
+        # A length that is computed has no bound.
+        return MOST_WORK + 1 if is_length else _UNKNOWN_WORK
+    return max(1, int(value) if is_length else len(value))
 
 
 def _cut(part: str) -> str:

@@ -23,6 +23,9 @@ from weakref import WeakKeyDictionary, WeakSet
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.errors import HIDDEN, ConfigError, first_sentence, is_secret, raised_by_python
 
+if os.name == "posix":
+    import fcntl
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
@@ -297,9 +300,46 @@ def _identity(spark: SparkSession) -> object:
 _SHARED = _SharedSettings()
 
 
-@cache
+_FILES = "rankmetrics-files-"
+
+
 def temporary_folder(kind: str) -> Path:
-    """A folder of this process that only this account reads; it is deleted when the process ends."""
-    folder = Path(tempfile.mkdtemp(prefix=f"rankmetrics-{kind}-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """A folder of this process that only this account reads.
+
+    It is deleted when the process ends, and by the next one if the process was killed.
+    """
+    folder = _files_of(os.getpid()) / kind
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+@cache
+def _files_of(process: int) -> Path:
+    """Make the folder of this process, which holds a lock on it; delete those that nobody holds."""
+    if os.name == "posix":  # Windows has no such locks
+        for other in Path(tempfile.gettempdir()).glob(f"{_FILES}*"):
+            with suppress(OSError):  # it is in use, or gone
+                _delete_if_left(other)
+    folder = Path(tempfile.mkdtemp(prefix=_FILES))
+    if os.name == "posix":
+        with suppress(OSError):  # a disk without locks, on which nobody gets one
+            fcntl.flock(os.open(folder, os.O_DIRECTORY), fcntl.LOCK_EX)
+
+    def remove() -> None:
+        """Delete the folder, but not at the end of a process that was forked from this one."""
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    # Another process may have had the lock first.
+    return folder if folder.exists() else _files_of.__wrapped__(process)
+
+
+def _delete_if_left(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,15 +30,18 @@ def rows_of(
     """The rows of some files of a table with their partition columns as strings; None if there are no files."""
     if not paths:
         return None
-    folder = tempfile.mkdtemp(dir=temporary_folder("links"))
+    # The same files have the same folder, however often they are read.
+    name = hashlib.sha256("\0".join(map(table.at, paths)).encode("utf-8", "surrogateescape")).hexdigest()
+    folder = temporary_folder("links") / name
     for path in paths:
-        link = Path(folder, path)
+        link = folder / path
         link.parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(table.at(path), link)
+        with suppress(FileExistsError):
+            os.symlink(table.at(path), link)
     reader = spark.read
     if schema is not None:
         reader = reader.schema(as_stored(schema))
-    rows = reader.parquet(sail_path(folder))
+    rows = reader.parquet(sail_path(str(folder)))
     # Sail reads the folder of a null value as a text.
     experiment = F.when(F.col(EXPERIMENT) != NULL_PARTITION, F.col(EXPERIMENT))
     return rows.withColumn(EXPERIMENT, experiment)

@@ -169,13 +169,12 @@ class _Rewriter:
         elif word.text in ("regexp", "regexp_like", "rlike"):
             text, *pattern = call.arguments or [()]
             return f"{word.text}({self.rewrite(text)}, {self._pattern(pattern[0] if len(pattern) == 1 else ())})"
-        arguments = [self.rewrite(words) for words in call.arguments]
-        template = REWRITTEN.get((word.text, len(arguments)))
+        template = REWRITTEN.get((word.text, len(call.arguments)))
         if template is None:
             return f"{word.text}({self.rewrite(body)})"
         if "cast(" in template:
             self._check_conversion(word.text, word.text, body)
-        return template.format(*arguments)
+        return template.format(*map(self.rewrite, call.arguments))
 
     def _rewrite_word(self, words: Words, at: int) -> str:
         """Rewrite a word that is no call."""

@@ -384,6 +384,201 @@ def test_a_session_says_in_a_sentence_what_ended_it(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("rankmetrics-laptop-*"))
 
 
+# ---- how it is called, ends and begins again
+
+LOG = """
+log = [{"experiment": "a", "user": user, "item": str(rank), "position": rank, "relevance": int(rank == 2)}
+       for user in "uv" for rank in (1, 2, 3)]
+"""
+ROADS = f"""
+import os, sys, threading, time
+import numpy, pandas, pyarrow, pyspark
+import rankmetrics_spark
+{LOG}
+
+def call(name):
+    function = getattr(rankmetrics_spark, name)
+    if name in ("Convention", "Options", "metric", "parse"):  # they load no Spark
+        return
+    try:
+        function(log)
+    except Exception:  # other arguments are missing
+        pass
+    from pyspark.sql import SparkSession
+    SparkSession.getActiveSession()
+
+def main():
+    os.environ["RANKMETRICS_MEMORY"] = "none"  # the start is refused, after the client was loaded
+    for name in rankmetrics_spark.__all__:
+        if "each" not in sys.argv:
+            call(name)
+            continue
+        # Each function is the first one of a process.
+        pid = os.fork()
+        if not pid:
+            try:
+                call(name)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        if os.waitpid(pid, 0)[1]:
+            print(name)
+    del os.environ["RANKMETRICS_MEMORY"]
+    print(*rankmetrics_spark.evaluate(log, "ap@3").to_pandas()[["n_users", "mean"]].iloc[0])
+
+if __name__ == "__main__":
+    # A kernel of a notebook has a main module without a file too.
+    if "notebook" in sys.argv:
+        main_module = sys.modules["__main__"]
+        del main_module.__file__
+        main_module.__spec__ = None
+    if "thread" in sys.argv:
+        thread = threading.Thread(target=main)
+        thread.start()
+        thread.join()
+    else:
+        main()
+"""
+
+
+@pytest.mark.parametrize("road", ["-c", "stdin", "-m", "notebook", "thread"])
+def test_each_function_runs_whatever_the_main_module_is(road: str, tmp_path: Path) -> None:
+    (tmp_path / "roads.py").write_text(ROADS)
+    arguments = {"-c": ["-c", ROADS, "each"], "stdin": ["-"], "-m": ["-m", "roads"]}.get(road, ["roads.py", road])
+    done = subprocess.run(
+        [LAPTOP / "python", *arguments], cwd=tmp_path, env=environment(), input=ROADS, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0.5"]), done.stdout + done.stderr[-2000:]
+
+
+AGAIN = f"""
+import os, signal, sys, threading
+from pyspark.sql import SparkSession
+from rankmetrics_spark import evaluate, laptop_session
+from rankmetrics_spark.engines.sail.session import _running
+{LOG}
+
+def said(what, act):
+    try:
+        print(what, act(), sep=": ", flush=True)
+    except Exception as error:
+        print(what, f"{{type(error).__name__}}, {{error}}", sep=": ", flush=True)
+
+def mean():
+    return evaluate(log, "ap@3").to_pandas()["mean"].item()
+
+def pid():
+    return _running[0][0].pid
+
+together = []
+threads = [threading.Thread(target=lambda: together.append((mean(), pid()))) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("together:", len({{*together}}))
+said("limits of the running one", lambda: laptop_session() is _running[0][1])
+first, old = pid(), evaluate(log, "ap@3")
+os.kill(first, signal.SIGKILL)
+_running[0][0]._process.wait()
+said("killed", lambda: old.to_pandas())
+said("next", mean)
+said("another engine", lambda: pid() != first and SparkSession.getActiveSession() is _running[0][1])
+said("old", lambda: old.to_pandas())
+# An engine that ends while it is asked.
+os.kill(pid(), signal.SIGKILL)
+said("killed again", _running[0][0].wait_briefly)
+said("next", mean)
+
+ended = threading.Event()
+def work():
+    while not ended.is_set():
+        mean()
+worker = threading.Thread(target=work)
+worker.start()
+current = evaluate(log, "ap@3").experiment_metrics
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    for act in (mean, current.collect, laptop_session, laptop_session):
+        said("forked", act)
+    _running[0][1].stop()
+    os._exit(0)
+print("child ended:", os.waitpid(child, 0)[1])
+ended.set()
+worker.join()
+said("parent", mean)
+current = evaluate(log, "ap@3")
+laptop_session().stop()
+said("stopped", current.to_pandas)
+said("next", mean)
+"""
+
+
+def test_the_next_call_starts_another_engine_and_old_results_and_forks_are_refused_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    done = program(tmp_path, AGAIN, TMPDIR=str(tmp_path), RANKMETRICS_THREADS="1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    said: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        what, _, answer = line.partition(": ")
+        said.setdefault(what, []).append(answer)
+    assert said["together"] == ["1"] and said["limits of the running one"] == ["True"]
+    assert said["killed"][0].startswith("RankmetricsError, the laptop engine was killed, as systems do when memory")
+    assert said["another engine"] == ["True"] and said["next"] == ["0.5"] * 3
+    assert said["old"] == said["killed"]
+    assert said["forked"] == [said["forked"][0]] * 4 and said["child ended"] == ["0"] and said["parent"] == ["0.5"]
+    assert said["forked"][0].startswith("RankmetricsError, this process was forked from one with a laptop engine")
+    assert said["stopped"] == ["RankmetricsError, the laptop engine was stopped; start another session"]
+    assert not list(tmp_path.glob("rankmetrics-*"))
+
+
+INTERRUPTED = f"""
+import os, signal, threading, time
+from pathlib import Path
+from rankmetrics_spark import evaluate, laptop_session
+from rankmetrics_spark.engines.sail import process, session
+{LOG}
+
+def at(owner, name):
+    real = getattr(owner, name)
+    def hooked(*arguments, **options):
+        setattr(owner, name, real)
+        try:
+            return real(*arguments, **options)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+    setattr(owner, name, hooked)
+
+def after(seconds):
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+moments = [lambda: at(process.subprocess, "Popen"), lambda: at(session, "note_laptop"),
+           lambda: at(session._Session, "has_settings"), lambda: at(session._Session, "register"),
+           *((lambda seconds=seconds: after(seconds)) for seconds in (0.001, 0.02, 0.1, 0.2, 0.3))]
+laptop_session().stop()
+for moment in moments:
+    moment()
+    try:
+        laptop_session()
+        time.sleep(1)
+        print("not interrupted")
+    except KeyboardInterrupt:
+        pass
+    folders = len([*Path(os.environ["TMPDIR"]).glob("rankmetrics-laptop-*")])
+    print(folders == sum(engine.running for engine in process.launched), end=" ")
+    print(evaluate(log, "ap@3").to_pandas()["mean"].item())
+    laptop_session().stop()
+"""
+
+
+def test_an_interrupt_at_any_moment_of_the_start_leaves_no_engine_and_the_next_call_works(tmp_path: Path) -> None:
+    done = program(tmp_path, INTERRUPTED, TMPDIR=str(tmp_path), RANKMETRICS_THREADS="1")
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["True 0.5"] * 9), done.stdout + done.stderr[-3000:]
+    assert not list(tmp_path.glob("rankmetrics-*"))
+
+
 # ---- who reaches it
 
 WAITING = """

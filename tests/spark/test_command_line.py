@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import sys
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.helpers.commands import Call, command
+from tests.helpers.commands import ROOT, Call, command, ran, spark_environment
 from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
 
 
@@ -271,3 +272,31 @@ def test_the_command_in_its_own_process_prints_one_sentence_for_an_error(
     done = command("evaluate", "--config", write(tmp_path, document))
     assert (done.returncode, done.stdout) == (3, "")
     assert "cannot read parquet from" in error_line(done.stderr)
+
+
+OF_ANOTHER_PYTHON = """
+from pyspark.sql import SparkSession
+from rankmetrics_spark import evaluate
+from rankmetrics_spark.errors import RankmetricsError
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+log = [{"experiment": "a", "user": "u", "item": "i", "position": 1, "relevance": 1}]
+try:
+    evaluate(spark.createDataFrame(log), "ap@3").check()
+except RankmetricsError as error:
+    print(error)
+"""
+
+
+@pytest.mark.program
+def test_workers_of_another_python_are_one_sentence_with_the_variable_to_set(tmp_path: Path) -> None:
+    # As in a virtual environment that is not activated.
+    (tmp_path / "python3").write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
+    environment = spark_environment(PATH=f"{tmp_path}:{os.environ['PATH']}", PYTHONPATH=str(ROOT))
+    del environment["PYSPARK_PYTHON"], environment["PYSPARK_DRIVER_PYTHON"]
+    done = ran([sys.executable, "-c", OF_ANOTHER_PYTHON], tmp_path, environment)
+    assert done.stdout.startswith("Spark's workers run another Python than this process: No module named '"), (
+        done.stderr
+    )
+    assert f"; allowed: PYSPARK_PYTHON={sys.executable} in the environment before" in done.stdout

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark.config import Source
+from rankmetrics_spark.config import Source, condition
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import read
@@ -50,6 +50,28 @@ def doubles(condition: str) -> list[int]:
 
 def days(weekday: int) -> list[int]:
     return [at for at in range(N_ROWS) if (day := DATES[at % len(DATES)]) and day.weekday() == weekday]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        " or ".join(["id = 1"] * 200),
+        "(" * 30 + "id" + ")" * 30 + " = 1",
+        "not " * 30 + "id = 1",
+        "id = " + "- " * 30 + "1",
+        "lower(" * 30 + "'A'" + ")" * 30 + " = 'a' and id = 1",
+        "coalesce(" * 8 + "id" + ", id)" * 8 + " = 1",
+        "nullif(" * 8 + "id" + ", 2)" * 8 + " = 1",
+        "case when id = 1 then " * 8 + "true" + " end" * 8,
+        "length(rpad('a', 10000, 'x')) = 10000 and id = 1",
+        "levenshtein(string(levenshtein('a', 'b')), '0') = 1 and id = 1",
+    ],
+    ids=lambda where: where[:20],
+)
+@pytest.mark.both_engines
+def test_the_largest_filters_that_are_allowed_run(where: str, spark: SparkSession, log: str) -> None:
+    # The next larger ones are refused: tests/unit/test_safety.py.
+    assert kept(spark, log, condition("source.where", where)) == [1]
 
 
 # The other side of each line is plain Python over the same values.

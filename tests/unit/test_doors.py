@@ -27,6 +27,7 @@ BEHIND = {
     "config.days": "the clock is replaced",
     "engines.choice": "what the machine has is replaced",
     "engines.sail.process": "what a neighbour can do is tried on the parts of the engine",
+    "engines.sail.session": "how a session ends is tried on engines without a child",
     "engines.sail.server": "what a neighbour can do is tried on the parts of the engine",
     "engines.sessions": "an engine is recognised by what its client answers; a benchmark tries other settings",
     "engines.spark": "sessions are started by commands, jobs and tests; the folder is replaced, and the disk is full",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark.config import KNOWN, condition, tokens
+from rankmetrics_spark.config import KNOWN, Token, condition, tokens
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.sources.filters_on_sail import LIMITED, REFUSED, REWRITTEN, on_sail, rust_pattern
+from rankmetrics_spark.sources.filters_on_sail import LIMITED, REFUSED, REWRITTEN, _Rewriter, on_sail, rust_pattern
 from tests.helpers.odd_rows import TYPES, expressions
 
 ENGINES = Path(__file__).parents[2] / "docs" / "engines.md"
@@ -107,3 +108,17 @@ def test_the_page_about_engines_names_what_is_refused_and_limited() -> None:
     _, _, part = page.partition("## Filters on Sail")
     named = set(re.findall(r"`(\w+)`", part.partition("\n## ")[0]))
     assert {*" ".join(REFUSED.values()).split(), *LIMITED, "isnan", "weekday"} <= named
+
+
+def test_nested_calls_are_rewritten_once() -> None:
+    # Twice for each call would be 2**30 times for the deepest filter that is allowed.
+    where = "lower(" * 30 + "s" + ")" * 30 + " = 'a'"
+    rewritten: list[int] = []
+
+    class Counted(_Rewriter):
+        def rewrite(self, words: Sequence[Token]) -> str:
+            rewritten.append(len(words))
+            assert len(rewritten) < 1000
+            return super().rewrite(words)
+
+    assert Counted("source.where", where, TYPES).rewrite([*tokens("source.where", where)]) == where

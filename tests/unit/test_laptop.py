@@ -105,6 +105,19 @@ def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(
         sail.check_installed()
 
 
+WITHOUT_FILE = """
+import sys
+from rankmetrics_spark import evaluate
+print("pyspark.sql.connect" in sys.modules, hasattr(sys.modules["__main__"], "__file__"))
+"""
+
+
+def test_the_client_is_loaded_for_a_main_module_without_a_file() -> None:
+    # Later, a call of it would take such a program for its own doctests, and end it.
+    done = subprocess.run([sys.executable, "-c", WITHOUT_FILE], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
 # ---- its limits
 
 

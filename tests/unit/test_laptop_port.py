@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
-from rankmetrics_spark.engines.sail import process, server
+from rankmetrics_spark.engines.sail import process, server, session
 from rankmetrics_spark.engines.sail.process import Engine, Limits
 from rankmetrics_spark.engines.sail.server import DISTURBED, READY
 from rankmetrics_spark.errors import RankmetricsError
@@ -82,11 +88,40 @@ def test_a_socket_cannot_use_the_reserved_port_by_reusing_addresses(
                 other.bind((address, closed[1]))
 
 
-def test_a_connection_while_the_port_is_open_is_counted() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        before = server.accepted_connections()
-        socket.create_connection(listening.getsockname()).close()
-        assert server.accepted_connections() > before
+STARTING = """
+import errno, os, socket, struct, sys
+from rankmetrics_spark.engines.sail import server
+
+stranger, other = socket.socket(), socket.socket()
+engine = []
+
+def start():
+    engine.append(listening := socket.create_server(("127.0.0.1", 0)))
+    # Whoever connects to other programs meanwhile does not count.
+    other.connect(("127.0.0.1", int(sys.argv[2])))
+    if sys.argv[1] != "nobody":
+        stranger.connect(listening.getsockname())
+        if sys.argv[1] == "reset":
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            stranger.close()
+            os.dup(0)  # in the place of its descriptor
+        try:
+            listening.accept()
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+
+port = server.start_closed(start, 1)
+print(port == engine[0].getsockname()[1], port)
+"""
+
+
+@pytest.mark.parametrize("who", ["nobody", "open", "reset"])
+def test_nobody_is_accepted_before_the_port_is_closed_and_who_waits_is_seen(who: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        arguments = [who, str(elsewhere.getsockname()[1])]
+        done = subprocess.run([sys.executable, "-c", STARTING, *arguments], capture_output=True, text=True, check=True)
+    said = done.stdout.split()
+    assert said[-2] == "True" if who == "nobody" else said == ["EMFILE", "False", "0"], done
 
 
 class Sandbox:
@@ -230,6 +265,179 @@ def test_an_engine_to_which_somebody_may_have_connected_is_given_up(
         ):
             Engine.start(Limits(1, 2**30))
     assert child.stops == disturbed
+
+
+SERVING = """
+import os, socket, sys, types
+
+class Server:
+    def __init__(self, *address):
+        pass
+
+    def start(self, background):
+        print(getattr(sys.modules.get("pyspark"), "__version__", None), flush=True)
+        os._exit(0)
+
+sys.modules["pysail"] = types.ModuleType("pysail")
+sys.modules["pysail.spark"] = types.SimpleNamespace(SparkConnectServer=Server)
+from rankmetrics_spark.engines.sail import server
+os.environ[server.LISTENER] = str(socket.socket(socket.AF_UNIX).detach())
+server.serve()
+"""
+
+
+def test_the_engine_can_ask_for_the_version_of_its_client_before_anybody_asks_it() -> None:
+    # Sail reads settings by that version, and those of Spark 3.5 where its import fails beside another one.
+    done = subprocess.run([sys.executable, "-c", SERVING], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == importlib.metadata.version("pyspark")
+
+
+class Settings:
+    """The settings of an engine, of which it may lack one."""
+
+    def __init__(self, lacks: str) -> None:
+        self.lacks = lacks
+
+    def set(self, _name: str, _value: str) -> None:
+        pass
+
+    def get(self, name: str) -> str:
+        if name in self.lacks:
+            raise PySparkException(f"configuration not found: {self.lacks}")
+        return "1"
+
+
+@pytest.mark.parametrize("bare", [0, 1, 3])
+def test_an_engine_that_lacks_its_settings_is_started_again(bare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = ["spark.sql.session.localRelationSizeLimit"] * bare + [""]
+
+    class Session(session._Session):
+        def __init__(self, engine: Any) -> None:
+            self._engine = engine
+            self.settings = Settings(lacking.pop(0))
+
+        @property
+        def conf(self) -> Any:
+            return self.settings
+
+        def stop(self) -> None:
+            self._engine.stop()
+
+        def __del__(self) -> None:
+            pass
+
+    started: list[Child] = []
+
+    def start(*_: object) -> Child:
+        started.append(Child([]))
+        return started[-1]
+
+    monkeypatch.setattr(session, "_Session", Session)
+    monkeypatch.setattr(Engine, "start", start)
+    monkeypatch.setattr(session, "_running", running := [])
+    limits = Limits(1, 2**30)
+    if bare < 3:
+        assert session._start(limits, lambda: False) is running[0][1]
+    else:
+        with pytest.raises(RankmetricsError, match=r"did not start: 3 times it lacked the setting spark\.sql\.session"):
+            session._start(limits, lambda: False)
+    assert [child.stops for child in started] == [1] * bare + [0] * (bare < 3)
+
+
+# ---- the session
+
+
+class Ending(Engine):
+    """An engine without a child, which ends when a test says so."""
+
+    def __init__(self, owner: int) -> None:
+        process: Any = SimpleNamespace(poll=lambda: self.code, kill=lambda: setattr(self, "code", -9))
+        super().__init__(Limits(1, 2**30), "unix:/nowhere", process, Path("/nowhere"), -1, owner)
+        self.code: int | None = None
+
+    def stop(self) -> None:
+        self._end, self.stopped = self.end(), True
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ending]]:
+    """The engines that ``laptop_session`` has started; each takes a moment."""
+    engines: list[Ending] = []
+    process.launched.clear()
+
+    def start(_limits: Limits, given_up: Any) -> Ending:
+        engines.append(Ending(os.getpid()))
+        process.launched[:] = engines[-1:]
+        time.sleep(0.05)
+        if given_up():
+            engines[-1].interrupt()
+        return engines[-1]
+
+    monkeypatch.setattr(session, "check_installed", lambda: None)
+    monkeypatch.setattr(Engine, "start", start)
+    monkeypatch.setattr(session._Session, "has_settings", lambda self: True)
+    yield engines
+    for engine in engines:
+        engine.code = engine.code or 0
+    for _, left in session._running:
+        left.stop()
+    session._running.clear()
+    process.launched.clear()
+
+
+def test_a_session_whose_engine_was_killed_is_given_out_no_more(started: list[Ending]) -> None:
+    first = session.laptop_session(1, "1g")
+    assert session.laptop_session() is first is session.ConnectSession.getActiveSession() and len(started) == 1
+    started[0].code = -9
+    assert session.ConnectSession.getActiveSession() is None
+    second = session.laptop_session()
+    assert second is not first and second is session.ConnectSession.getActiveSession() and len(started) == 2
+    with pytest.raises(RankmetricsError, match=r"^the laptop engine was killed, as systems do when"):
+        first.range(1).count()
+    # A thread keeps an active session of its own.
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(session.laptop_session).result() is second
+        started[1].code = -9
+        third = session.laptop_session()
+        assert (
+            pool.submit(lambda: session.laptop_session() and session.ConnectSession.getActiveSession()).result()
+            is third
+        )
+
+
+def test_threads_that_start_together_get_one_engine(started: list[Ending]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        assert len({*pool.map(lambda _: session.laptop_session(), range(4))}) == len(started) == 1
+
+
+def test_a_forked_process_is_refused_before_it_waits_for_a_lock(
+    started: list[Ending], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = session.laptop_session()
+    started[0]._owner -= 1
+    monkeypatch.setattr(session, "_LOCK", None)  # another thread of the parent may hold it for good
+    for call in (session.laptop_session, lambda: given.range(1).count()):
+        with pytest.raises(RankmetricsError, match=r"^this process was forked from one with a laptop engine"):
+            call()
+    given.stop()
+    assert not started[0].stopped
+
+
+@pytest.mark.parametrize("name", ["note_laptop", "_running_session"])
+def test_an_interrupt_of_the_start_is_raised_when_nothing_is_half_made(
+    name: str, started: list[Ending], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(session, name)
+
+    def interrupted(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return real(*arguments)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(session, name, interrupted)
+        session.laptop_session()
+    assert [engine.stopped for engine in started] == [True]
+    assert session.laptop_session() is session.ConnectSession.getActiveSession()
 
 
 def test_threads_stay_idle_to_answer_the_client_whatever_computes(tmp_path: Path) -> None:

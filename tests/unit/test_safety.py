@@ -87,6 +87,71 @@ REFUSED = [
 ]
 
 
+def nested(opening: str, inner: str, closing: str, times: int) -> str:
+    return opening * times + inner + closing * times
+
+
+WORK = "makes more than 10,000 times the work or text of a value with '{}'; allowed: less nesting, lengths and texts"
+LIMITS = [
+    (" or ".join(["n = 1"] * 200), " or ".join(["n = 1"] * 201), "has 401 operators and parentheses; allowed: at most"),
+    (nested("(", "n", ")", 30) + " = 1", nested("(", "n", ")", 3000) + " = 1", "has 3,001 operators and parenth"),
+    (
+        nested("(", "n", ")", 30) + " = 1",
+        nested("(", "n", ")", 31) + " = 1",
+        "is nested more than 30 deep; allowed: at",
+    ),
+    ("not " * 30 + "n = 1", "not " * 31 + "n = 1", "is nested more than 30 deep; allowed: at most 30"),
+    ("n = " + "- " * 30 + "n", "n = " + "- " * 31 + "n", "is nested more than 30 deep; allowed: at most 30"),
+    (f"s in ({', '.join(['9' * 8] * 9_000)})", f"s = '' or {' ' * 99_991}", "has 100,001 characters; allowed: at most"),
+    (f"s = '{'x' * 998}'", f"s = '{'x' * 999}'", "holds a text of 1,001 characters; allowed: at most 1,000"),
+    ("rpad(s, 10000, 'x') = t", "rpad(s, 300000000, 'x') = t", WORK.format("rpad")),
+    ("lpad(s, 9) = t", "lpad(s, 9 * 9999999) = t", WORK.format("lpad")),
+    ("lpad(rpad(s, 100), 100) = t", "lpad(rpad(s, 101), 100) = t", WORK.format("rpad")),
+    (
+        nested("levenshtein(", "s", ", t)", 2) + " = 1",
+        nested("levenshtein(", "s", ", t)", 3) + " = 1",
+        WORK.format("levenshtein"),
+    ),
+    ("levenshtein(rpad(s, 100), t) = 1", "levenshtein(rpad(s, 101), t) = 1", WORK.format("rpad")),
+    (
+        nested("replace(", "s", ", '-')", 9) + " = 'x'",
+        nested("replace(", "s", f", '-', '{'x' * 22}')", 3) + " = 'x'",
+        WORK.format("replace"),
+    ),
+    (
+        nested("replace(", "s", ", '-', t)", 2) + " = 'x'",
+        nested("replace(", "s", ", '-', t)", 3) + " = 'x'",
+        WORK.format("replace"),
+    ),
+    (
+        nested("coalesce(", "s", ", t)", 8) + " = 'x'",
+        nested("coalesce(", "s", ", t)", 9) + " = 'x'",
+        WORK.format("coalesce"),
+    ),
+    (
+        nested("case when n = 1 then ", "1", " end", 8) + " = 1",
+        nested("case when n = 1 then ", "1", " end", 9) + " = 1",
+        WORK.format("case"),
+    ),
+    (
+        f"date_format(at, '{'y' * 998}') = s",
+        f"date_format(at, '{'y' * 9999}') = s",
+        "holds a text of 10,001 characters; allowed: at",
+    ),
+]
+
+
+@pytest.mark.outcome("a filter on which an engine crashes or takes all memory", "exit 2: `source.where` {message} ...")
+@pytest.mark.parametrize(("most", "given", "message"), LIMITS, ids=[f"{m} {g[:20]}" for _, g, m in LIMITS])
+def test_a_filter_that_would_end_or_stall_an_engine_is_refused_with_numbers(
+    most: str, given: str, message: str
+) -> None:
+    assert condition("source.where", most) == most
+    with pytest.raises(ConfigError) as caught:
+        condition("source.where", given)
+    assert str(caught.value).startswith(f"source.where {message}")
+
+
 @pytest.mark.outcome("the filter {given}", "exit 2: `source.where` {message} ...")
 @pytest.mark.parametrize(("given", "message"), REFUSED, ids=[given for given, _ in REFUSED])
 def test_a_filter_that_could_do_more_is_refused_before_spark_sees_it(given: str, message: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from rankmetrics_spark.engines import spark as sessions
 from rankmetrics_spark.errors import RankmetricsError
+from tests.helpers.commands import ROOT
 from tests.helpers.packages import install
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
@@ -186,7 +187,7 @@ def test_the_cache_is_private_when_the_virtual_environment_is_read_only(own_cach
     own_cache.rmdir()
     own_cache.touch()
     folder = sessions.cache_folder.__wrapped__()
-    assert folder.name.startswith("rankmetrics-")
+    assert folder.parent.name.startswith("rankmetrics-files-")
     assert folder.stat().st_mode & 0o077 == 0
     shutil.rmtree(folder)
 
@@ -214,3 +215,45 @@ def test_a_local_session_listens_on_loopback_has_no_page_and_asks_for_a_secret()
     settings = sessions._settings({})
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
     assert (settings["spark.ui.enabled"], settings["spark.authenticate"]) == ("false", "true")
+
+
+HOLDING = """
+import os, sys
+from rankmetrics_spark.engines import temporary_folder
+
+print(temporary_folder("links"), temporary_folder("tables"), flush=True)
+if "fork" in sys.argv and not os.fork():
+    sys.exit()
+if "fork" in sys.argv:
+    os.wait()
+    print(temporary_folder("links").exists(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_temporary_files_of_a_killed_process_go_with_the_next_one_and_those_of_others_stay(
+    tmp_path: Path,
+) -> None:
+    (folder := tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+
+    def start(*arguments: str) -> tuple[subprocess.Popen[str], Path]:
+        command = [sys.executable, "-c", HOLDING, *arguments]
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        links, tables = map(Path, process.stdout.readline().split())
+        assert links.parent == tables.parent
+        return process, links.parent
+
+    (foreign := folder / "rankmetrics-files-foreign").symlink_to(tmp_path)
+    alive, kept = start("fork")
+    assert alive.stdout is not None and alive.stdout.readline() == "True\n"
+    killed, left = start()
+    killed.kill()
+    killed.communicate()
+    assert {kept, left} < {*folder.iterdir()}
+    last, own = start()
+    assert {*folder.iterdir()} == {foreign, kept, own}
+    for process in (alive, last):
+        process.communicate("")
+    assert {*folder.iterdir()} == {foreign}

@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rankmetrics_spark.doors import load_client
 from rankmetrics_spark.errors import RankmetricsError, installation
 
 if TYPE_CHECKING:
@@ -64,12 +64,9 @@ def __getattr__(name: str) -> object:
     """Import modules that need the client on first use: the child process needs this package without the client."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
-    # If the main module has no file, as with `python -c`, the client would run its own doctests.
-    main: Any = sys.modules["__main__"]
-    lends_file = _HOMES[name] == "session" and not hasattr(main, "__file__")
     try:
-        if lends_file:
-            main.__file__ = "<main>"
+        if _HOMES[name] == "session":
+            load_client()
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ImportError as error:
         if name != "laptop_session":
@@ -82,6 +79,3 @@ def __getattr__(name: str) -> object:
             raise RankmetricsError(problem)
 
         return refuse
-    finally:
-        if lends_file:
-            del main.__file__

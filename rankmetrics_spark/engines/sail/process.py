@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ _PANIC = re.compile(r"^thread .* panicked at .*:\n(.*)$", re.MULTILINE)
 _START = 60
 """Seconds for the start; it takes less than one."""
 _STARTS = 5
-"""Attempts to start; in each, the port is open to other accounts for less than a millisecond."""
+"""Attempts to start; in each, other accounts can queue at the port for less than a millisecond."""
 _STOP = 5
 """Seconds to wait for the child to end, before it is killed."""
 _SPARE = 4
@@ -93,19 +93,27 @@ class Engine:
     _descriptor: int
     _owner: int = field(default_factory=os.getpid)
     stopped: bool = False
+    _end: str = ""
     interrupted: bool = False
 
     @classmethod
-    def start(cls, limits: Limits) -> Engine:
-        """Start the child and wait until it can be reached."""
+    def start(cls, limits: Limits, given_up: Callable[[], bool] = lambda: False) -> Engine:
+        """Start the child and wait until it can be reached.
+
+        Args:
+            limits: Its resources.
+            given_up: Whether an interrupt has come while there was no child that it could end.
+        """
         for _ in range(_STARTS):
-            engine = cls._launch(limits)
+            launched[:] = [engine := cls._launch(limits)]
+            if given_up():
+                engine.interrupt()
             if engine._read_status() == READY:
                 return engine
             engine.stop()
         raise RankmetricsError(
-            f"the laptop engine did not start: in each of {_STARTS} attempts some program of this machine accepted a "
-            "connection while the engine's port was not closed to other accounts yet; try again, or use --engine spark"
+            f"the laptop engine did not start: in each of {_STARTS} attempts some program of this machine connected to "
+            "the engine's port before it was closed to other accounts; try again, or use --engine spark"
         )
 
     @classmethod
@@ -136,12 +144,29 @@ class Engine:
     @property
     def running(self) -> bool:
         """Whether the child can still answer."""
-        return not self.stopped and self._process.poll() is None
+        return not self.stopped and not self.is_of_other_process and self._process.poll() is None
+
+    @property
+    def is_of_other_process(self) -> bool:
+        """Whether this process was forked from the one that started the child."""
+        return os.getpid() != self._owner
+
+    def refuse_calls(self) -> None:
+        """Refuse a call that would fail without a reason, or wait for a lock or a thread that a fork has not copied."""
+        if self.stopped or self.is_of_other_process:
+            raise RankmetricsError(self.end())
 
     def end(self) -> str:
         """Return why the child has ended, for an error message."""
+        if self.is_of_other_process:
+            return (
+                "this process was forked from one with a laptop engine, which serves that one only; allowed: "
+                "multiprocessing.get_context('spawn')"
+            )
+        if self._end:
+            return self._end
         code = self._process.poll()
-        if self.stopped or code is None:
+        if code is None:
             return "the laptop engine was stopped; start another session"
         if code == -signal.SIGKILL:
             return (
@@ -156,9 +181,9 @@ class Engine:
 
     def stop(self) -> None:
         """End the child and remove its temporary files; do nothing the second time, or in a forked process."""
-        if self.stopped or os.getpid() != self._owner:
+        if self.stopped or self.is_of_other_process:
             return
-        self.stopped = True
+        self._end, self.stopped = self.end(), True
         atexit.unregister(self.stop)
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
@@ -220,6 +245,10 @@ class Engine:
             lines = (self._folder / "log").read_text("utf-8", "replace").strip().splitlines()
             return lines[-1].strip().rstrip(".") if lines else ""
         return ""
+
+
+launched: list[Engine] = []
+"""The engine of this process that was started last; it may not have a session yet."""
 
 
 def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:

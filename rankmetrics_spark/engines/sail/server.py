@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import select
 import shutil
 import socket
@@ -21,7 +22,8 @@ import stat
 import struct
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -33,6 +35,8 @@ _SO_ATTACH_FILTER = 26
 _INSTRUCTION = "HBBI"
 _LOAD_HALF, _EQUALS, _RETURN = 0x28, 0x15, 0x06
 """Instructions of a classic BPF program."""
+_BACKLOG = 24
+"""Where TCP_INFO has the length of the queue of a socket that listens."""
 
 
 def reserved_port() -> socket.socket:
@@ -54,6 +58,34 @@ def _shared_socket(address: tuple[str, int]) -> socket.socket:
     shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     shared.bind(address)
     return shared
+
+
+@contextmanager
+def one_descriptor_left() -> Iterator[int]:
+    """In this block, this process can open one more file or socket, of the number that is given.
+
+    What listens on it accepts no connection: the system looks for a free descriptor first.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    held = [os.dup(0)]
+    while held[-1] <= highest:
+        held.append(os.dup(0))
+    left = held.pop()
+    os.close(left)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (left + 1, limits[1]))
+    try:
+        yield left
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def waiting_connections(listener: socket.socket) -> int:
+    """Count the connections that nobody has accepted yet, also those that the other end has closed."""
+    state = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BACKLOG + 4)
+    return int(struct.unpack_from("I", state, _BACKLOG)[0])
 
 
 def listening_socket() -> socket.socket:
@@ -91,12 +123,23 @@ def close_to_others(listener: socket.socket, source: int) -> None:
         raise RankmetricsError(f"its port cannot be closed to other accounts here ({error})") from None
 
 
-def accepted_connections() -> int:
-    """Count the TCP connections that sockets of this network namespace have ever accepted."""
-    names, values = (
-        line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines() if line[:4] == "Tcp:"
-    )
-    return int(values[names.index("PassiveOpens")])
+def start_closed(start: Callable[[], object], source: int) -> int:
+    """Let this process listen, and close its port to others before it can accept one of them.
+
+    Returns:
+        The port; 0 if somebody has connected to it before it was closed.
+    """
+    with one_descriptor_left() as descriptor:
+        start()
+        listener = socket.socket(fileno=descriptor)
+        close_to_others(listener, source)
+        somebody = waiting_connections(listener) > 0
+        port: int = listener.getsockname()[1]
+        listener.detach()
+        if somebody:
+            return 0
+    listening_socket().close()
+    return port
 
 
 SOCKET = "socket"
@@ -188,17 +231,17 @@ def serve() -> None:
     sys.modules["__main__"].__file__ = __file__
     from pysail.spark import SparkConnectServer
 
+    # The engine asks for its version when a session begins. While a thread still loads it, there may be none, and the
+    # engine would take the settings of Spark 3.5.
+    import_module("pyspark")
     server = SparkConnectServer("127.0.0.1", 0)
-    n_before = accepted_connections()
-    server.start(background=True)
     try:
-        listener = listening_socket()
-        close_to_others(listener, source_port)
+        port = start_closed(lambda: server.start(background=True), source_port)
     except RankmetricsError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)
-    if accepted_connections() == n_before:
-        os.write(pipe, str(listener.getsockname()[1]).encode())
+    if port:
+        os.write(pipe, str(port).encode())
         with suppress(BrokenPipeError):  # the parent has ended
             print(READY, flush=True)
             # While the parent still plans the first query.

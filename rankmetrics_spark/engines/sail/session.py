@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from pyspark.errors import PySparkException
 from pyspark.sql.connect.client import ChannelBuilder
 from pyspark.sql.connect.client.retries import RetryPolicy, RetryPolicyState
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from rankmetrics_spark.engines.sail import check_installed
-from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Engine, Limits
+from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Engine, Limits, launched
 from rankmetrics_spark.engines.sessions import note_laptop
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_running: list[tuple[Engine, SparkSession]] = []
+_running: list[tuple[Engine, _Session]] = []
 """The running engine of this process with its session."""
-_newest: list[Engine] = []
-"""The engine that was started last; it may not have a session yet."""
+_LOCK = threading.Lock()
+"""Held while an engine starts: threads that start together get the same one."""
+_STARTS = 3
+"""Attempts to start an engine that has its settings."""
 _EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
 _BROKEN_OFF = ("operation not found", "task context not found")
 """Errors of Sail if a query cannot continue over a new connection."""
@@ -33,6 +37,9 @@ _LOST = (
     f"seconds; start again with less work beside it or with {THREADS}=1, or use --engine spark"
 )
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+_NEEDED = "spark.sql.session.localRelationSizeLimit"
+"""A setting that ``createDataFrame`` reads. If Sail cannot ask its Python for the version of pyspark, it takes the
+settings of Spark 3.5 without a word, which lack this one."""
 
 
 def laptop_session(threads: int | None = None, memory: str | int | None = None) -> SparkSession:
@@ -50,26 +57,81 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
         RankmetricsError: The engine is not installed or does not start.
     """
     check_installed()
-    limits = Limits.of(threads, memory)
+    for engine in launched:
+        if engine.is_of_other_process and not engine.stopped:
+            engine.refuse_calls()
+    with _interrupts_wait() as is_interrupted, _LOCK:
+        session = _running_session(threads, memory)
+        if session is None:
+            limits = Limits.of(threads, memory)
+            for _, ended in _running:
+                ended.stop()
+            _running.clear()
+            session = _start(limits, is_interrupted)
+        session.register()
+    return session  # type: ignore[return-value]
+
+
+def _running_session(threads: int | None, memory: str | int | None) -> _Session | None:
+    """The session of the running engine; refuse one that has other limits than those that are asked for."""
     for engine, session in _running:
         if engine.running:
-            if engine.limits != limits:
+            has = engine.limits
+            asked = Limits.of(has.threads if threads is None else threads, has.memory if memory is None else memory)
+            if has != asked:
                 raise ConfigError(
-                    f"a laptop engine with {engine.limits.threads} threads and {engine.limits.memory:,} bytes is "
-                    f"running, and others are asked for: {limits.threads} and {limits.memory:,}; allowed: the same, or "
-                    "spark.stop() first"
+                    f"a laptop engine with {has.threads} threads and {has.memory:,} bytes is running, and others are "
+                    f"asked for: {asked.threads} and {asked.memory:,}; allowed: the same, or spark.stop() first"
                 )
             return session
-    _running.clear()
-    engine = Engine.start(limits)
-    _newest[:] = [engine]
+    return None
+
+
+def _start(limits: Limits, is_interrupted: Callable[[], bool]) -> _Session:
+    """Start an engine that has its settings, and a session on it."""
+    for _ in range(_STARTS):
+        engine = Engine.start(limits, is_interrupted)
+        try:
+            session = _Session(engine)
+            if session.has_settings():
+                _running.append((engine, session))
+                return session
+        except BaseException:
+            engine.stop()
+            raise
+        session.stop()
+    raise RankmetricsError(
+        f"the laptop engine did not start: {_STARTS} times it lacked the setting {_NEEDED}, as where its Python cannot "
+        "load pyspark; start again with less work beside it, or use --engine spark"
+    )
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[Callable[[], bool]]:
+    """In this block, an interrupt ends the engine that is starting, and is raised when nothing is half made."""
+    handler = signal.getsignal(signal.SIGINT)
+    held: list[FrameType | None] = []
+    # Other threads get no interrupts, and handlers that are not of Python stay.
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield lambda: False
+        return
+
+    def hold(_number: int, frame: FrameType | None) -> None:
+        held.append(frame)
+        for engine in launched:
+            if all(engine is not other for other, _ in _running):
+                engine.interrupt()
+
+    signal.signal(signal.SIGINT, hold)
     try:
-        session = _session(engine)
-    except BaseException:
-        engine.stop()
-        raise
-    _running.append((engine, session))
-    return session
+        yield lambda: bool(held)
+    finally:
+        for engine in launched:
+            if engine.interrupted:
+                engine.stop()
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            handler(signal.SIGINT, held[0])
 
 
 @contextmanager
@@ -87,38 +149,67 @@ def interrupts_end_engine() -> Iterator[None]:
 
     def end(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, default)
-        if not any(engine.running for engine in _newest):
+        if not any(engine.running for engine in launched):
             raise KeyboardInterrupt
-        _newest[0].interrupt()
+        launched[0].interrupt()
 
     signal.signal(signal.SIGINT, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, default)
-    if any(engine.interrupted for engine in _newest):
+    if any(engine.interrupted for engine in launched):
         raise KeyboardInterrupt  # no call was waiting
 
 
-def _session(engine: Engine) -> SparkSession:
-    channel: Any = _Channel(engine)
-    spark: Any = ConnectSession.builder.channelBuilder(channel).create()
-    spark.client.set_retry_policies([_Reconnection()])
-    for name, value in SETTINGS.items():
-        spark.conf.set(name, value)
-    note_laptop(spark)
-    stop_session = spark.stop
+class _Session(ConnectSession):
+    """A session that ends with its engine: the client gives no other code a session that is stopped."""
 
-    def stop() -> None:
-        """Stop the session, and the engine with it."""
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        channel: Any = _Channel(engine)
+        super().__init__(connection=channel)
+        self.client.set_retry_policies([_Reconnection()])
+        note_laptop(self)  # type: ignore[arg-type]
+
+    @property
+    def client(self) -> Any:
+        """The connection, through which every call goes."""
+        self._engine.refuse_calls()
+        return super().client
+
+    @property
+    def is_stopped(self) -> bool:
+        return not self._engine.running
+
+    def has_settings(self) -> bool:
+        """Set what this package needs; whether the engine knows its own settings."""
+        for name, value in SETTINGS.items():
+            self.conf.set(name, value)
         try:
-            if engine.running:
-                stop_session()
-        finally:
-            engine.stop()
+            self.conf.get(_NEEDED)
+        except PySparkException as error:
+            if _NEEDED not in str(error):
+                raise
+            return False
+        return True
 
-    spark.stop = stop
-    return spark  # type: ignore[no-any-return]
+    def register(self) -> None:
+        """Become the session of this thread, and of the process, unless there is one that runs."""
+        for owner, name in ((ConnectSession, "_default_session"), (ConnectSession._active_session, "session")):
+            other = getattr(owner, name, None)
+            if other is None or other.is_stopped:
+                setattr(owner, name, self)
+
+    def stop(self) -> None:
+        """Stop the session, and the engine with it."""
+        if self._engine.stopped or self._engine.is_of_other_process:
+            return
+        self.release_session_on_close = self._engine.running
+        try:
+            super().stop()
+        finally:
+            self._engine.stop()
 
 
 class _Channel(ChannelBuilder):
@@ -175,6 +266,7 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         """Running query -> the size of the log at its start."""
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        self._engine.refuse_calls()
         call = continuation(details, request)
         error = call.exception()
         if error is not None:
@@ -182,6 +274,7 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         return call
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Iterator[Any]:
+        self._engine.refuse_calls()
         query = request.operation_id
         self._logged.setdefault(query, self._engine.log_size())
         call = continuation(details, request)
