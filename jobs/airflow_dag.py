@@ -33,7 +33,8 @@ HOME             the folder above this one  has jobs/evaluate.py and dist/rankme
 CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worker may run in any folder
 OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider with its extra s3fs
 OUTPUT_CONN_ID   (none)                     connection for reading OUTPUT; by default what the worker itself may read
-WHERE            event_date = '{{ ds }}'    replaces source.where; empty: {date} in the config selects the day; in the
+WHERE            event_date = '{{ ds }}'    the filter of a CONFIG without source.where, and refused with one: leave it
+                                            empty where source.where or a path with {date} selects the day; in the
                                             backfill, {date} stands for {{ ds }}
 PERIOD_FROM      (none)                     first day of a test: the days from it on are compared as one; see below
 JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
@@ -124,7 +125,8 @@ def on_spark(days: list[str], first: str, where: str) -> Any:
     submit = operator(
         "apache-airflow-providers-apache-spark", "apache.spark.operators.spark_submit", "SparkSubmitOperator"
     )
-    filtered = ["--set", f"source.where={where}"] if where else []
+    # Not --set, which would replace a filter of the config without a word.
+    filtered = ["--where", where] if where else []
     named = f"{{{{ '{{from: {PERIOD_FROM}}}' if {first} >= '{PERIOD_FROM}' else 'null' }}}}"
     period = ["--set", f"comparison.period={named}"] if PERIOD_FROM else []
     config = setting("CONFIG", f"{HOME}/conf/example.yaml")

@@ -244,6 +244,10 @@ class RankmetricsError(Exception):
     exit_code = 1
     checks: tuple[Any, ...] = ()
     """What was checked before, as ``schemas.Check``, with what failed."""
+    record: Mapping[str, Any] = MappingProxyType({})
+    """Of a run whose numbers were refused: its record, with ``means``, ``comparisons``, ``verdict`` and ``checks``."""
+    page: str | None = None
+    """The page of these numbers, marked as not published; None if none could be written."""
 
     def __init__(self, message: str = "") -> None:
         """An error with its one sentence, without the secrets that a path or a setting in it may hold."""
@@ -273,7 +277,7 @@ class OutputError(RankmetricsError):
 
 
 class QualityError(RankmetricsError):
-    """More faulty rows than the quality gate allows. Exit code 4."""
+    """More faulty rows than the quality gate allows, or users who do not follow the planned shares. Exit code 4."""
 
     exit_code = 4
 
@@ -283,16 +287,9 @@ class QualityWarning(UserWarning):
 
 
 class MetricGateError(RankmetricsError):
-    """A metric below the limit of its gate. Exit code 5.
-
-    Attributes:
-        record: The run record, with ``means``, ``comparisons``, ``verdict`` and ``checks``; empty before it is written.
-        page: The page of these numbers, marked as not published; None if none could be written.
-    """
+    """A metric below the limit of its gate; ``record`` and ``page`` have the numbers. Exit code 5."""
 
     exit_code = 5
-    record: Mapping[str, Any] = MappingProxyType({})
-    page: str | None = None
 
 
 def one_line(message: str) -> str:

@@ -155,6 +155,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     first, last = (days.first, days.dates[-1]) if days else ("", date)
     pointers = sinks.pointers_of(spark, root)
     looks = History.before(last, pointers, first)
+    table = table if request.metrics else comparison.without_unstored(table, pointers, days.dates if days else (date,))
     of_days = comparison.days_of_experiments(every_date, days) if days else None
     table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
     comparison.Request.of(section).refuse_too_many_replicates(len(experiments), len(table.metrics))
@@ -251,7 +252,7 @@ def development_of(spark: SparkSession, request: CompareRequest) -> Development:
         InputError: There is no such table or date, or its dates follow different conventions.
     """
     section = request.comparison
-    every_date, _ = stored_users(spark, request.folder)
+    every_date, root = stored_users(spark, request.folder)
     partitions = _partitions(every_date)
     days = _days(partitions, request.first or min(partitions), request.last)
     _refuse_unknown(sorted({name for date in days.dates for name, _ in partitions[date]}), section)
@@ -262,6 +263,8 @@ def development_of(spark: SparkSession, request: CompareRequest) -> Development:
     earlier = [date for date in partitions if date < days.first and conventions[date] == newest]
     users = every_date.where(F.col(DATE).cast("string").isin([*earlier, *days.dates]))
     table = comparison.UserTable.of(users, request.metrics, None, before)
+    if not request.metrics:
+        table = comparison.without_unstored(table, sinks.pointers_of(spark, root), days.dates)
     rows = few_rows(comparison.development(table, section, (days.first, days.last)))
     return Development(days, [row.asDict() for row in rows], table.metrics)
 

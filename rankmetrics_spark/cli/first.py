@@ -48,9 +48,6 @@ from rankmetrics_spark.tools import (
     unusable_names,
 )
 
-_MOST_QUESTIONS = 6
-"""Grades that are asked about, the lowest first."""
-
 
 @dataclass(frozen=True)
 class InitRequest:
@@ -159,13 +156,12 @@ def _decided(first: FirstConfig, request: InitRequest) -> FirstConfig:
         )
     positive = [grade for grade in first.grades if grade > 0]
     if not relevant and len(positive) > 1 and asks():
-        *lower, highest = positive[:_MOST_QUESTIONS]
-        answers = (g for g in lower if click.confirm(f"Is a grade of {g:g} relevant?", True, err=True))
-        lowest = next(answers, highest)
-        relevant = None if lowest == positive[0] else lowest
+        asked = f"Which is the smallest grade that is a hit ({positive[0]:g} to {positive[-1]:g})?"
+        grade = click.FloatRange(0, positive[-1], min_open=True)
+        relevant = click.prompt(asked, type=grade, default=f"{first.likely_hit:g}", err=True)
     first = replace(first, baseline=baseline, relevant_from=relevant)
     if (stars := first.all_relevant) and not asks():
-        grades = ", ".join(f"{grade:g}" for grade in first.grades[:_MOST_QUESTIONS])
+        grades = ", ".join(f"{grade:g}" for grade in first.grades[:6])
         raise ConfigError(f"every value of '{stars}' is above 0 ({grades}), so every rated item would be a hit; "
                           "allowed: --relevant-from GRADE, the smallest that is one")  # fmt: skip
     return first

@@ -23,11 +23,12 @@ from rankmetrics_spark.config import (
     description,
     evaluation_day,
     load,
+    override,
     read_document,
     resolved,
 )
 from rankmetrics_spark.engines import Choice, separate_output, session_of
-from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, printable, without_secrets
+from rankmetrics_spark.errors import ConfigError, RankmetricsError, printable, without_secrets
 from rankmetrics_spark.report import (
     DOCUMENT_STYLES,
     RESULT_TABLES,
@@ -280,10 +281,30 @@ def loaded(
     output: str | None = None,
     date: str | None = None,
     report: str | None = None,
+    where: str | None = None,
 ) -> Config:
-    """A config with what the command line says of it."""
+    """A config with what the command line says of it; ``where`` filters a log that its config does not filter.
+
+    Raises:
+        ConfigError: The config is wrong, or it has a filter of its own.
+    """
+    # The variable of a bundle says null for none.
+    none = where is None or override({}, f"source.where={where}") == {"source": {"where": None}}
+    if not none:
+        config = read_document(config) if isinstance(config, str) else config
+        source = config.get("source")
+        own = source.get("where") if isinstance(source, Mapping) else None
+        if own is not None:
+            raise ConfigError(
+                f"--where is {where!r}, and source.where of the config is {str(own)!r}, which it would replace; "
+                "allowed: one of the two (a scheduler leaves the config its filter where RANKMETRICS_WHERE is empty, "
+                "or the bundle's variable where is null)"
+            )
     # The folder is no override, because YAML reads an empty text as null.
-    return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
+    filters = [] if none else [f"source.where={where}"]
+    return load(
+        config, [*filters, *overrides], date=date, sink=None if output is None else {"path": output}, report=report
+    )
 
 
 def configs_of_days(
@@ -328,11 +349,11 @@ def print_failure(error: RankmetricsError, config: Config) -> None:
     """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
     checks = rows_of(check for check in error.checks if check.status != NOT_CHECKED and check.name in RATES)
     with redirect_stdout(sys.stderr):
-        if isinstance(error, MetricGateError) and error.record:
+        if error.record:
             print_not_published(error.record, config.metrics)
         elif any(row["status"] == FAIL for row in checks):
             print_gates(checks, "rates of the log and their margins")
-    if isinstance(error, MetricGateError) and error.page:
+    if error.page:
         say.print(f"open the page, which is not published: {without_secrets(error.page)}", soft_wrap=True)
 
 

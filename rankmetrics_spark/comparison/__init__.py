@@ -28,6 +28,7 @@ from rankmetrics_spark.comparison.periods import (
     period_rows,
     published_days,
     uneven_columns,
+    without_unstored,
 )
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
@@ -114,6 +115,7 @@ __all__ = [
     "user_changes",
     "with_cluster_intervals",
     "within_margin",
+    "without_unstored",
 ]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.table import REPEATED, lists_of
+from rankmetrics_spark.comparison.table import REPEATED, UserTable, lists_of
 from rankmetrics_spark.config import Days, dates_in_words, day, refuse
 from rankmetrics_spark.engines import few_rows, group_means, weight_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
@@ -97,6 +98,17 @@ def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str,
         raise InputError(f"{place}: {dates_in_words(others)} and {days.dates[-1]} follow different conventions, and "
                          "their values cannot be compared; allowed: dates of one convention")  # fmt: skip
     return days
+
+
+def without_unstored(table: UserTable, pointers: Mapping[str, Pointer], dates: Iterable[str]) -> UserTable:
+    """The table without the metrics that no run of these dates has stored: other dates have given it their columns."""
+    dates = [*dates]
+    runs = [entry.tables.get("user_metrics", {}).get("columns")
+            for date in dates if date in pointers for entry in pointers[date].entries]  # fmt: skip
+    if not all(runs) or not {*dates} <= {*pointers}:
+        return table
+    kept = tuple(metric for metric in table.metrics if any(metric.column in columns for columns in runs if columns))
+    return replace(table, metrics=kept or table.metrics)
 
 
 def uneven_columns(

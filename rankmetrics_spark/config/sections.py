@@ -368,6 +368,7 @@ class Quality(Section):
     gates: Mapping[str, Mapping[str, float]] = key(
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
+    on_broken_split: str = key("fail", choice("fail", "warn"), "If users do not follow ``comparison.shares``.")
 
     @property
     def allowed_fraction(self) -> float:

@@ -70,7 +70,7 @@ class Findings:
     """Counts, rates and warnings of a log that passed the quality gates.
 
     Attributes:
-        counts: Per experiment; see ``quality.row_counts``.
+        counts: Per experiment; see ``counts.row_counts``.
         rates: Per experiment: rate -> share, for the rates that apply to this log.
         overall: The same over all experiments.
         previous: The ``quality`` of the previous run's record, with its ``run_id``; empty without one.

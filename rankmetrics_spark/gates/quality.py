@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 from unicodedata import normalize
 
@@ -13,27 +13,29 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
+from rankmetrics_spark.gates.built_in import log_checks
+from rankmetrics_spark.gates.counts import (
+    REPEATED,
+    UNRECORDED,
+    Counts,
+    Inspected,
+    Reasons,
+    arms,
+    longest_cut,
+    reasons,
+    row_counts,
+    total_counts,
+)
 from rankmetrics_spark.gates.limits import SHARED, Findings, notes_about_ids, rate_checks, rates
-from rankmetrics_spark.road import FAULTY, GRADE, JudgementCounts, Plan, is_called_missing, typed_judgements
+from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FAIL,
     ITEM,
-    JUDGED,
-    MIXED,
-    N_GRADED,
-    N_KNOWN,
-    N_RELEVANT,
-    N_REPEATED,
-    N_ROWS,
-    N_SHOWN,
-    N_TIED,
-    N_UNKNOWN,
     OK,
     REASON,
     REJECTED,
     RELEVANCE,
-    TOP,
     USER,
     WARN,
     Check,
@@ -41,129 +43,13 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
-Counts = dict[str, dict[str, Any]]
-"""Experiment -> name of a count -> the count; see ``row_counts``."""
-Reasons = dict[str, int]
-"""Reason -> rows, most frequent first; at most ten."""
 Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
 """Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``."""
-REPEATED = "repeated item or rank"
 MOST_NAMED = 3
 """A message names at most this many experiments or ids."""
 
-_SUMS = {
-    "repeated": N_REPEATED,
-    "tied": N_TIED,
-    "judged_items": N_KNOWN,
-    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
-    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
-}
-
-
-@dataclass(frozen=True)
-class Inspected:
-    """The scored lists of a log, and the tables that messages of the gates need.
-
-    Attributes:
-        plan: The plan.
-        outcome: Scored lists and groups of faulty rows. Each gate reads it, so it should be stored.
-        rows: The typed rows.
-        judged: The judgements as read.
-        repeated: Returns the rows that repeat an item or a rank.
-        judgement_counts: Returns what was counted of the judgements; None without judgements.
-        place: The name of the input in messages.
-        tags: Whether tags name the experiments, as in TREC runs.
-    """
-
-    plan: Plan
-    outcome: DataFrame
-    rows: DataFrame
-    judged: DataFrame | None
-    repeated: Callable[[], DataFrame]
-    judgement_counts: Callable[[], JudgementCounts | None]
-    place: str = "the impressions"
-    tags: bool = False
-
-
-# ---- counts
-
-
-def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:
-    """Count rows, lists and their oddities per experiment.
-
-    Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
-    ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
-    small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
-    grade; ``rows_outside``, evaluated rows of ``lists_outside``.
-
-    Lists: ``lists``; ``lists_outside``, with ``only_judged``, those of users without judgements, who are outside the
-    population; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
-    stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
-    not 1; ``no_relevant``, lists of the population without a relevant item; ``short``, lists with fewer than ``cut``
-    items; ``gaps``, lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in
-    a segment. ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
-    """
-    columns = outcome.columns
-    outside = f"NOT {JUDGED}" if only_judged else "false"
-    conditions = {
-        "lists": "true",
-        "called_missing": is_called_missing(USER),
-        "lists_outside": outside,
-        "beyond_judgements": f"{N_UNKNOWN} > 0",
-        "judged_lists": JUDGED,
-        "graded_lists": f"{N_GRADED} > 0",
-        "no_relevant": f"{N_RELEVANT} = 0 AND NOT ({outside})",
-        "short": f"{N_SHOWN} < {cut}",
-        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
-        "mixed_segments": MIXED if MIXED in columns else "false",
-        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
-    }
-    rows_outside = f"CASE WHEN {REJECTED} IS NULL AND {outside} THEN {N_ROWS} - {N_REPEATED} END"
-    sums_of_rows = _SUMS | {"rows_outside": rows_outside}
-    sums = outcome.groupBy(EXPERIMENT).agg(
-        F.sum(N_ROWS).alias("rows"),
-        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
-        *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums_of_rows.items()),
-        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
-    )
-    counts: Counts = {}
-    # An engine gives groups in any order.
-    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is not None, row[EXPERIMENT] or "")):
-        quarantined = row["faulty"] + row["repeated"]
-        counts[row[EXPERIMENT]] = {
-            "rows": row["rows"],
-            "evaluated": row["rows"] - quarantined,
-            "quarantined": quarantined,
-            **{name: row[name] for name in (*sums_of_rows, *conditions) if name[0] != "_"},
-            "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
-        }
-    return counts
-
-
-def reasons(outcome: DataFrame) -> Reasons:
-    """Return why rows were left out, and how many."""
-    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
-    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
-    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
-    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
-
-
-def total_counts(counts: Counts, name: str) -> int:
-    """Return the sum of a count over all experiments."""
-    return sum(count[name] for count in counts.values())
-
-
-def arms(counts: Counts) -> Counts:
-    """Return the counts of experiments; leave out the group of rows without a valid experiment."""
-    return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
-
 
 # ---- rates, warnings and notes
-
-
-def longest_cut(plan: Plan) -> int:
-    """Return the largest cut-off of the metrics; 0 if none has one."""
-    return max((metric.cut or 0 for metric in plan.scoring.metrics), default=0)
 
 
 def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous | None) -> Findings:
@@ -172,7 +58,7 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
     names += ["short_rate"] if longest_cut(log.plan) else []
     names += ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
-    counts = {name: {key: n for key, n in count.items() if key != "beyond_sums"} for name, count in counts.items()}
+    counts = {name: {key: n for key, n in count.items() if key not in UNRECORDED} for name, count in counts.items()}
     per_arm = {name: rates([count], names) for name, count in arms(counts).items() if count["lists"]}
     overall = rates(arms(counts).values(), names)
     if SHARED in limits:
@@ -234,11 +120,6 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
 def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
     """Return what readers of the numbers should know, one sentence each."""
     (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
-    if not rule.relevant_from and total_counts(counts, "graded_lists"):
-        yield (
-            "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher "
-            f"grades do, set {path}.relevant_from to the lowest of them"
-        )
     if lists := total_counts(counts, "lists_outside"):
         yield (
             f"{lists:,} of {total_counts(counts, 'lists'):,} lists ({total_counts(counts, 'rows_outside'):,} rows) are "
@@ -256,9 +137,12 @@ def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
             yield f"{n:,} shown items have no judgement and are removed from their lists ({path}.unjudged){spread}"
 
 
-def within_limits(findings: Findings, limits: Limits) -> Findings:
-    """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``, and the rows of all."""
-    checks = rate_checks(findings, limits)
+def within_limits(findings: Findings, limits: Limits, others: Sequence[Check] = ()) -> Findings:
+    """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``, and the rows of all.
+
+    ``others`` are checks that have no limit of the user.
+    """
+    checks = [*others, *rate_checks(findings, limits)]
     # A rate of the whole log has a row in each experiment.
     failures, warnings = (
         [*dict.fromkeys(check.sentence for check in checks if check.status == status)] for status in (FAIL, WARN)
@@ -299,7 +183,7 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
     unbounded += [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
     # A preset has its population also where there are no judgements.
     only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
-    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded], only_judged)
+    counts = row_counts(log.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     try:
@@ -329,7 +213,8 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
         error.checks = (*checks, *whole)
         raise
     _refuse_foreign_judgements(log, counts)
-    return within_limits(findings(log, counts, settings.gates, previous), settings.gates)
+    found = findings(log, counts, settings.gates, previous)
+    return within_limits(found, settings.gates, log_checks(log, counts, settings))
 
 
 # ---- faulty rows

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
-from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
+from rankmetrics_spark.errors import ConfigError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
@@ -132,7 +132,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             convention.
         InputError: The input cannot be read, lacks a column, or is empty.
         OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
-        QualityError: More faulty rows than ``quality`` allows.
+        QualityError: More faulty rows than ``quality`` allows, or users who do not follow the planned shares.
         MetricGateError: A metric is beyond the limit of one of ``gates``; it has the numbers.
     """
     if not isinstance(config, Config):
@@ -152,7 +152,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             context.record.add_checks([*context.checks, *(user_error.checks if user_error else ())])
             context.record.fail(user_error or error, store.record, on_disk(config))
             events.fail([*context.checks, *(user_error.checks if user_error else ())])
-            if isinstance(user_error, MetricGateError):
+            if user_error and "means" in context.record.entries:
                 progress("writing the page of what was not published")
                 results.write_unpublished(user_error, context.record, store, config)
             if user_error is None or user_error is error:  # raised from itself, it would lose its cause
@@ -384,7 +384,7 @@ def _checked(context: _Context, written: dict[str, Written], users: results.User
     context.checks = staged.checks(record, context.checks)
     try:
         results.refuse_failed_gates(context.checks, config)
-    except MetricGateError:
+    except RankmetricsError:
         staged.add_numbers(record)
         raise
     table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark import comparison
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.gates import Counts, gate_checks, total_counts
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record
@@ -47,6 +47,7 @@ from rankmetrics_spark.schemas import (
     PRIMARY,
     ROLE,
     SEGMENT,
+    WARN,
     Check,
     number,
     rows_of,
@@ -289,7 +290,10 @@ class Staged:
                 rows = _read(comparison.comparisons(self.users.compared, every), segments, request.baseline)
                 compared += [row for row in rows if (row[SEGMENT], row[METRIC], row[EXPERIMENT]) not in known]
         of_gates = gate_checks(gates, means, compared, names, candidates)
-        return [*of_gates, *earlier, *check_rows(self.figures(record), earlier)]
+        of_tables = check_rows(self.figures(record), earlier)
+        if self.config.quality.on_broken_split == "fail":
+            of_tables = [replace(row, status=FAIL) if _is_broken_split(row) else row for row in of_tables]
+        return [*of_gates, *earlier, *of_tables]
 
     def figures(self, record: Record) -> Figures:
         """Means and comparisons of all users, with the record so far."""
@@ -315,13 +319,24 @@ def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:
     return [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
 
 
+def _is_broken_split(check: Check) -> bool:
+    return check.name == "sample_ratio" and check.status in (WARN, FAIL)
+
+
 def refuse_failed_gates(checks: Sequence[Check], config: Config) -> None:
-    """Raise an error if a metric is beyond the limit of a gate. Nothing has been published yet."""
+    """Raise an error if a metric is beyond the limit of a gate, or the split is off. Nothing is published yet."""
     metrics = {str(gate.metric) for gate in config.gates}
     # What fails for all experiments is said once.
     failed = dict.fromkeys(check.sentence for check in checks if check.status == FAIL and check.metric in metrics)
     if failed:
         raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
+    path = config.quality.path_of("on_broken_split")
+    if config.quality.on_broken_split == "fail" and (split := next(filter(_is_broken_split, checks), None)):
+        fact = split.sentence.partition(". ")[0]
+        raise QualityError(
+            f"{fact[:1].lower()}{fact[1:]}, so there is no verdict: find the cause, or set {path} "
+            "to warn to publish the means all the same (nothing was published)"
+        )
 
 
 def stage_checks(store: Store, rows: DataFrame, checks: Sequence[Check], date: str, counts: Counts) -> Written:
@@ -344,7 +359,7 @@ def stage_checks(store: Store, rows: DataFrame, checks: Sequence[Check], date: s
     return store.write("checks", table, partitions_for(date, filled, "checks", max(1, len(values))))
 
 
-def write_unpublished(error: MetricGateError, record: Record, store: Store, config: Config) -> None:
+def write_unpublished(error: RankmetricsError, record: Record, store: Store, config: Config) -> None:
     """Give the error its record, and write the page of what was not published, if its libraries are there.
 
     The record is written by now, and nothing else is: a run that is killed here has lost at most this page.

@@ -40,6 +40,7 @@ from rankmetrics_spark.metrics import (
     Lists,
     Metric,
     compute,
+    deciding,
     has_repeat,
     list_hashes,
     m_relevant,
@@ -55,6 +56,8 @@ from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
     N_GRADED,
     N_KNOWN,
+    N_KNOWN_TOP,
+    N_REFUTED,
     N_RELEVANT,
     N_REPEATED,
     N_SHOWN,
@@ -240,7 +243,9 @@ def top_items(entries: Entries, of: Ints, k: int) -> tuple[Ints, Ints]:
     return of[kept], items[kept]
 
 
-COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN, N_GRADED)
+COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN, N_KNOWN_TOP, N_REFUTED, N_GRADED)
+USUAL_TOP = 10
+"""Ranks whose judgements are counted where no metric has a cut-off."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +259,7 @@ class Scoring:
         repeats: Whether repeated items are looked for.
         judged: Whether judgements are given.
         list_hash: The column with a hash of the items of a list; empty = none.
+        looks_up: Whether the relevance of shown items is looked up in the judgements.
     """
 
     metrics: tuple[Metric, ...]
@@ -262,6 +268,13 @@ class Scoring:
     repeats: bool = True
     judged: bool = False
     list_hash: str = ""
+    looks_up: bool = False
+
+    @property
+    def top(self) -> int:
+        """The rank down to which judged items are counted: the cut-off of the metric that decides."""
+        decides = deciding(self.metrics)
+        return (decides and decides.cut) or USUAL_TOP
 
     @property
     def hashed_to(self) -> int:
@@ -270,9 +283,9 @@ class Scoring:
 
     @property
     def every_grade(self) -> bool:
-        """Whether an item that is judged and not relevant differs from an unjudged one."""
+        """Whether an item that is judged and not relevant differs from an unjudged one: the counts tell them apart."""
         removes = any(rule.unjudged == "removed" for rule in self.conventions)
-        return removes or any(metric.needs == "judged" for metric in self.metrics)
+        return self.looks_up or removes or any(metric.needs == "judged" for metric in self.metrics)
 
     @property
     def judged_intents(self) -> bool:
@@ -301,9 +314,14 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
         if lists.all_rows_seen is not None:
             scores[ALL_ROWS_SEEN] = lists.all_rows_seen
         n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
-        n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
+        n_judged: list[npt.NDArray[Any]] = [np.zeros(batch.size)] * 3
+        if scoring.judged:
+            known = ~np.isnan(batch.grade)
+            flags = ((batch.list, known), (batch.list, known & (batch.rank <= scoring.top)))
+            refuted = batch.pool_list, np.asarray(batch.pool_grade <= 0)
+            n_judged = [np.bincount(of, flag, minlength=batch.size) for of, flag in (*flags, refuted)]
         n_relevant = m_relevant(batch, rule)
-        counts = (batch.shown, n_relevant, lists.n_repeated, lists.n_tied, n_beyond, n_known, batch.n_graded)
+        counts = (batch.shown, n_relevant, lists.n_repeated, lists.n_tied, n_beyond, *n_judged, batch.n_graded)
         scores |= {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
         if scoring.list_hash:
             scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash

@@ -73,6 +73,9 @@ def status_line(figures: Figures) -> list[Status]:
         items.append(Status("warn", f"{kept}, but by numbers that are not to be trusted"))
     else:
         items.append(Status("ok", kept))
+    unlike = next((row for row in rows if row["name"] == "judged_difference" and row["status"] == WARN), None)
+    if unlike:
+        items.append(Status("warn", str(unlike["sentence"]).partition(";")[0]))
     if not figures.compared:
         return items
     items.append(_split(figures, people))

@@ -127,13 +127,20 @@ async function drawAll() {
 }
 let drawing = new Set();
 
+/** Axes without a mark would say nothing. */
+const NOTHING = {
+  forest: { is: (row) => isNothing(row.value), text: "There is nothing to draw: no difference is known, and the table says why." },
+  changes: { is: (row) => row.what === "no change", text: "There is nothing to draw: the value of every user stays the same." },
+};
 /** A chart with its heading and legend; a reader of the screen hears its name, and finds the numbers in the table below. */
 function draw(parent, template, rows, { heading, small, about, unit, domain, edit, legend }) {
+  const title = make("h3", {}, heading, small ? make("small", {}, small) : ""), nothing = NOTHING[template];
+  if (nothing && rows.every(nothing.is)) return parent.append(make("figure", { className: "nothing" }, title, make("p", {}, nothing.text)));
   const chart = make("div", { className: "chart", role: "img", "aria-label": `${about}. The numbers are in the table below.` });
   const height = template === "forest" ? 26 * rows.length + 34 : charts[template].height + 40;
   chart.style.minHeight = `${height}px`;
   chart.addEventListener("click", tap);
-  parent.append(make("figure", {}, make("h3", {}, heading, small ? make("small", {}, small) : ""), ...(legend ? [legendOf(legend)] : []), chart));
+  parent.append(make("figure", {}, title, ...(legend ? [legendOf(legend)] : []), chart));
   undrawn.set(chart, () => {
     const spec = structuredClone(charts[template]);
     spec.datasets = { ...spec.datasets, rows };

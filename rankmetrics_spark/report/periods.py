@@ -165,6 +165,7 @@ def _figures(
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     table = comparison.UserTable.of(tables.period_users, None, segments, _before(users, section, days))
     pointers = tables.pointers()
+    table = comparison.without_unstored(table, pointers, days.dates)
     of_days = comparison.days_of_experiments(users, days)
     table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     over_lists = section.mean_over == "lists"

@@ -342,7 +342,7 @@ def print_comparisons(
 def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
     """The numbers of a run that failed its gates: means, comparisons, and how far each gate is from its limit."""
     means, compared = record.get("means") or (), record.get("comparisons") or ()
-    print_sentence("Not published: a gate failed. These are the numbers of the run.")
+    print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
     print_result(Shown(period_means(means, compared), compared, metrics))
     if compared:
         print_comparisons(compared, record.get("verdict") or (), metrics=metrics)

@@ -81,6 +81,11 @@ _TITLES = {
     "tied_rate": "Ties",
     "beyond_judgements": "Judgements",
     "judged_rate": "Judged lists",
+    "judged_top_rate": "Judged items",
+    "judged_difference": "Judged items",
+    "relevant_from": "Grades",
+    "segment_rate": "Segments",
+    "nothing_relevant": "Quality of the log",
     "log": "Quality of the log",
 }
 """Name of a check -> its title; every other name is that of a rate."""
@@ -140,7 +145,7 @@ def left_out(figures: Figures) -> str:
 
 def _words(title: str, texts: Sequence[str]) -> str:
     """Sentences of the page; one that begins with the name of an experiment keeps its first letter."""
-    has_capitals = title == _TITLES["log"]
+    has_capitals = title in {_TITLES[name] for name in ("log", "judged_rate", "judged_top_rate", "relevant_from")}
     shown = (text.rstrip(".") + "." for text in texts[:_MOST_SENTENCES])
     return " ".join(text[:1].upper() + text[1:] if has_capitals else text for text in shown)
 

@@ -133,6 +133,7 @@ def make_plan(
         repeats=columns.item and options.repeated_items != "ignore",
         judged=judgements is not None,
         list_hash=columns.list_hash or "",
+        looks_up=judgements is not None and not columns.relevance,
     )
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
     reads_item = scoring.repeats or columns.item_text or columns.intents == "judged" or scoring.list_hash

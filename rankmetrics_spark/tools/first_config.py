@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -103,6 +104,17 @@ class FirstConfig:
         are_ratings = "_c2" in sampled.roles.values() or {"rating", "stars"} & words_of(name)
         several = len(self.grades) > 1 and min(self.grades) > 0
         return name if several and are_ratings and self.relevant_from is None else ""
+
+    @property
+    def likely_hit(self) -> float:
+        """The smallest grade that is a hit, as a question suggests it: of ratings, which know no 0, the upper ones.
+
+        >>> [FirstConfig(LogSample("", "csv", pd.DataFrame({"x": grades})), {"relevance": Guess("x", "")}).likely_hit
+        ...  for grades in ([1, 2, 3, 4, 5], [0, 1, 2])]
+        [4.0, 1.0]
+        """
+        grades = self.grades
+        return float(next(grade for grade in grades if grade > 0 and (min(grades) <= 0 or grade >= 0.8 * grades[-1])))
 
     @property
     def dates(self) -> list[str]:
@@ -306,7 +318,9 @@ class FirstConfig:
             yield f"comparison: {{baseline: {_scalar(self.baseline)}}}  # of {_some(self.experiments)}"
         elif len(self.experiments) > 1:
             yield f"# comparison: {{baseline: {_scalar(self.experiments[0])}}}  # one of {_some(self.experiments)}"
-        yield "sink: {path: out}"
+        places = [Path(name).resolve() for name in (self.log.path, "out")]
+        # A run refuses an output that is around its input.
+        yield f"sink: {{path: {'out/first' if places[0].is_relative_to(places[1]) else 'out'}}}"
 
     def _values(self, role: str) -> str:
         column = self.log.rows[self.columns[role].column]

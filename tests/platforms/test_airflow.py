@@ -666,9 +666,9 @@ def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
         "delay": 900,
         "start": "2020-01-01",
     }
-    config, where = str(ROOT / "conf" / "example.yaml"), f"source.where=event_date = '{FIRST}'"
+    config, where = str(ROOT / "conf" / "example.yaml"), f"event_date = '{FIRST}'"
     output = str(ROOT / "out")
-    assert fields["application_args"] == ["--config", config, "--output", output, "--date", FIRST, "--set", where]
+    assert fields["application_args"] == ["--config", config, "--output", output, "--date", FIRST, "--where", where]
     assert Path(config).is_file() and Path(fields["application"]).is_file()
     # `make wheel` writes the zip there.
     assert fields["py_files"] == str(ROOT / "dist" / "rankmetrics_spark.zip")

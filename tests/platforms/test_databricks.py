@@ -537,7 +537,7 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
 def test_a_job_compares_the_days_of_its_period(name: str) -> None:
     job = expanded("prod", baseline="control", period="{from: 2026-11-08}")["resources"]["jobs"][name]
     context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], DATE)[1:])
-    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date")})
+    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date", "where")})
     assert config.comparison.baseline == "control" and config.comparison.period is not None
     assert (config.comparison.period.first, config.comparison.period.last) == ("2026-11-08", DATE)
 
@@ -562,7 +562,7 @@ def test_a_scheduled_job_evaluates_the_day_that_is_over_in_its_time_zone(
 
     monkeypatch.setattr(days, "datetime", Clock)
     context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], date["default"])[1:])
-    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date")})
+    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date", "where")})
     assert config.evaluation_date == DATE
     assert config.source.where == f"log_date = '{DATE}' and surface = 'search'"
     assert config.sink.table == {"dev": "main.dev_jane_doe_rankmetrics", "prod": "main.rankmetrics"}[target]

@@ -14,8 +14,9 @@ import pytest
 from playwright.sync_api import Browser
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.report import Change, figures_of, local_tables, write_page
+from rankmetrics_spark.report import Change, Figures, figures_of, local_tables, write_page
 from tests.helpers.browser import DESK, Opened, texts
+from tests.helpers.figures import compared, mean
 from tests.helpers.results import Output
 
 HOSTILE = (
@@ -423,3 +424,14 @@ def test_the_command_writes_the_page_without_spark(
         cli.main([*arguments, "--date", "2020-01-01"], "rankmetrics", standalone_mode=False)
     assert caught.value.code == 3
     assert "--date: nothing is published on 2020-01-01" in capsys.readouterr().err
+
+
+def test_a_chart_without_a_number_is_a_sentence(opened: Callable[..., Opened]) -> None:
+    # Two users in each experiment, and no click: nothing differs, and nothing can be said of it.
+    unknown = compared("b", None, 0.0, "a", note="no users with relevant items in a and b") | {
+        name: None for name in ("difference", "relative_difference", "ci_low", "ci_high", "p_adjusted")
+    }
+    result = opened(Figures([mean("a", value=0.0), mean("b", value=0.0)], [unknown]))
+    nothing = result.page.locator("#differences figure.nothing p")
+    assert nothing.all_inner_texts() == ["There is nothing to draw: no difference is known, and the table says why."]
+    assert not result.page.locator("#differences .chart").count()

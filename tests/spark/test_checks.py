@@ -82,11 +82,31 @@ def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession
     assert lines.keys() == rows.keys() and lines["b", "max_drop"]["margin"] == "0.625"
 
 
+@pytest.mark.both_engines
+@pytest.mark.outcome(
+    "users who do not follow `comparison.shares`",
+    "exit 4: both shares, and the key that publishes all the same; the numbers are on stderr, in the run record and on "
+    "a page",
+)
 def test_the_sample_ratio_is_judged_where_the_shares_are_known(spark: SparkSession, tmp_path: Path) -> None:
     """95 users of a and 5 of b, where half of them should be in each: p is far below 0.001."""
     rows = [shown for u in range(100) for shown in a_list([1, 0], f"u{u}", "a" if u < 95 else "b")]
-    request = {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}
-    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", comparison=request))
+    request, log, out = (
+        {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}},
+        parquet(tmp_path / "log", rows),
+        tmp_path / "o",
+    )
+    with pytest.raises(QualityError) as caught:
+        run(spark, config(log, out, comparison=request))
+    assert str(caught.value) == (
+        "the split of users is off: 95.0 / 5.0 % instead of 50 / 50 % (p < 0.001), so there is no verdict: find the "
+        "cause, or set quality.on_broken_split to warn to publish the means all the same (nothing was published)"
+    )
+    assert not published_dates(out) and bool(caught.value.page) == has_page_libraries()
+    refused = by_name(caught.value.record["checks"])
+    assert [refused[name, "sample_ratio"]["status"] for name in "ab"] == ["fail", "fail"]
+    assert {row["experiment_id"]: row["n_users"] for row in caught.value.record["means"]} == {"a": 95, "b": 5}
+    done = run(spark, config(log, tmp_path / "out", comparison=request, quality={"on_broken_split": "warn"}))
     result = by_name(row.asDict() for row in done.checks.collect())
     for name in "ab":
         row = result[name, "sample_ratio"]
@@ -104,7 +124,8 @@ def test_a_gate_can_refuse_a_split_that_is_off(call: Call, tmp_path: Path) -> No
     source = {"path": str(parquet(tmp_path / "uneven", rows))}
     request = {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}
     limit = {"metric": "ap@5", "max_drop": 0.5}
-    file = document(tmp_path, source=source, comparison=request, gates=[limit], quality={})
+    allowed = {"on_broken_split": "warn"}
+    file = document(tmp_path, source=source, comparison=request, gates=[limit], quality=allowed)
     code, out, _ = call("evaluate", "--config", file, "--date", EARLIER)
     assert code == 0 and "▲ better, ▼ worse than a, ≈ no difference shown, ? no verdict" in out
     trusted = [{**limit, "trusted": True}, {"metric": "ap@5", "trusted": True, "experiment": "b"}]
@@ -159,7 +180,7 @@ def test_a_failed_gate_shows_its_numbers_and_publishes_nothing(call: Call, tmp_p
         "rankmetrics: MAP@5 of a is 0.5000; the gate asks for at least 0.75 (gates; nothing was published)"
     )
     # The means, the comparison and the margins.
-    assert "Not published: a gate failed. These are the numbers of the run." in lines
+    assert "Not published: a gate failed, or the split is off. These are the numbers of the run." in lines
     assert any("│ b " in line and "1.0000" in line for line in lines)
     assert any("│ b " in line and "+0.5000" in line for line in lines)
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│ min " in line]

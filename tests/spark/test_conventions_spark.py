@@ -18,10 +18,10 @@ import yaml
 from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.conventions import _means, every_convention
-from rankmetrics_spark.errors import ConfigError, QualityError
+from rankmetrics_spark.errors import ConfigError, QualityError, QualityWarning
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS, resolve
-from rankmetrics_spark.report import accounting, tie_warnings
+from rankmetrics_spark.report import accounting, checks, figures_of, local_tables, tie_warnings
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
@@ -220,27 +220,39 @@ def config(tmp_path: Path, spark: SparkSession, rows: Sequence[Any], **changes: 
     )
 
 
-NOTE = (
-    "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher grades "
-    "do, set convention.relevant_from to the lowest of them"
+GRADES = (
+    "the relevance has grades other than 0 and 1, and every grade above 0 is a hit, of ratings one star too, which can "
+    "turn the answer round: set convention.relevant_from to the smallest grade that is a hit"
 )
 
 
+@pytest.mark.both_engines
 @pytest.mark.outcome(
-    "relevance with several grades, and no `relevant_from`", "ok: a note says that every grade above 0 counts"
+    "relevance with several grades, and no `relevant_from`", "ok: a warning says that every grade above 0 is a hit"
 )
-def test_a_run_says_once_what_counts_as_relevant(spark: SparkSession, tmp_path: Path) -> None:
+def test_several_grades_without_a_smallest_hit_are_warned_of(spark: SparkSession, tmp_path: Path) -> None:
     stars = [("a", "u1", "i1", 1, 2.0, 3), ("a", "u1", "i2", 2, 1.0, 5), ("b", "u1", "i1", 1, 2.0, 4)]
-    plain = run(spark, config(tmp_path, spark, ROWS))
-    unset = run(spark, config(tmp_path, spark, stars))
-    chosen = run(
-        spark, config(tmp_path, spark, stars, convention={"relevant_from": 4}, sink={"path": str(tmp_path / "b")})
-    )
-    assert [outcome.record["notes"] for outcome in (plain, unset, chosen)] == [[], [NOTE], []]
-    assert [line for line in accounting(unset.record) if "relevant_from" in line] == [f"note: {NOTE}"]
-    # In Python the counts say it too, without a warning: nothing is wrong.
-    result = evaluate(log(spark, stars), METRICS, convention="standard").check()
-    assert (result.notes, result.warnings) == ((NOTE,), ())
+    cases: dict[str, dict[str, Any]] = {
+        "clicks": {"rows": ROWS},
+        "stars": {},
+        "chosen": {"convention": {"relevant_from": 4}},
+        "gains": {"metrics": ["ndcg@10", "dcg"]},  # asks for no hit
+        "binary": {"metrics": ["ndcg@10"], "convention": {"gain": "binary"}},
+    }
+    for name, case in cases.items():
+        made = config(tmp_path, spark, case.pop("rows", stars), sink={"path": str(tmp_path / name)}, **case)
+        done, warned = run(spark, made), name in ("stars", "binary")
+        assert done.record["quality"]["warnings"] == [GRADES] * warned, name
+        rows = [row for row in done.checks.collect() if row["name"] == "relevant_from"]
+        assert [(row["experiment_id"], row["status"], row["observed"]) for row in rows] == [
+            ("a", "warn", 1.0), ("b", "warn", 1.0),
+        ] * warned, name  # fmt: skip
+        assert (f"warning: {GRADES}" in accounting(done.record)) == warned
+    tables = local_tables(str(tmp_path / "stars"))
+    assert tables is not None
+    assert [check.level for check in checks(figures_of(tables)) if check.title == "Grades"] == ["warn"]
+    with pytest.warns(QualityWarning, match="smallest grade that is a hit"):
+        evaluate(log(spark, stars), METRICS, convention="standard").check()
 
 
 def test_a_run_says_how_many_unjudged_items_it_removed_and_from_which_experiment_most(

@@ -174,7 +174,7 @@ def test_on_a_terminal_init_asks_what_it_cannot_know(tmp_path: Path) -> None:
     answers = {
         "Which column is the user?": "who",
         "Which experiment is the baseline? (x, y) [x]": "y",
-        "Is a grade of 1 relevant? [Y/n]": "n",
+        "Which is the smallest grade that is a hit (1 to 3)? [1]": "3",
     }
     text = answered(tmp_path, ["init", "log.csv"], answers)
     assert "user = who (given)" in text and "not asked" not in text

@@ -272,9 +272,12 @@ def asked(typed: Typed) -> Ask:
 
 def test_on_a_terminal_the_user_is_asked(log: Path, asked: Ask) -> None:
     log.write_text(log.read_text().replace("uid", "x").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
-    config, questions = asked(first.InitRequest(str(log)), "x", "b", "n")
-    assert questions == ["Which column is the user?", "Which experiment is the baseline?", "Is a grade of 1 relevant?"]
+    config, questions = asked(first.InitRequest(str(log)), "x", "b", "")
+    hit = "Which is the smallest grade that is a hit (1 to 3)?"
+    assert questions == ["Which column is the user?", "Which experiment is the baseline?", hit]
     assert (config.columns["user"].column, config.baseline, config.relevant_from) == ("x", "b", 3)
+    # All grades are hits: the config says that too, so that no run asks again.
+    assert "relevant_from: 1}" in asked(first.InitRequest(str(log)), "x", "b", "1")[0].text()
     # What the options say is not asked.
     named, questions = asked(first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3))
     assert (named.columns["user"].column, named.baseline, named.relevant_from) == ("x", "b", 3)
@@ -295,15 +298,13 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, asked: Ask) 
     run, recs, truth = tmp_path / "results.test", tmp_path / "recs.csv", tmp_path / "truth.csv"
     run.write_text("q1 Q0 d1 1 2.5 bm25\n")
     recs.write_text("user,doc,rank\nu,d,1\n")
-    truth.write_text("user,what,points\nu,d,1\nu,e,4\nu,f,5\n")
-    config, questions = asked(first.InitRequest(str(recs)), "y", str(truth), "what", "points", "n", "y")
+    truth.write_text("user,what,stars\nu,d,1\nu,e,4\nu,f,5\n")
+    config, questions = asked(first.InitRequest(str(recs)), "y", str(truth), "what", "")
     assert questions == [
         "Are there judgements, in a file of their own?",
         "Which file?",
         "Which column of the judgements is the item?",
-        "Which column of the judgements is the relevance?",
-        "Is a grade of 1 relevant?",
-        "Is a grade of 4 relevant?",
+        "Which is the smallest grade that is a hit (1 to 5)?",
     ]
     assert (config.judged_columns["item"].column, config.relevant_from) == ("what", 4)
     qrels = tmp_path / "qrels.test"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from pyspark.sql import SparkSession
@@ -14,7 +18,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
-from rankmetrics_spark.report import accounting, checks, figures_of, local_tables
+from rankmetrics_spark.report import accounting, checks, figures_of, has_page_libraries, local_tables, page
 from tests.helpers.commands import Call
 from tests.helpers.logs import (
     DATE,
@@ -290,7 +294,7 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
 
 
 def test_the_rate_of_tied_scores_is_limited_by_score(spark: SparkSession) -> None:
-    rows = [("a", "u", item, 1, 0, score) for item, score in [("x", 1.0), ("y", 1.0), ("z", 0.5)]]
+    rows = [("a", "u", item, 1, int(item == "z"), score) for item, score in [("x", 1.0), ("y", 1.0), ("z", 0.5)]]
     log = impressions(spark, rows, SCHEMA + ", score double")
     truth = spark.createDataFrame([("other", "x", 1)], "user_id string, item_id string, relevance int")
     result = evaluate(log, ["ap@3"], rank_by="score")
@@ -315,3 +319,133 @@ def test_judgements_that_match_nobody_show_shapes_and_name_nobody(spark: SparkSe
     message = str(caught.value)
     assert "shown: 'aaaa.aaaa@a.aaa'; judged: '99999'" in message
     assert not any(name in message for name in ("anna", "berg", "00419", "Boat", "sku"))
+
+
+# ---- what has a limit of its own
+
+NO_CLICK = (
+    "none of the 2 lists of the log has a relevant item: check the clicks or grades in 'relevance' (source.columns"
+    ".relevance); quality.gates: {no_relevant_rate: {fail: 1}} lets such a log pass"
+)
+
+
+@pytest.mark.both_engines
+@pytest.mark.outcome(
+    "a log without one relevant item",
+    "exit 4: what to check, and the limit that lets it pass; nothing but a run record is written",
+)
+def test_a_day_without_a_click_is_refused_unless_it_is_allowed(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", [*a_list([0, 0]), *a_list([0], experiment="b")])
+    with pytest.raises(QualityError) as caught:
+        run(spark, config(log, tmp_path / "out"))
+    assert str(caught.value) == NO_CLICK and caught.value.exit_code == 4
+    assert only_records(tmp_path / "out")
+    (record,) = (tmp_path / "out" / "runs").glob("*.json")
+    failed = [row for row in json.loads(record.read_text())["checks"] if row["status"] == "fail"]
+    assert [(row["experiment_id"], row["name"]) for row in failed] == [(name, "nothing_relevant") for name in "ab"]
+    # A limit of the user takes its place; it is above, so 1 allows everything, and 0.9 refuses in its own words.
+    allowed = config(log, tmp_path / "out", quality={"gates": {"no_relevant_rate": {"fail": 1}}})
+    assert run(spark, allowed).record["rows"]["evaluated"] == 3
+    with pytest.raises(QualityError, match=r"^a: 100 % of the lists have no relevant item \(refused above 90 %: "):
+        run(spark, config(log, tmp_path / "o", quality={"gates": {"no_relevant_rate": {"fail": 0.9}}}))
+    # One click is enough, and so is a metric that asks for none.
+    assert run(spark, config(parquet(tmp_path / "one", [*a_list([0, 1]), *a_list([0], "v")]), tmp_path / "o"))
+    judged = {"judgements": {"path": str(tmp_path / "truth")}, "metrics": ["judged@5"]}
+    judgements(spark, [("u", "i1", 0)]).coalesce(1).write.parquet(str(tmp_path / "truth"))
+    assert run(spark, config(log, tmp_path / "o", source={"columns": {"relevance": None}}, **judged))
+
+
+def with_device(folder: Path, of_b: object, *more: object) -> Path:
+    """Two experiments with one list each for each device; those of b have other devices."""
+    rows = [(shown, device) for arm, devices in (("a", ["web", "app"]), ("b", [of_b, *more]))
+            for n, device in enumerate(devices) for shown in a_list([0, 1], f"u{n}", arm)]  # fmt: skip
+    table = pa.table({
+        **{name: [getattr(shown, name) for shown, _ in rows] for name in Shown._fields},
+        "device": pa.array([device for _, device in rows], pa.string()),
+    })  # fmt: skip
+    folder.mkdir()
+    pq.write_table(table, folder / "part-0.parquet")
+    return folder
+
+
+@pytest.mark.both_engines
+@pytest.mark.outcome(
+    "a segment column without a value in many lists, such as one that some files lack", "ok: a warning names it"
+)
+@pytest.mark.parametrize(
+    ("devices", "lists"),
+    [
+        ([None, None], "100 % of the lists of b"),
+        ([None, "web"], "50 % of the lists of b"),
+        (["app", "web", "web", "web", None], None),  # a fifth of the lists is no more than that
+    ],
+)
+def test_a_segment_without_values_is_named(
+    spark: SparkSession, tmp_path: Path, devices: list[object], lists: str | None
+) -> None:
+    log = with_device(tmp_path / "log", *devices)
+    done = run(spark, config(log, tmp_path / "out", source={"segments": ["device"]}))
+    sentence = f"'device' (source.segments) has no value in {lists}: check that every part of the log has the column"
+    assert done.record["quality"]["warnings"] == ([sentence] if lists else [])
+    rows = [row.asDict() for row in done.checks.where("name = 'segment_rate'").collect()]
+    shares = {row["experiment_id"]: (row["status"], row["observed"]) for row in rows}
+    share = devices.count(None) / len(devices)
+    assert shares == ({"a": ("warn", 0.0), "b": ("warn", share)} if lists else {})
+
+
+@pytest.mark.both_engines
+def test_a_file_without_the_segment_is_seen_by_the_lists_that_lack_it(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(with_device(tmp_path / "log", "app", "web").rename(tmp_path / "both"), a_list([1], "w", "b"))
+    os.replace(log / "part-0.parquet", log / "part-1.parquet")
+    with_device(tmp_path / "again", "app", "web")
+    shutil.copy(tmp_path / "again" / "part-0.parquet", log / "part-0.parquet")
+    done = run(spark, config(log, tmp_path / "out", source={"segments": ["device"]}))
+    (sentence,) = done.record["quality"]["warnings"]
+    assert sentence.startswith("'device' (source.segments) has no value in 33 % of the lists of b: ")
+
+
+def judged_log(spark: SparkSession, folder: Path, grades: tuple[int, int]) -> dict[str, Any]:
+    """Ten users, a list of five each: all of a are judged, and the first two of b; users have these two grades."""
+    rows = [shown for u in range(10) for name in "ab" for shown in a_list([None] * 5, f"u{u}", name)]
+    rows = [row._replace(item_id=f"new{row.position}") if row.experiment_id == "b" and row.position > 2 else row
+            for row in rows]  # fmt: skip
+    truth = [(f"u{u}", f"i{rank}", grades[rank % 2]) for u in range(10) for rank in range(1, 6)]
+    judgements(spark, truth).coalesce(1).write.parquet(str(folder / "truth"))
+    return {"log": parquet(folder / "log", rows), "source": {"columns": {"relevance": None}},
+            "judgements": {"path": str(folder / "truth")}, "metrics": ["ndcg@4", "ndcg@3"]}  # fmt: skip
+
+
+@pytest.mark.both_engines
+@pytest.mark.outcome(
+    "judgements that know less of the first ranks of one experiment than of another",
+    "ok: a warning with both shares, also in the first line of the page",
+)
+def test_unjudged_first_ranks_are_warned_of_for_each_experiment(spark: SparkSession, tmp_path: Path) -> None:
+    made = judged_log(spark, tmp_path, (0, 1))
+    done = run(spark, config(made.pop("log"), tmp_path / "out", comparison={"baseline": "a"}, **made))
+    differs = "the judged share of the top 4 differs: 1.00 in a, 0.50 in b"
+    assert done.record["quality"]["warnings"] == [
+        "50 % (b) to 100 % (a) of the items of the top 4 have a judgement; the others count as not relevant",
+        f"{differs}; unjudged items count as not relevant, so b may be better than it looks",
+    ]
+    rows = {(row["experiment_id"], row["name"]): row for row in done.checks.collect()}
+    found = {key: (row["status"], row["observed"]) for key, row in rows.items() if key[1].startswith("judged_")}
+    assert found == {
+        ("a", "judged_top_rate"): ("ok", 1.0), ("b", "judged_top_rate"): ("warn", 2 / 4),
+        ("a", "judged_difference"): ("warn", 0.0), ("b", "judged_difference"): ("warn", 1 - 2 / 4),
+        ("a", "judged_rate"): ("ok", 1.0), ("b", "judged_rate"): ("ok", 1.0),
+    }  # fmt: skip
+    assert rows["a", "judged_top_rate"]["metric"] == "judged@4"
+    tables = local_tables(str(tmp_path / "out"))
+    assert tables is not None
+    if has_page_libraries():
+        # In the first line of the page.
+        assert f"Warning: </span>{differs}</li>" in page(figures_of(tables))
+
+
+def test_judgements_of_relevant_items_alone_say_nothing_of_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    made = judged_log(spark, tmp_path, (1, 1))
+    done = run(spark, config(made.pop("log"), tmp_path / "out", **made))
+    assert done.record["quality"]["warnings"] == []
+    rows = done.checks.where("name LIKE 'judged_top%' OR name = 'judged_difference'").collect()
+    assert [(row["status"], row["name"]) for row in rows] == [("not_checked", "judged_top_rate")] * 2

@@ -20,6 +20,7 @@ from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, O
 from rankmetrics_spark.report import Figures
 from rankmetrics_spark.report import html as page
 from rankmetrics_spark.sinks import records_in
+from tests.helpers.commands import ROOT
 from tests.helpers.packages import quick_vega
 
 Refused = Callable[..., tuple[int, str]]
@@ -55,6 +56,26 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         return int(caught.value.code or 0), lines[0].removeprefix("rankmetrics: ")
 
     return refused
+
+
+@pytest.mark.outcome("a filter of a scheduler and a `source.where` in the config", "exit 2: both, and how to leave one")
+def test_a_filter_of_a_scheduler_replaces_none_of_the_config(refused: Refused) -> None:
+    filtered = {"source": {"path": "log", "where": "surface = 'search'"}}
+    assert refused(filtered, "--where", "event_date = '2026-11-20'") == (2, (
+        "--where is \"event_date = '2026-11-20'\", and source.where of the config is \"surface = 'search'\", which it "
+        "would replace; allowed: one of the two (a scheduler leaves the config its filter where RANKMETRICS_WHERE is "
+        "empty, or the bundle's variable where is null)"
+    ))  # fmt: skip
+    for where, own, used in (
+        ("event_date = '{date}'", None, "event_date = '2026-11-20'"),
+        ("null", "surface = 'search'", "surface = 'search'"),  # the variable of a bundle
+        ("null", None, None),
+    ):
+        document = {"source": {"path": "log", "where": own}}
+        assert cli._loaded(document, (), date="2026-11-20", where=where).source.where == used
+    # Neither scheduler sets the key, which would replace it.
+    for file in (ROOT / "jobs" / "airflow_dag.py", ROOT / "conf" / "databricks.yml"):
+        assert "--where" in file.read_text() and "source.where=" not in file.read_text()
 
 
 # ---- the text of a config

@@ -563,3 +563,13 @@ def test_a_column_without_a_name_has_no_role(tmp_path: Path) -> None:
     read = sample(str(tmp_path / "log.csv"))
     assert [*read.rows.columns] == [*rows.columns]
     assert "position" not in guesses(read.rows, {})
+
+
+@pytest.mark.parametrize(("log", "output"), [("out/demo/log.csv", "out/first"), ("logs/log.csv", "out")])
+def test_the_output_is_not_around_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(log).parent.mkdir(parents=True)
+    Path(log).write_text("user_id,item_id,position,clicked\nu,i,1,1\n")
+    assert written(first(log))["sink"] == {"path": output}

@@ -20,7 +20,7 @@ from tests.options_page import CALLS, markdown
 
 TABLES = {"self", "impressions", "judgements", "user_metrics", "before", "dates"}
 """Parameters that are tables."""
-ELSEWHERE = {"Options": {"judged", "paths"}, "Comparison": {"cuped"}, "Quality": {"repeated_items"}}
+ELSEWHERE = {"Options": {"judged", "paths"}, "Comparison": {"cuped"}, "Quality": {"repeated_items", "on_broken_split"}}
 """Fields that no call has as a keyword: they follow from the tables, or another section's keyword sets them."""
 
 

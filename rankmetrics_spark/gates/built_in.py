@@ -1,0 +1,129 @@
+"""Checks of a log that have no limit of the user: what no result should be read without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from rankmetrics_spark.config import Quality
+from rankmetrics_spark.gates.counts import Counts, Inspected, arms, total_counts
+from rankmetrics_spark.metrics import Convention, Metric, compute, one_list
+from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, WARN, Check, share
+
+NO_RELEVANT = "no_relevant_rate"
+MANY_UNJUDGED = 0.2
+"""Above this share of the first ranks without a judgement, a person is warned."""
+MANY_WITHOUT_SEGMENT = 0.2
+"""The same of the lists without a value of a segment."""
+FAR_APART = 0.1
+"""The same of the difference of that share between two experiments."""
+
+
+def log_checks(log: Inspected, counts: Counts, settings: Quality) -> list[Check]:
+    """Return what is wrong with the relevance, the segments and the judgements of a log, a row per experiment."""
+    seen = {name: count for name, count in arms(counts).items() if count["lists"]}
+    kinds = (_nothing_relevant(log, seen, settings), _grades(log, seen), _segments(log, seen), _judged(log, seen))
+    return [check for kind in kinds for check in kind]
+
+
+def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iterator[Check]:
+    """Fail where no list has a relevant item, unless the user has set a limit of that rate; its own check reads it."""
+    lists = total_counts(counts, "lists") - total_counts(counts, "lists_outside")
+    reads_relevance = any(metric.definition.name != "judged" for metric in log.plan.scoring.metrics)
+    is_limited = "fail" in settings.gates.get(NO_RELEVANT, {})
+    if not lists or total_counts(counts, "no_relevant") < lists or is_limited or not reads_relevance:
+        return
+    options, (rule, *_) = log.plan.options, log.plan.scoring.conventions
+    column = log.plan.mapping.get("relevance")
+    cause = f"the clicks or grades in '{column}' ({options.path_of('columns')}.relevance)"
+    if log.plan.scoring.judged:
+        cause = "the judgements"
+    if rule.relevant_from:
+        cause += f", and {options.path_of('convention')}.relevant_from, which is {rule.relevant_from:g}"
+    whose = "the only list of the log has no" if lists == 1 else f"none of the {lists:,} lists of the log has a"
+    sentence = (
+        f"{whose} relevant item: check {cause}; {settings.path_of('gates')}: {{{NO_RELEVANT}: {{fail: 1}}}} lets such "
+        "a log pass"
+    )
+    for name in counts:
+        yield Check("nothing_relevant", FAIL, sentence, name, 1.0, 1.0, 0.0)
+
+
+def _grades(log: Inspected, counts: Counts) -> Iterator[Check]:
+    """Warn where relevance has several grades, and nobody has said from which on an item is a hit."""
+    rule, path = log.plan.scoring.conventions[0], log.plan.options.path_of("convention")
+    graded = total_counts(counts, "graded_lists")
+    if rule.relevant_from or not graded or not any(_reads_hits(each, rule) for each in log.plan.scoring.metrics):
+        return
+    sentence = (
+        "the relevance has grades other than 0 and 1, and every grade above 0 is a hit, of ratings one star too, which "
+        f"can turn the answer round: set {path}.relevant_from to the smallest grade that is a hit"
+    )
+    for name, count in counts.items():
+        yield Check("relevant_from", WARN, sentence, name, count["graded_lists"] / count["lists"], 0.0)
+
+
+def _reads_hits(metric: Metric, rule: Convention) -> bool:
+    """Whether a metric asks which items are hits; the others read their gains alone.
+
+    >>> from rankmetrics_spark.metrics import STANDARD, parse
+    >>> [_reads_hits(parse(name), STANDARD) for name in ("ndcg@10", "dcg", "judged@5", "ap@10", "err")]
+    [False, False, False, True, True]
+    >>> _reads_hits(parse("ndcg"), replace(STANDARD, gain="binary"))
+    True
+    """
+    if metric.needs not in ("relevant", "judged"):
+        return True
+    stricter = replace(rule, relevant_from=2.0)
+    for grades in ([1, 0, 3], [3, 0, 1], [1, 1, 0]):
+        batch = one_list(grades).batch
+        if not np.array_equal(compute(batch, [metric], rule), compute(batch, [metric], stricter), equal_nan=True):
+            return True
+    return False
+
+
+def _segments(log: Inspected, counts: Counts) -> Iterator[Check]:
+    """Warn where many lists have no value of a segment: its column, or that of some files, may have gone."""
+    path = log.plan.options.path_of("segments")
+    for segment in log.plan.columns.segments if counts else ():
+        shares = {str(name): count["without_segment"][segment] / count["lists"] for name, count in counts.items()}
+        high, most = max((value, name) for name, value in shares.items())
+        of_most = f"{share(high)} of the lists{f' of {most}' if len(shares) > 1 else ''}"
+        where = "any list" if min(shares.values()) == 1 else of_most
+        sentence = f"'{segment}' ({path}) has no value in {where}: check that every part of the log has the column"
+        for name, value in shares.items():
+            if high > MANY_WITHOUT_SEGMENT:
+                margin = MANY_WITHOUT_SEGMENT - value
+                yield Check("segment_rate", WARN, sentence, name, value, MANY_WITHOUT_SEGMENT, margin)
+
+
+def _judged(log: Inspected, counts: Counts) -> Iterator[Check]:
+    """Whether the first ranks are judged, and alike in all experiments: an unjudged item counts as not relevant."""
+    scoring = log.plan.scoring
+    shares = {name: count["judged_top_items"] / count["top_items"] for name, count in counts.items()
+              if scoring.looks_up and count["top_items"]}  # fmt: skip
+    if not shares:
+        return
+    k, metric = scoring.top, f"judged@{scoring.top}"
+    if not total_counts(counts, "refuted"):
+        for name, value in shares.items():
+            text = f"The judgements hold relevant items alone, so nothing says which of the top {k} are judged."
+            yield Check("judged_top_rate", NOT_CHECKED, text, name, value, metric=metric)
+        return
+    (low, least), (high, most) = (end((value, str(name)) for name, value in shares.items()) for end in (min, max))
+    spread = share(low) if len(shares) == 1 else f"{share(low)} ({least}) to {share(high)} ({most})"
+    text = f"{spread} of the items of the top {k} have a judgement; the others count as not relevant"
+    for name, value in shares.items():
+        status = WARN if 1 - value > MANY_UNJUDGED else OK
+        margin = value - (1 - MANY_UNJUDGED)
+        yield Check("judged_top_rate", status, text, name, value, 1 - MANY_UNJUDGED, margin, metric=metric)
+    if len(shares) > 1:
+        apart = high - low > FAR_APART
+        text = f"the judged share of the top {k} differs: {high:.2f} in {most}, {low:.2f} in {least}"
+        text += f"; unjudged items count as not relevant, so {least} may be better than it looks" if apart else ""
+        for name, value in shares.items():
+            difference, status = high - value, WARN if apart else OK
+            row = ("judged_difference", status, text, name, difference, FAR_APART, FAR_APART - difference)
+            yield Check(*row, metric=metric)

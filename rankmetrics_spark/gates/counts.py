@@ -1,0 +1,160 @@
+"""What is counted of a log, in one pass over its scored lists and groups of faulty rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.road import JudgementCounts, Plan, is_called_missing
+from rankmetrics_spark.schemas import (
+    EXPERIMENT,
+    JUDGED,
+    MIXED,
+    N_GRADED,
+    N_KNOWN,
+    N_KNOWN_TOP,
+    N_REFUTED,
+    N_RELEVANT,
+    N_REPEATED,
+    N_ROWS,
+    N_SHOWN,
+    N_TIED,
+    N_UNKNOWN,
+    REASON,
+    REJECTED,
+    TOP,
+    USER,
+)
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
+
+Counts = dict[str, dict[str, Any]]
+"""Experiment -> name of a count -> the count; see ``row_counts``."""
+Reasons = dict[str, int]
+"""Reason -> rows, most frequent first; at most ten."""
+REPEATED = "repeated item or rank"
+UNRECORDED = ("beyond_sums", "without_segment")
+"""Counts that are no number, which a record does not have."""
+
+_SUMS = {
+    "repeated": N_REPEATED,
+    "tied": N_TIED,
+    "judged_items": N_KNOWN,
+    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
+    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
+}
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """The scored lists of a log, and the tables that messages of the gates need.
+
+    Attributes:
+        plan: The plan.
+        outcome: Scored lists and groups of faulty rows. Each gate reads it, so it should be stored.
+        rows: The typed rows.
+        judged: The judgements as read.
+        repeated: Returns the rows that repeat an item or a rank.
+        judgement_counts: Returns what was counted of the judgements; None without judgements.
+        place: The name of the input in messages.
+        tags: Whether tags name the experiments, as in TREC runs.
+    """
+
+    plan: Plan
+    outcome: DataFrame
+    rows: DataFrame
+    judged: DataFrame | None
+    repeated: Callable[[], DataFrame]
+    judgement_counts: Callable[[], JudgementCounts | None]
+    place: str = "the impressions"
+    tags: bool = False
+
+
+def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:
+    """Count rows, lists and their oddities per experiment.
+
+    Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
+    ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
+    small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
+    grade; ``rows_outside``, evaluated rows of ``lists_outside``.
+
+    Lists: ``lists``; ``lists_outside``, with ``only_judged``, those of users without judgements, who are outside the
+    population; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
+    stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
+    not 1; ``no_relevant``, lists of the population without a relevant item; ``short``, lists with fewer items than
+    the largest cut-off; ``gaps``, lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose
+    rows differ in a segment.
+
+    ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed; ``without_segment``:
+    segment -> lists without a value of it.
+
+    Where the judgements say what is relevant: ``top_items``, shown items down to rank ``Scoring.top``;
+    ``judged_top_items``, those with a judgement; ``refuted``, judgements of the users of the lists with a grade of 0.
+    """
+    columns, segments = outcome.columns, dict(zip(plan.columns.segment_columns, plan.columns.segments, strict=True))
+    outside = f"NOT {JUDGED}" if only_judged else "false"
+    conditions = {
+        "lists": "true",
+        "called_missing": is_called_missing(USER),
+        "lists_outside": outside,
+        "beyond_judgements": f"{N_UNKNOWN} > 0",
+        "judged_lists": JUDGED,
+        "graded_lists": f"{N_GRADED} > 0",
+        "no_relevant": f"{N_RELEVANT} = 0 AND NOT ({outside})",
+        "short": f"{N_SHOWN} < {longest_cut(plan)}",
+        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
+        "mixed_segments": MIXED if MIXED in columns else "false",
+        **{f"_without{key}": f"{key} IS NULL" for key in segments},
+        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
+    }
+    rows_outside = f"CASE WHEN {REJECTED} IS NULL AND {outside} THEN {N_ROWS} - {N_REPEATED} END"
+    sums_of_rows = _SUMS | {"rows_outside": rows_outside}
+    if plan.scoring.looks_up:
+        tops = {"top_items": f"least({N_SHOWN}, {plan.scoring.top})", "judged_top_items": N_KNOWN_TOP}
+        sums_of_rows |= tops | {"refuted": N_REFUTED}
+    sums = outcome.groupBy(EXPERIMENT).agg(
+        F.sum(N_ROWS).alias("rows"),
+        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
+        *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums_of_rows.items()),
+        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
+    )
+    counts: Counts = {}
+    # An engine gives groups in any order.
+    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is not None, row[EXPERIMENT] or "")):
+        quarantined = row["faulty"] + row["repeated"]
+        counts[row[EXPERIMENT]] = {
+            "rows": row["rows"],
+            "evaluated": row["rows"] - quarantined,
+            "quarantined": quarantined,
+            **{name: row[name] for name in (*sums_of_rows, *conditions) if name[0] != "_"},
+            "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
+            "without_segment": {name: row[f"_without{key}"] for key, name in segments.items()},
+        }
+    return counts
+
+
+def reasons(outcome: DataFrame) -> Reasons:
+    """Return why rows were left out, and how many."""
+    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
+    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
+    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
+    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
+
+
+def total_counts(counts: Counts, name: str) -> int:
+    """Return the sum of a count over all experiments."""
+    return sum(count[name] for count in counts.values())
+
+
+def arms(counts: Counts) -> Counts:
+    """Return the counts of experiments; leave out the group of rows without a valid experiment."""
+    return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
+
+
+def longest_cut(plan: Plan) -> int:
+    """Return the largest cut-off of the metrics; 0 if none has one."""
+    return max((metric.cut or 0 for metric in plan.scoring.metrics), default=0)
