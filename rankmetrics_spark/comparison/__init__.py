@@ -278,7 +278,7 @@ def effect_over_time(
     Reads the users once, whatever the number of days. `kind` says what a row is about: ``day`` (the users of this
     date), ``cumulative`` (each user with the mean over their days so far; the last one is the whole period),
     ``days_since_first`` (each user's day so many days after their first one in the experiment), ``slope`` (what is
-    added to the difference with each day since a user's first date: least squares, users as clusters), and ``before``
+    added to the difference with each day since a user's first date: within users, by least squares), and ``before``
     (what the users of each experiment had before the first date, in whatever experiment they were then: a check of the
     split, since nothing should differ).
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.comparison.families import Share
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
     BEFORE_PAIR_SUMS,
@@ -23,6 +22,7 @@ from rankmetrics_spark.comparison.totals import (
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     CovariateMoments,
+    Denominator,
     Estimate,
     Floats,
     Moments,
@@ -32,8 +32,6 @@ from rankmetrics_spark.statistics import (
     cuped_independent,
     cuped_paired,
     paired_t,
-    relative_cuped_independent,
-    relative_cuped_paired,
     total_of,
     welch,
 )
@@ -48,7 +46,7 @@ class Adjusted:
 
     Attributes:
         estimate: The difference, less what the earlier values explain.
-        share: The same as a share of the baseline.
+        denominator: What it is a share of.
         reduction: (g,) share of the variance that the earlier values explain.
         n_before: (g,) users with earlier values.
         spread: (g,) of the earlier values; 0 where they tell no user from another.
@@ -56,7 +54,7 @@ class Adjusted:
     """
 
     estimate: Estimate
-    share: Share
+    denominator: Denominator
     reduction: Floats
     n_before: Floats
     spread: Floats
@@ -70,7 +68,7 @@ class Adjusted:
 
     def where(self, chosen: Any, other: Adjusted) -> Adjusted:
         """Row by row this test where it is ``chosen``, else the other one."""
-        tests = self.estimate.where(chosen, other.estimate), self.share.where(chosen, other.share)
+        tests = self.estimate.where(chosen, other.estimate), self.denominator.where(chosen, other.denominator)
         names = ("reduction", "n_before", "spread", "earlier_p")
         return Adjusted(*tests, *(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
 
@@ -86,12 +84,11 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], 
     baseline, candidate = with_mean_covariate(sums)
     with np.errstate(all="ignore"):
         estimate, reduction = cuped_independent(baseline, candidate, confidence)
-        relative = relative_cuped_independent(baseline, candidate, confidence)
         denominator = cuped_denominator_independent(baseline, candidate)
         earlier = welch(before[0], before[1], confidence)
     n = (before[0].n + before[1].n).astype(float)
     spread = baseline.spread + candidate.spread
-    return Adjusted(estimate, Share(relative, denominator), reduction, n, spread, earlier.p_value)
+    return Adjusted(estimate, denominator, reduction, n, spread, earlier.p_value)
 
 
 def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence: float) -> Adjusted:
@@ -106,11 +103,10 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
     baseline = CovariateMoments(pair.baseline, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xb"))
     with np.errstate(all="ignore"):
         estimate, reduction = cuped_paired(difference, confidence)
-        relative = relative_cuped_paired(pair, difference, baseline, confidence)
         denominator = cuped_denominator_paired(pair, difference, baseline)
         earlier = paired_t(before, confidence)
     n = before.n.astype(float)
-    return Adjusted(estimate, Share(relative, denominator), reduction, n, difference.spread, earlier.p_value)
+    return Adjusted(estimate, denominator, reduction, n, difference.spread, earlier.p_value)
 
 
 def with_mean_covariate(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:

@@ -33,6 +33,7 @@ from rankmetrics_spark.schemas import (
     METRIC,
     PERIOD_FROM,
     PERIOD_TO,
+    POWER,
     RELATIVE,
     ROLE,
     SEGMENT,
@@ -144,8 +145,9 @@ def better(rows: Compared) -> Texts:
 def note(rows: Compared) -> Texts:
     """Why there is no test, or why it cannot be trusted; how many users of each side a paired test leaves out; how many
     users are in both sides of an independent test, and whether that makes its interval too wide or too narrow; how many
-    users `shared_users: drop` leaves out; why CUPED was asked for and does not decide; which dates of a period are not
-    published. It ends the sentence of the verdict.
+    users `shared_users: drop` leaves out; whether a few users have most of the lists; why CUPED was asked for and does
+    not decide; why there is no interval in percent; which dates of a period are not published. It ends the sentence of
+    the verdict.
     """
     return notes(rows)
 
@@ -211,8 +213,8 @@ def members(rows: Compared) -> tuple[Ints, ...]:
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")
 def errors(rows: Compared) -> tuple[Floats, ...]:
-    """Of `difference` in the plain test; interval of `relative_difference`, by the delta method, and Fieller's where
-    the delta method says something else of 0 than `ci_low` and `ci_high`.
+    """Of `difference` in the plain test; Fieller's interval of `relative_difference`: it holds 0 where that of
+    the difference does; null where the baseline's mean is not clearly above or below 0.
     """
     return rows.estimate.standard_error, rows.relative.ci_low, rows.relative.ci_high
 
@@ -260,6 +262,12 @@ def adjusted_detectable(rows: Compared) -> Floats:
     what the verdict says.
     """
     return _detectable(rows, 1 - rows.families.strictest_levels)
+
+
+@statistic(POWER)
+def power(rows: Compared) -> Floats:
+    """That probability: it is asked for as `power`."""
+    return np.full(len(rows.keys), rows.rules.power)
 
 
 @statistic()
@@ -362,7 +370,7 @@ _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction",
 def cuped(rows: Compared) -> tuple[Floats, ...]:
     """The same numbers less what the users' values from before the experiment explain; see below."""
     test, of = rows.adjusted, rows.adjusted.estimate
-    share = intervals_at(rows.rules.confidence, of, test.share)[1]
+    share = intervals_at(rows.rules.confidence, of, test.denominator)[1]
     numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, test.reduction, of.standard_error)
     in_shares = (share.difference, share.ci_low, share.ci_high)
     return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))
@@ -382,7 +390,7 @@ def looks(rows: Compared) -> Texts:
 @statistic("p_sequential", *(f"{SEQUENTIAL}_{name}" for name in BOUNDS), needs="looks")
 def sequential(rows: Compared) -> tuple[Floats, ...]:
     """P-value and intervals of the test that decides (see `test`) that hold for these looks; see "Looking every day".
-    Beyond the planned looks there are none.
+    Beyond the planned looks, and before 10 users have a hit in each experiment, there are none.
     """
     of, share = rows.deciding, rows.deciding_relative
     return of.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high

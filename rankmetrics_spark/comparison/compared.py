@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
-from rankmetrics_spark.comparison.families import Families, Rules, Share, intervals_at
-from rankmetrics_spark.comparison.notes import doubts
+from rankmetrics_spark.comparison.families import Families, Rules, intervals_at
+from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import (
     ALL_PAIRED,
     ARM_SUMS,
@@ -45,6 +45,7 @@ from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     AnyLook,
+    Denominator,
     Estimate,
     Floats,
     Looks,
@@ -54,10 +55,9 @@ from rankmetrics_spark.statistics import (
     adjusted_levels,
     denominator_independent,
     denominator_paired,
+    fieller,
     over_looks,
     paired_t,
-    relative_independent,
-    relative_paired,
     sample_ratio_p,
     welch,
     with_decision,
@@ -170,17 +170,14 @@ class Compared:
         return self._of_design(paired, independent)
 
     @cached_property
-    def share(self) -> Share:
-        """The difference as a share of the baseline."""
-        of_pairs = relative_paired(self.pair, self.rules.confidence)
-        relative = self._of_design(of_pairs, relative_independent(*self.moments, self.rules.confidence))
-        arms = denominator_independent(*self.moments)
-        return Share(self._resolved(relative), denominator_paired(self.pair).where(self.paired, arms))
+    def denominator(self) -> Denominator:
+        """The means that the differences are a share of."""
+        return denominator_paired(self.pair).where(self.paired, denominator_independent(*self.moments))
 
     @cached_property
     def relative(self) -> Estimate:
         """The difference of the design's test as a share of the baseline, with an interval."""
-        return intervals_at(self.rules.confidence, self.estimate, self.share)[1]
+        return intervals_at(self.rules.confidence, self.estimate, self.denominator)[1]
 
     @cached_property
     def adjusted(self) -> adjusted.Adjusted:
@@ -204,11 +201,11 @@ class Compared:
         return self.adjusted.estimate.where(self.decided_by_cuped, self.estimate)
 
     @cached_property
-    def single_share(self) -> Share:
-        """The difference of that test as a share of the baseline."""
+    def single_denominator(self) -> Denominator:
+        """The means that the differences of that test are a share of."""
         if not self.rules.cuped:
-            return self.share
-        return self.adjusted.share.where(self.decided_by_cuped, self.share)
+            return self.denominator
+        return self.adjusted.denominator.where(self.decided_by_cuped, self.denominator)
 
     @cached_property
     def deciding(self) -> Estimate:
@@ -226,18 +223,17 @@ class Compared:
 
     def at(self, confidence: Floats | float) -> tuple[Estimate, Estimate]:
         """The deciding test and its relative difference at these levels; NaN for a look without a rule."""
-        single, share = self.single, self.single_share
+        single, denominator = self.single, self.single_denominator
         if self.rules.sequential == "one":
-            test, relative = intervals_at(confidence, single, share)
+            test, relative = intervals_at(confidence, single, denominator)
             return with_exact(self, test, 1 - confidence), relative
         none = np.full(len(self.keys), np.nan)
-        tests = [
-            Estimate(each.difference, each.standard_error, each.df, none, none, none) for each in (single, share.delta)
-        ]
+        test = Estimate(single.difference, single.standard_error, single.df, none, none, none)
+        tests = test, fieller(test, none, denominator)
         for chosen, rule in self.looks:
-            of_rule = intervals_at(confidence, single, share, self.n_users, rule)
-            tests = [new.where(chosen, old) for new, old in zip(of_rule, tests, strict=True)]
-        return tests[0], tests[1]
+            of_rule = intervals_at(confidence, single, denominator, self.n_users, rule)
+            tests = of_rule[0].where(chosen, tests[0]), of_rule[1].where(chosen, tests[1])
+        return tests
 
     @cached_property
     def corrected(self) -> tuple[Estimate, Estimate]:
@@ -262,16 +258,26 @@ class Compared:
     def looks(self) -> list[tuple[Bools, Looks]]:
         """Which rows follow which rule over several looks; empty where a single look decides.
 
-        A row whose look is not known, or beyond the plan, follows none.
+        A row with too few hits, and one whose look is not known, or beyond the plan, follows none.
         """
-        plan, alpha, size = self.rules.sequential, 1 - self.rules.confidence, len(self.keys)
+        plan, alpha = self.rules.sequential, 1 - self.rules.confidence
         if plan == "one":
             return []
         if isinstance(plan, str):
-            return [(np.ones(size, bool), AnyLook(self.rules.tuning_users, alpha))]
-        numbers = np.array([plan.look or look or 0 for look in self.look])
+            return [(self.hits_suffice, AnyLook(self.rules.tuning_users, alpha))]
+        numbers = np.where(self.hits_suffice, [plan.look or look or 0 for look in self.look], 0)
         planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
         return [(numbers == n, PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
+
+    def enough_hits(self, arms: Iterable[Ints], both: Ints) -> Bools:
+        """(g,) whether a test of these users over several looks has enough of them with a hit."""
+        of_arms = np.minimum(*(of_arm(sums, "hits") for sums in arms))
+        return np.where(self.paired, of_pair(both, "higher") + of_pair(both, "lower"), of_arms) >= HITS_OF_LOOKS
+
+    @cached_property
+    def hits_suffice(self) -> Bools:
+        """(g,) the same of the users of the rows."""
+        return self.enough_hits(self.arms, self.both)
 
     @cached_property
     def look(self) -> list[int | None]:

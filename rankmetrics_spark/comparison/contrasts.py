@@ -37,9 +37,9 @@ from rankmetrics_spark.statistics import (
     one_sided_p,
     paired_t,
     share_independent,
-    share_paired,
     shifted,
     welch,
+    with_share,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     in_shares = np.array([is_share for _, is_share in sizes], bool)
     size = np.array([each for each, _ in sizes], float)
     # A share of nothing, or of less, is no margin.
-    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (rows.share.denominator.mean > 0))
+    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (rows.denominator.mean > 0))
     above, below = (_side(rows, size, in_shares, sign) for sign in (1, -1))
     (p_above, most_below), (p_below, most_above) = (
         [np.where(sound, each, np.nan) for each in side] for side in (above, below)
@@ -90,12 +90,10 @@ def within_margin(rows: Compared) -> list[str | None]:
 def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Floats, Floats]:
     """(g,) one-sided p-values of being within the margin below (1) or above (-1), and how far it may be there."""
     confidence, shift, (baseline, candidate) = rows.rules.confidence, sign * size, rows.moments
-    of_pairs = share_paired(rows.pair, shift, confidence)
-    share = of_pairs.where(rows.paired, share_independent(baseline, candidate, shift, confidence))
-    if rows.rules.cuped:
-        # The delta method, as the interval in percent that CUPED shows.
-        by_cuped = shifted(rows.adjusted.share.delta, shift, confidence, np.nan)
-        share = by_cuped.where(rows.decided_by_cuped, share)
+    share = with_share(rows.single, rows.single_denominator, shift, confidence)
+    # Welch's degrees of freedom are those of the scaled baseline.
+    welchs = share_independent(baseline, candidate, shift, confidence)
+    share = share.where(rows.paired | rows.decided_by_cuped, welchs)
     test = share.where(in_shares, shifted(rows.single, shift, confidence, np.nan))
     at_look = rows.at_looks(test)
 
@@ -105,15 +103,13 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
         critical = np.maximum(at_rule, critical)
     # Fieller's bounds are those of the test of a share. They are unknown where the baseline is not clearly above 0, and
     # without a spread, unless the difference is certain.
-    unknown = np.isnan(rows.deciding.ci_low) | ~(rows.share.denominator.mean > 0)
-    low, high = (np.where(unknown, np.nan, each) for each in fieller(rows.estimate, critical, rows.share.denominator))
-    cuped, ratio = rows.decided_by_cuped, rows.deciding_relative
-    if sign > 0:
-        worst = np.where(in_shares, -np.where(cuped, ratio.ci_low, low), -rows.deciding.ci_low)
-    else:
-        worst = np.where(in_shares, np.where(cuped, ratio.ci_high, high), rows.deciding.ci_high)
+    at_level = rows.single.within(critical)
+    ratio, name = fieller(at_level, critical, rows.single_denominator), "ci_low" if sign > 0 else "ci_high"
+    unknown = np.isnan(rows.deciding.ci_low) | ~(rows.single_denominator.mean > 0)
+    of_share = np.where(unknown, np.nan, getattr(ratio, name))
+    worst = -sign * np.where(in_shares, of_share, getattr(rows.deciding, name))
     # Without a spread there is no t: of a pair without a difference, not in shares of a baseline with a spread either.
-    mean = np.where(in_shares, rows.share.denominator.mean, 1.0)
+    mean = np.where(in_shares, rows.single_denominator.mean, 1.0)
     p, exact = side_of_margin(rows, size * mean, sign)
     still = rows.single.standard_error == 0
     return np.where(still, p, one_sided_p(at_look, sign)), np.where(still, exact / mean, worst)
@@ -148,6 +144,8 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
     both = sum_table(rows.totals, everyone, len(PAIR_SUMS)) - rows.both
     tested = rows.testable & testable(arms) & ~rows.unresolved & _has_rest(rows)
     of_arms, of_both = (arm_moments(arms[0]), arm_moments(arms[1])), pair_moments(both)
+    if rows.has("looks"):
+        tested &= rows.enough_hits(arms, both)
     if rows.rules.by_ratio:
         of_arms, of_both = rest_over_lists(rows.totals, rows.keys, everyone)
     confidence = rows.rules.confidence

@@ -22,15 +22,10 @@ from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
-    SHARED_PRODUCTS,
-    TREND_PRODUCTS,
-    USER_SUMS,
     Floats,
     exact_mean,
     group_sums,
-    limb_columns,
     limbs_of,
-    limbs_of_products,
 )
 
 DAY, CUMULATIVE, SINCE_FIRST, BEFORE, SLOPE = "day", "cumulative", "days_since_first", "before", "slope"
@@ -38,14 +33,6 @@ KINDS = (DAY, CUMULATIVE, SINCE_FIRST, SLOPE, BEFORE)
 """Kinds of rows of an effect over time."""
 ENTERING, LEAVING = "_entering", "_leaving"
 """Labels of sums that become those up to a day: states of users that begin on a date, and that end on one."""
-SUM_NAMES = "abcde"
-"""A letter for each of ``USER_SUMS``."""
-PRODUCT_NAMES = tuple(SUM_NAMES[i] + SUM_NAMES[j] for i, j in TREND_PRODUCTS)
-SHARED_PRODUCT_NAMES = tuple(SUM_NAMES[i] + SUM_NAMES[j] for i, j in SHARED_PRODUCTS)
-TREND_SUMS = ("users", "beyond", *limb_columns(*SUM_NAMES, *PRODUCT_NAMES))
-"""Sums over the users of an experiment: those with a value, those with too large a value, ``USER_SUMS``, products."""
-TREND_PAIR_SUMS = ("both", *limb_columns(*SHARED_PRODUCT_NAMES))
-"""Sums over the users of both experiments: users, products of their sums in the baseline and in the candidate."""
 
 Days = npt.NDArray[np.datetime64]
 Bools = npt.NDArray[np.bool_]
@@ -141,7 +128,7 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
         own = exposed.own
         since = (exposed.date - exposed.date[first_places(own)][own]).astype(np.int64)
         add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
-        _add_trends(totals, exposed, since, request)
+        _add_slopes(totals, exposed, since, request)
     if earlier.any():
         # What the users of each experiment had before the start, in whatever experiment they were then.
         past = days.where(earlier)
@@ -223,38 +210,33 @@ def _running(numbers: Ints, group: Ints) -> Ints:
     return np.asarray(added - (added[first] - numbers[first])[group])
 
 
-# ---- sums for the slope
+# ---- the slopes of users
 
 
-def _add_trends(totals: Totals, days: UserDays, since: Ints, request: Request) -> None:
+def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Request) -> None:
+    """Add the least-squares slope of each user over their own days, with its information as the weight.
+
+    The weighted mean over the users is the slope by fixed effects of users: those who are there for more days than
+    others do not count as a trend.
+    """
     own = days.own
-    first = first_places(own)
-    user, experiment = days.rows.user[first], days.rows.experiment[first]
+    first, size = first_places(own), own[-1] + 1
+    relevant = np.bincount(own, days.rows.relevant, size) > 0
+    none: dict[str, Floats] = {}
+    everyone = [([f"{SLOPE}="], np.zeros(size, np.int64))]
+    of_metrics: dict[str, dict[str, Any]] = {"values": {}, "lists": {}}
     for metric, values in days.rows.values.items():
-        known = ~np.isnan(values)
-        v, k = np.where(known, values, 0.0), np.where(known, since, 0).astype(float)
-        summed = (known.astype(float), k, k * k, v, k * v)
+        is_beyond = np.abs(values) > LARGEST_SUMMAND
+        known = ~np.isnan(values) & ~is_beyond
         # Added row by row, in the order of the dates.
-        sums = np.array([np.bincount(own, each, len(first)) for each in summed])
-        beyond = (np.abs(sums) > LARGEST_SUMMAND).any(axis=0)
-        sums[:, beyond] = 0.0
-        counts = [(sums[0] > 0) | beyond, beyond]
-        products = [sums[i] * sums[j] for i, j in TREND_PRODUCTS]
-        limbs = limbs_of_products([*((each, 1) for each in sums), *((each, 2) for each in products)])
-        columns = group_sums([*counts, *limbs], experiment, len(days.rows.experiments))
-        for i, name in enumerate(days.rows.experiments):
-            if columns[i, 0]:
-                totals.add(Key("trend", "", name, EVERYONE, metric), columns[i])
-        if len(first) == len(np.unique(user)):
-            continue
-        # Products of the sums of the users who are in both experiments of a pair.
-        dense = np.zeros((len(USER_SUMS), len(days.rows.keys), len(days.rows.experiments)))
-        dense[:, user, experiment] = sums
-        for i, j in zip(*request.pairs(days.rows.experiments), strict=True):
-            both = np.flatnonzero((dense[0, :, i] > 0) & (dense[0, :, j] > 0))
-            if len(both):
-                products = [dense[a, both, i] * dense[b, both, j] for a, b in SHARED_PRODUCTS]
-                limbs = limbs_of_products((each, 2) for each in products)
-                columns = group_sums([np.ones(len(both)), *limbs], np.zeros(len(both), np.int64), 1)
-                names = days.rows.experiments[i], days.rows.experiments[j]
-                totals.add(Key("trend_pair", *names, EVERYONE, metric), columns[0])
+        n = np.maximum(np.bincount(own, known, size), 1.0)
+        plain = np.where(known, values, 0.0), np.where(known, since, 0.0)
+        v, k = (np.where(known, each - (np.bincount(own, each, size) / n)[own], 0.0) for each in plain)
+        squares, products = (np.bincount(own, k * each, size) for each in (k, v))
+        # What is left of equal values is the rounding of their mean.
+        is_flat = np.abs(products) <= 2.0**-40 * np.bincount(own, np.abs(k * plain[0]), size)
+        slopes = np.where(is_flat, 0.0, products) / np.where(squares > 0, squares, np.nan)
+        of_metrics["values"][metric] = np.where(np.bincount(own, is_beyond, size) > 0, np.inf, slopes)
+        of_metrics["lists"][metric] = squares
+    rows = taken(days.rows, first, everyone, relevant=relevant, before=none, before_own=none, **of_metrics)
+    add_rows(totals, rows, replace(request, drop_shared=False))

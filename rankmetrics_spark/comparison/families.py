@@ -23,8 +23,8 @@ from rankmetrics_spark.statistics import (
     adjusted_levels,
     adjusted_p_values,
     bca,
-    consistent,
     critical_value,
+    fieller,
     over_looks,
     percentile,
     strictest_level,
@@ -231,34 +231,17 @@ class Families:
             yield np.array(places, np.int64), len(names)
 
 
-@dataclass(frozen=True)
-class Share:
-    """The differences of g rows as a share of the baseline.
-
-    Attributes:
-        delta: By the delta method.
-        denominator: What the differences are divided by.
-    """
-
-    delta: Estimate
-    denominator: Denominator
-
-    def where(self, chosen: Any, other: Share) -> Share:
-        """Row by row this one where it is ``chosen``, else the other one."""
-        return Share(self.delta.where(chosen, other.delta), self.denominator.where(chosen, other.denominator))
-
-
 def intervals_at(
-    confidence: Floats | float, single: Estimate, share: Share, n: Any = None, looks: Looks | None = None
+    confidence: Floats | float, single: Estimate, denominator: Denominator, n: Any = None, looks: Looks | None = None
 ) -> tuple[Estimate, Estimate]:
-    """The test and the relative difference with intervals at these levels, one number or (g,).
+    """The test, and the same as a share of the baseline, with intervals at these levels, one number or (g,).
 
     ``n`` are the users of the test, ``looks`` is the rule over several looks; without one, it is a single look.
     """
-    critical = [critical_value(each.df, confidence, n, looks) for each in (single, share.delta)]
+    critical = critical_value(single.df, confidence, n, looks)
     test = single if looks is None else over_looks(single, n, looks, confidence)
-    test, relative = test.within(critical[0]), share.delta.within(critical[1])
-    return test, consistent(relative, test, critical[0], share.denominator)
+    test = test.within(critical)
+    return test, fieller(test, critical, denominator)
 
 
 def levels_of(p: Floats, p_adjusted: Floats, correction: str, alpha: float) -> Floats:

@@ -68,6 +68,7 @@ class Outlook:
         last_effect: What the last of them finds, in the metric's unit.
         has_new_users: Whether new users arrive on further days.
         looks: The looks that the comparison holds for, as in its row; None for a single one.
+        power: How likely the test finds the effect then.
     """
 
     candidate: str
@@ -82,6 +83,7 @@ class Outlook:
     last_effect: float
     has_new_users: bool
     looks: str | None
+    power: float
 
 
 def outlooks(
@@ -167,7 +169,7 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Ou
     needed = n_users[at] if at else n_users[-1] * (effects[-1] / effect) ** 2
     names = (row[EXPERIMENT], row[BASELINE], row[METRIC])
     users, last, more = round(float(needed)), float(effects[-1]), bool(growth[-1] >= 1 + FEW_NEW_USERS)
-    return Outlook(*names, effect, relative, limit, at, users, further, last, more, looks)
+    return Outlook(*names, effect, relative, limit, at, users, further, last, more, looks, section.power)
 
 
 def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:

@@ -21,6 +21,7 @@ from rankmetrics_spark.comparison.totals import (
     Ints,
     Key,
     arm,
+    effective_units,
     of_arm,
     of_pair,
     sum_table,
@@ -33,23 +34,31 @@ from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, lef
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
+EFFECTIVE_USERS = 50
+"""Below so many effective users of an experiment, its heavy users are said."""
+_EVEN = 2 / 3
+"""Share of the users above which their numbers of lists are about equal: no user is heavy, however few there are."""
+HITS_OF_LOOKS = 10
+"""Fewer users with a hit in an experiment, or whose values differ in a pair: no test over several looks."""
+
 
 def notes(rows: Compared) -> list[str | None]:
     """(g,) what a reader of each row has to know; first why it has no test, or why its test cannot be trusted."""
+    heavy = _heavy(rows) if rows.rules.by_ratio else {}
     return [
-        "; ".join(filter(None, (doubt, _left_out_of_all(rows, i)))) if doubt else _remarks(rows, i)
+        "; ".join(filter(None, (doubt, _left_out_of_all(rows, i)))) if doubt else _remarks(rows, i, heavy.get(i))
         for i, doubt in enumerate(rows.doubts)
     ]
 
 
-def _remarks(rows: Compared, i: int) -> str | None:
+def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
     """What a reader of the test has to know."""
     if rows.paired[i]:
         parts = _all_but(rows, i, int(rows.n_both[i]))
         of_users = f"without {' and '.join(parts)}, who are not in both experiments" if parts else None
     else:
         of_users = _overlap(rows, i)
-    said = [of_users, _left_out_of_all(rows, i)]
+    said = [of_users, _left_out_of_all(rows, i), heavy]
     alone = []
     for place in (BASELINE, CANDIDATE):
         sums = rows.totals.sums.get(arm(rows.keys[i], place)._replace(kind=ALONE, segment=EVERYONE))
@@ -77,8 +86,28 @@ def _remarks(rows: Compared, i: int) -> str | None:
         if rows.decided_by_cuped[i]:
             why = f"earlier values explain all that differs between {rows.rules.units}"
         said.append(f"no interval, since {why}")
+    share = rows.deciding_relative
+    if np.isfinite(rows.deciding.ci_low[i]) and np.isnan(share.ci_low[i]) and np.isfinite(share.difference[i]):
+        said.append(f"the mean of {rows.keys[i].baseline} is too close to 0 for an interval in percent")
     said.append(rows.rules.days.gap if rows.rules.days else None)
     return "; ".join(filter(None, said)) or None
+
+
+def _heavy(rows: Compared) -> dict[int, str]:
+    """Row -> how many users with equally many lists an experiment is worth, where a few users have most of them."""
+    said: dict[int, str] = {}
+    units, what = rows.rules.units, "lists" if rows.rules.over_lists else "users"
+    effective = effective_units(rows.totals, rows.keys, rows.paired)
+    for i, key in enumerate(rows.keys):
+        parts = []
+        for place, of_arm_here in zip((BASELINE, CANDIDATE), effective, strict=True):
+            n = rows.n_users[i] if rows.paired[i] else rows.count(i, place, "n")
+            if of_arm_here[i] < min(EFFECTIVE_USERS, n * _EVEN):
+                parts.append(f"as {of_arm_here[i]:.0f} equal ones in {key[place]}")
+        if parts:
+            heavy = f"a few {units} have most of the {what}, so that all count {' and '.join(parts)}"
+            said[i] = f"{heavy}: chance alone gives small p-values too often"
+    return said
 
 
 def _left_out_of_all(rows: Compared, i: int) -> str | None:
@@ -121,6 +150,17 @@ def _overlap(rows: Compared, i: int) -> str | None:
         return text
     who = f"{' and '.join(parts)} {'is' if sum(sizes) == 2 * shared + 1 else 'are'} in one experiment only"
     return f"{text}; {who}, which may be why the means differ (design: paired leaves them out)"
+
+
+def too_few_hits(rows: Compared, i: int) -> str:
+    """Why a row has no test over several looks yet."""
+    needs = f"no test yet: several looks need {HITS_OF_LOOKS} {rows.rules.units}"
+    if rows.paired[i]:
+        n = of_pair(rows.both, "higher")[i] + of_pair(rows.both, "lower")[i]
+        return f"{needs} whose values differ, and there {'is' if n == 1 else 'are'} {n}"
+    found = {str(rows.keys[i][place]): rows.count(i, place, "hits") for place in (BASELINE, CANDIDATE)}
+    few = " and ".join(f"{name} has {n}" for name, n in found.items() if n < HITS_OF_LOOKS)
+    return f"{needs} with a hit in each experiment, and {few}"
 
 
 # ---- doubts
@@ -167,11 +207,11 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
 def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
     """Why two experiments that could be compared have no p-value."""
     plan = rows.rules.sequential
-    if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
-        # Beyond the plan there is no test, but a broken split is worth knowing.
-        if untrusted:
-            return untrusted
-        if look := plan.look or rows.look[i]:
+    if plan != "one" and not np.isnan(rows.single.p_value[i]):
+        # Beyond the plan and with few hits there is no test, but a broken split is worth knowing.
+        if untrusted or not rows.hits_suffice[i]:
+            return untrusted or too_few_hits(rows, i)
+        if isinstance(plan, PlannedLooks) and (look := plan.look or rows.look[i]):
             return f"not tested, since this is look {look} and {plan.planned} are planned"
         return "not tested, since looks are planned and the number of this look is not known"
     if rows.unresolved[i]:

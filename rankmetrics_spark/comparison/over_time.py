@@ -21,13 +21,8 @@ from rankmetrics_spark.comparison.daily import (
     ENTERING,
     KINDS,
     LEAVING,
-    PRODUCT_NAMES,
-    SHARED_PRODUCT_NAMES,
     SINCE_FIRST,
     SLOPE,
-    SUM_NAMES,
-    TREND_PAIR_SUMS,
-    TREND_SUMS,
     UserDays,
     add_days,
 )
@@ -47,7 +42,17 @@ from rankmetrics_spark.comparison.sums import (
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
-from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
+from rankmetrics_spark.comparison.totals import (
+    BASELINE,
+    CANDIDATE,
+    PAIR_SUMS,
+    Ints,
+    Key,
+    Request,
+    Totals,
+    arm_sum_table,
+    sum_table,
+)
 from rankmetrics_spark.comparison.totals import DAY as OF_DAY
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
@@ -65,16 +70,9 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.statistics import (
-    LIMB_UNIT,
-    USER_SUMS,
-    Estimate,
     Floats,
-    TrendMoments,
-    Whole,
     adjusted_p_values,
     critical_value,
-    slope_difference,
-    total_of,
     with_decision,
 )
 
@@ -157,11 +155,13 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
         changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
-        running, of_days = Totals(), Totals()
+        running, of_days, of_slopes = Totals(), Totals(), Totals()
         for key, sums in totals.sums.items():
             kind, _, date = key.segment.partition("=")
             if kind not in (ENTERING, LEAVING):
-                if key.kind not in ("trend", "trend_pair"):
+                if kind == SLOPE:
+                    of_slopes.sums[key._replace(segment=EVERYONE)] = sums
+                else:
                     (of_days if key.kind == OF_DAY else running).sums[key] = sums
                 continue
             of_key = changes[key._replace(segment="")]
@@ -176,7 +176,7 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
         rows = Compared.of(running, {}, request, rules)
         doubts = _doubts(of_days, rows.keys)
         columns = _points(rows, start, doubts)
-        slopes = _slopes(totals, rows, doubts)
+        slopes = _slopes(of_slopes, rows, doubts)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
     fields = (merged[name] for name in (BASELINE_NAME, EXPERIMENT, METRIC, "kind", "day_number"))
     places = [
@@ -212,16 +212,16 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
     first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == DAY), default="")
     # Only the sums up to a day grow from look to look; a day is looked at once.
     growing = np.array([kind == CUMULATIVE for kind in kinds])
-    relative = intervals_at(rows.rules.confidence, rows.single, rows.single_share)[1]
-    relative = rows.deciding_relative.where(growing, relative)
-    deciding = rows.deciding.where(growing, rows.single)
+    at_once = replace(rows, rules=replace(rows.rules, sequential="one"))
+    relative = rows.deciding_relative.where(growing, at_once.deciding_relative)
+    deciding = rows.deciding.where(growing, at_once.deciding)
     looks = np.where(growing & (rows.rules.sequential == "any"), "every look", "a single look")
     before = np.array([kind == BEFORE for kind in kinds]) & ~rows.paired
     p = np.where(before, deciding.p_value, np.nan)
     p_before = adjusted_p_values(p, rows.rules.correction)
     alpha = 1 - rows.rules.confidence
     levels = levels_of(p, p_before, rows.rules.correction, alpha)
-    at_levels = intervals_at(1 - levels, rows.single, rows.single_share)
+    at_levels = intervals_at(1 - levels, rows.single, rows.single_denominator)
     corrected = [with_decision(each, p_before < alpha) for each in at_levels]
     # No other row is corrected.
     shown = [new.where(before, old) for new, old in zip(corrected, (deciding, relative), strict=True)]
@@ -233,7 +233,7 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
         "day_number": [_day_number(*each, first) for each in zip(kinds, labels, strict=True)],
         "n_users": rows.n_users,
         "design": design(rows),
-        "test": test(rows),
+        "test": _chosen(growing.tolist(), test(rows), test(at_once)),
         "mean_baseline": baseline,
         "mean_candidate": candidate,
         **{name: getattr(deciding, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
@@ -242,11 +242,16 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
         **_adjusted(*((of.ci_low, of.ci_high) for of in shown)),
         "confidence": np.full(len(kinds), rows.rules.confidence),
         "valid_at": looks.tolist(),
-        "note": _notes(rows.keys, rows.doubts, doubts),
+        "note": _notes(rows.keys, _chosen(growing.tolist(), rows.doubts, at_once.doubts), doubts),
     }
     # The same users have the same past in both experiments: it says nothing about the split.
     kept = [i for i, kind in enumerate(kinds) if kind in KINDS and (kind != BEFORE or not rows.paired[i])]
     return {name: [values[i] for i in kept] for name, values in columns.items()}
+
+
+def _chosen(these: Sequence[Any], one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    """Row by row what is said of ``these``, else of the others."""
+    return [first if this else second for this, first, second in zip(these, one, other, strict=True)]
 
 
 def _notes(keys: Sequence[Key], known: Sequence[str | None], doubts: Doubts) -> list[str | None]:
@@ -273,64 +278,40 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
     return None
 
 
-def _slopes(totals: Totals, rows: Compared, doubts: Doubts) -> dict[str, list[Any]]:
-    """How much each difference changes per day since a user's first date."""
-    keys = [key._replace(kind="trend_pair") for key in rows.keys if key.segment == EVERYONE]
-    sums = [sum_table(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
-            for place in (BASELINE, CANDIDATE)]  # fmt: skip
-    both = sum_table(totals, keys, len(TREND_PAIR_SUMS))
-    baseline, candidate = _trend_moments(sums[0]), _trend_moments(sums[1])
-    shared = both[:, 0].astype(object)
-    products = [total_of(both, TREND_PAIR_SUMS, name) for name in SHARED_PRODUCT_NAMES]
-    slope = slope_difference(baseline, candidate, (shared, products), rows.rules.confidence)
-    beyond = (sums[0][:, 1] > 0) | (sums[1][:, 1] > 0)
-    numbers = (slope.change, slope.standard_error, slope.ci_low, slope.ci_high, slope.p_value)
-    change, error, low, high, p = (np.where(beyond, np.nan, each) for each in numbers)
-    base, mean = _mean(baseline), _mean(candidate)
+def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[Any]]:
+    """How much each difference changes per day since a user's first date, from the slopes of the users themselves."""
+    places = [i for i, key in enumerate(points.keys) if key.segment == EVERYONE]
+    keys, paired = [points.keys[i] for i in places], points.paired[places]
+    arms = arm_sum_table(slopes, keys, BASELINE), arm_sum_table(slopes, keys, CANDIDATE)
+    both = sum_table(slopes, keys, len(PAIR_SUMS))
+    # The mean of the slopes, weighted by their information, is that of a mean over lists.
+    plain = replace(points.rules, over_lists=True, cuped=False, sequential="one", days=None)
+    rows = Compared(slopes, {}, points.request, plain, keys, arms, both, paired)
+    slope, n, alpha = rows.estimate, len(keys), 1 - plain.confidence
+    base, mean = (each[places] for each in means(points))
     share = np.where(base > 0, base, np.nan)
-    n, alpha = len(keys), 1 - rows.rules.confidence
-    users = (baseline.users + candidate.users - shared).astype(np.int64)
-    p_adjusted = adjusted_p_values(p, rows.rules.correction)
-    levels, df = levels_of(p, p_adjusted, rows.rules.correction, alpha), users.astype(float) - 1
-    corrected = Estimate(change, error, df, p, p, p).within(critical_value(df, 1 - levels))
-    corrected = with_decision(corrected, p_adjusted < alpha)
+    p_adjusted = adjusted_p_values(slope.p_value, plain.correction)
+    levels = levels_of(slope.p_value, p_adjusted, plain.correction, alpha)
+    corrected = with_decision(slope.within(critical_value(slope.df, 1 - levels)), p_adjusted < alpha)
     bounds = corrected.ci_low, corrected.ci_high
-    texts = {"kind": SLOPE, "label": _PER_DAY, "test": "cluster-robust t", "valid_at": "a single look"}
+    texts = {"kind": SLOPE, "label": "per day since the first date", "valid_at": "a single look"}
     columns: dict[str, Any] = {
         **_names(keys),
         **{name: [text] * n for name, text in texts.items()},
-        **dict.fromkeys(("day_number", "design"), [None] * n),
-        "n_users": users,
+        "day_number": [None] * n,
+        "n_users": rows.n_users,
+        "design": design(rows),
+        "test": test(rows),
         "mean_baseline": base,
         "mean_candidate": mean,
-        "difference": change,
-        "ci_low": low,
-        "ci_high": high,
-        "p_value": p,
-        "relative_difference": change / share,
-        "relative_ci_low": low / share,
-        "relative_ci_high": high / share,
+        **{name: getattr(slope, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
+        **{f"relative_{name}": getattr(slope, name) / share for name in ("difference", "ci_low", "ci_high")},
         "p_adjusted": p_adjusted,
         **_adjusted(bounds, (bounds[0] / share, bounds[1] / share)),
-        "confidence": np.full(n, rows.rules.confidence),
-        "note": _notes(keys, [None if known else _NO_SLOPE for known in ~np.isnan(p)], doubts),
+        "confidence": np.full(n, plain.confidence),
+        "note": _notes(keys, [None if known else _NO_SLOPE for known in ~np.isnan(slope.p_value)], doubts),
     }
     return {name: list(each) for name, each in columns.items()}
 
 
-_PER_DAY = "per day since the first date"
 _NO_SLOPE = "no slope: too few users with values on different days"
-
-
-def _trend_moments(sums: Ints) -> TrendMoments:
-    """Moments of experiments, from (g, c) ``TREND_SUMS``."""
-    totals = ([total_of(sums, TREND_SUMS, name) for name in names] for names in (SUM_NAMES, PRODUCT_NAMES))
-    return TrendMoments(sums[:, 0].astype(object), *totals)
-
-
-def _mean(of: TrendMoments) -> Floats:
-    """(g,) mean over all days of all users."""
-    n, values = of.sums[0], of.sums[USER_SUMS.index("v")]
-    none: Whole = n == 0
-    ratio = values * 2**LIMB_UNIT / np.where(none, 1, n) / 2**LIMB_UNIT
-    return np.where(none, np.nan, ratio.astype(float))

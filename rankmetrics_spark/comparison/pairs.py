@@ -106,7 +106,8 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> 
     for metric, values in rows.values.items():
         has_value, some = ~np.isnan(values), summable(values)
         v = np.nan_to_num(some)
-        counts = (np.ones(len(v)), has_value, has_value & rows.relevant, has_value & (np.abs(values) > LARGEST_SUMMAND))
+        beyond = has_value & (np.abs(values) > LARGEST_SUMMAND)
+        counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, has_value & (values != 0))
         group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
         without = rows.left_out(metric, values)
         if without.any():

@@ -99,14 +99,16 @@ class Plan:
         change = f"a change of {self.effect:.3g}{share} in {self.metric}"
         is_measured = self.days_needed is not None and self.days_needed <= len(self.days.dates)
         needed = f"{self.users_needed:,} users" if is_measured else f"about {_rounded(self.users_needed or 0):,} users"
+        found = f"to be found with a probability of {100 * self.design.power:.3g} %"
         if self.days_needed is None:
             limit = f"within {self.furthest} days"
             more = f", {FURTHEST} times the stored ones" if self.furthest > 1 else ", the only stored one"
-            return f"{change} is not found {limit}{more}: it needs {needed}"
+            return f"{change} is not found {limit}{more}: it needs {needed} {found}"
         at_any, last = self.days_needed_any_look, _in_words(self.furthest)
         days = _in_words(self.days_needed) + ("" if is_measured else " or fewer")
         looks = f"more than {last}" if at_any is None else _in_words(at_any)
-        return f"{change} takes {days} ({needed}), looked at once; with intervals that are valid at every look, {looks}"
+        at_once = f"{change} takes {days} ({needed}) {found}, looked at once"
+        return f"{at_once}; with intervals that are valid at every look, {looks}"
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
+    LIMB_UNIT,
     RESAMPLING_LIMBS,
     Floats,
     Moments,
@@ -31,9 +32,9 @@ Ints = npt.NDArray[np.int64]
 Name = str | None
 """Name of an experiment; None for rows without one."""
 
-ARM_SUMS = ("users", "n", "with_relevant", "beyond", *limb_columns("v", "vv", "vvv"))
+ARM_SUMS = ("users", "n", "with_relevant", "beyond", "hits", *limb_columns("v", "vv", "vvv"))
 """Sums over the users of an experiment: users, those with a value, those with a value and a relevant item, those whose
-value is too large to be summed, values, squares, cubes."""
+value is too large to be summed, those whose value is not 0, values, squares, cubes."""
 BEFORE_SUMS = ("n_before", *limb_columns("b", "bb", "bv", "v"))
 """Sums over the users of an experiment who have a value of an earlier date: it, its square, its product with the value,
 and the value."""
@@ -407,6 +408,24 @@ def rest_over_lists(
         for place in (BASELINE, CANDIDATE)
     )
     return (baseline, candidate), pair_moments_of(list_pair_sums(totals, everyone) - list_pair_sums(totals, keys))
+
+
+def effective_units(totals: Totals, keys: Sequence[Key], paired: Any) -> tuple[Floats, Floats]:
+    """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
+
+    Source: Kish, Survey Sampling (1965).
+    """
+    of_both = list_pair_sums(totals, keys)
+    result = []
+    for place, names in ((BASELINE, ("m", "mm")), (CANDIDATE, ("n", "nn"))):
+        of_arm_lists = list_sums(totals, keys, place)
+        n, squares = (
+            np.where(paired, total_of(of_both, LIST_PAIR_SUMS, both), total_of(of_arm_lists, LIST_SUMS, own))
+            for both, own in zip(names, ("n", "nn"), strict=True)
+        )
+        known = squares != 0
+        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**LIMB_UNIT, np.nan).astype(float))
+    return result[0], result[1]
 
 
 def n_lists(totals: Totals, keys: Sequence[Key], place: int) -> Ints:

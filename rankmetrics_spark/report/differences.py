@@ -357,6 +357,16 @@ def detectable(row: Row, in_percent: bool | None = None) -> str:
     return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
 
 
+def with_power(power: object) -> str:
+    """How likely a test finds what it can find; empty where that is not stored.
+
+    >>> with_power(0.8), with_power(None)
+    (' with a probability of 80 %', '')
+    """
+    known = number(power)
+    return "" if known is None else f" with a probability of {100 * known:.3g} %"
+
+
 def sentence_of_dilution(row: Row) -> str:
     """What a change among the users whose lists differ is over all users; empty where all users are tested.
 

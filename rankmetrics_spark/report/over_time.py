@@ -112,10 +112,10 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     change = change_of(slope, _in_percent(slope))
     if change is None:
         return False, ""
-    certainty = f"({_interval(slope, change)}, {p_value(slope)})"
+    per_day = f"{change.text} per day within users ({_interval(slope, change)}, {p_value(slope)})"
     if not _is_shown(slope, "p_adjusted"):
         verb = "fades or grows" if is_shown else "changes with a user's days"
-        return False, f"No sign that {effect} {on} {verb}: {change.text} per day {certainty}."
+        return False, f"No sign that {effect} {on} {verb}: {per_day}."
     falls = (slope["difference"] > 0) != (whole["difference"] > 0)
     verb = ("fades" if falls else "grows") if is_shown else ("rises" if slope["difference"] > 0 else "falls")
     rows = [row for row in kinds.get("days_since_first", ()) if row["day_number"] == 0]
@@ -124,7 +124,7 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
         if (first := (change_of(rows[0], _in_percent(rows[0])) if rows else None))
         else ""
     )
-    text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {change.text} per day {certainty}.{start}"
+    text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {per_day}.{start}"
     return True, text
 
 

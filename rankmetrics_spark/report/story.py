@@ -18,6 +18,7 @@ from rankmetrics_spark.report.differences import (
     movement,
     p_value,
     widened,
+    with_power,
 )
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.trust import split_is_off
@@ -29,6 +30,7 @@ from rankmetrics_spark.schemas import (
     METRIC,
     N_LISTS,
     N_USERS,
+    POWER,
     SHARE_CHANGED,
     among_changed,
     doubt_of,
@@ -124,7 +126,7 @@ class Card:
     def smallest(self) -> str:
         """What could have been found, where nothing was; empty elsewhere."""
         return (
-            f"changes of {self.detectable} or more would have been found"
+            f"changes of {self.detectable} or more would have been found{with_power(self.row.get(POWER))}"
             if self.state == "open" and self.detectable
             else ""
         )
@@ -330,7 +332,8 @@ def _chance(card: Card) -> Words:
         return (_sentence(card.note),) if card.note else ()
     also = f" {_sentence(card.note)}" if card.note else ""
     if card.state == "open":
-        power = f" The test would have found changes of {card.detectable} or more." if card.detectable else ""
+        chance = with_power(card.row.get(POWER))
+        power = f" The test would have found changes of {card.detectable} or more{chance}." if card.detectable else ""
         return (f"Chance alone could explain this ({card.p}).{power}{also}",)
     frequency = "almost never" if card.p.startswith("p <") else "rarely"
     return (f"Chance alone would {frequency} give this ({card.p}).{also}",)

@@ -17,6 +17,7 @@ from rankmetrics_spark.report.differences import (
     sentence_of_dilution,
     sentences_of_order,
     widened,
+    with_power,
 )
 from rankmetrics_spark.report.figures import label_of, over_lists, primary_names
 from rankmetrics_spark.schemas import (
@@ -26,6 +27,7 @@ from rankmetrics_spark.schemas import (
     EXPERIMENT,
     LOOKS,
     METRIC,
+    POWER,
     PRIMARY,
     ROLE,
     SEGMENT,
@@ -233,16 +235,17 @@ def outlook_sentence(outlook: Outlook) -> str:
     >>> from types import SimpleNamespace
     >>> case = SimpleNamespace(candidate="b", baseline="a", metric="ndcg@10", effect=0.0125, relative_effect=0.025,
     ...                        limit="", days=20, users=24_310, furthest=28, last_effect=0.0112,
-    ...                        has_new_users=True, looks=None)
+    ...                        has_new_users=True, looks=None, power=0.8)
     >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
     'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days or
-    fewer (about 24,000 users, looked at once)'
+    fewer (about 24,000 users, looked at once) to be found with a probability of 80 %'
     """
     share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
     effect = size if share is None else f"{100 * share:.3g} %"
     limit = f", {outlook.limit}" if outlook.limit else ""
     takes = f"a change of {effect}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
     users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} users"
+    chance = with_power(outlook.power)
     looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
     last = outlook.last_effect if share is None else 100 * share * outlook.last_effect / outlook.effect
     find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
@@ -250,14 +253,15 @@ def outlook_sentence(outlook: Outlook) -> str:
     if outlook.days and outlook.has_new_users:
         # The new users are a lower bound.
         fewer = " or fewer" if outlook.days > 1 else ""
-        text = f"if users keep arriving as they do, {takes}{fewer} ({users}, {looks})"
+        text = f"if users keep arriving as they do, {takes}{fewer} ({users}, {looks}) to be found{chance}"
     elif outlook.days:
-        text = f"no new users arrive; if the same ones keep coming, {takes} ({looks})"
+        text = f"no new users arrive; if the same ones keep coming, {takes} ({looks}) to be found{chance}"
     elif outlook.has_new_users:
         text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}, perhaps smaller ones too; "
-        text += f"{effect}{limit}{',' if limit else ''} takes {users}"
+        text += f"{effect}{limit}{',' if limit else ''} takes {users} to be found{chance}"
     else:
-        text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}, but not of {effect}{limit}"
+        text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
+        text += f"not of {effect}{limit}"
     return f"{outlook.candidate} against {outlook.baseline} on {label_of(parse(outlook.metric))}: {text}"
 
 
@@ -321,7 +325,7 @@ def sentence(row: Row, metric: Metric) -> str:
         effect = detectable(row)
         after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
         enough = f"{row['n_users']:,} {units_of(row)} are enough"
-        could = f"; {enough} to find changes of {effect} or more{after}" if effect else ""
+        could = f"; {enough} to find changes of {effect} or more{with_power(row.get(POWER))}{after}" if effect else ""
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
         return f"{candidate} against {baseline} on {name}: {says}, {change}, {p_value(row)}{valid}{could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"

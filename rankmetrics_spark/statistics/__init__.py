@@ -37,18 +37,15 @@ if TYPE_CHECKING:
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
     from rankmetrics_spark.statistics.ratios import (
         Denominator,
-        consistent,
         denominator_independent,
         denominator_paired,
         fieller,
         nonzero,
         one_sided_p,
-        relative_independent,
-        relative_paired,
         share_independent,
-        share_paired,
         shifted,
         with_decision,
+        with_share,
     )
     from rankmetrics_spark.statistics.resampling import (
         POISSON_COUNTS,
@@ -94,23 +91,12 @@ if TYPE_CHECKING:
         users_needed,
         welch,
     )
-    from rankmetrics_spark.statistics.trends import (
-        SHARED_PRODUCTS,
-        TREND_PRODUCTS,
-        USER_SUMS,
-        Slope,
-        TrendMoments,
-        slope_difference,
-        user_sums,
-    )
     from rankmetrics_spark.statistics.variance_reduction import (
         CovariateMoments,
         cuped_denominator_independent,
         cuped_denominator_paired,
         cuped_independent,
         cuped_paired,
-        relative_cuped_independent,
-        relative_cuped_paired,
         theta,
         variance_reduction_of,
     )
@@ -125,8 +111,8 @@ __getattr__ = lazy(
             "RatioPairSums RatioSums Whole t_interval"
         ),
         "ratios": (
-            "Denominator consistent denominator_independent denominator_paired fieller nonzero one_sided_p "
-            "relative_independent relative_paired share_independent share_paired shifted with_decision"
+            "Denominator denominator_independent denominator_paired fieller nonzero one_sided_p share_independent "
+            "shifted with_decision with_share"
         ),
         "resampling": (
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
@@ -144,10 +130,9 @@ __getattr__ = lazy(
             "Estimate difference_of_differences effect_size_independent effect_size_paired "
             "minimum_detectable_effect paired_t permutation_p sign_flip_p signed_rank users_needed welch"
         ),
-        "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (
             "CovariateMoments cuped_denominator_independent cuped_denominator_paired cuped_independent cuped_paired "
-            "relative_cuped_independent relative_cuped_paired theta variance_reduction_of"
+            "theta variance_reduction_of"
         ),
     },
 )

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.sequential import always_valid_bound, mixture_rho
+from rankmetrics_spark.statistics.sequential import AnyLook
 from rankmetrics_spark.statistics.significance import minimum_detectable_effect
 
 FURTHEST = 3
@@ -161,7 +161,7 @@ class Design:
         with np.errstate(invalid="ignore"):
             df = (1 / arms[0] + 1 / arms[1]) ** 2 / sum(1 / (arm**2 * (arm - 1)) for arm in arms)
         n, level = arms[0] + arms[1], 1 - self.confidence
-        critical = always_valid_bound(n, mixture_rho(self.tuning_users, level), level)
+        critical = AnyLook(self.tuning_users, level).critical(n, df, level)
         test = (np.sqrt(squared), df, self.confidence, self.power)
         return minimum_detectable_effect(*test), minimum_detectable_effect(*test, critical=critical)
 

@@ -1,4 +1,4 @@
-"""Ratios of two means: a difference as a share of the baseline's mean, by the delta method and Fieller's; margins."""
+"""Ratios of two means: a difference as a share of the baseline's mean, with Fieller's interval; margins."""
 
 from __future__ import annotations
 
@@ -15,52 +15,6 @@ from rankmetrics_spark.statistics.significance import (
     squared_errors,
     with_spread,
 )
-
-
-def relative_paired(pair: PairMoments, confidence: float) -> Estimate:
-    """Relative difference candidate / baseline - 1 of the same users, with a delta-method interval.
-
-    Args:
-        pair: Of g pairs.
-        confidence: In (0, 1).
-
-    Returns:
-        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users.
-
-    Source: delta method for a ratio of correlated means, as in Deng et al., Applying the Delta Method in Metric
-    Analytics (2018): var(c / b) = var(c - r * b) / b**2 with r = c / b.
-    """
-    ratio = pair.candidate.mean / nonzero(pair.baseline.mean)
-    # c - r * b = d + (1 - r) * b: from the difference, so that identical arms have a variance of exactly 0.
-    lead = 1 - ratio
-    with_baseline = pair.candidate.variance - pair.baseline.variance - pair.difference.variance
-    variance = pair.difference.variance + lead**2 * pair.baseline.variance + lead * with_baseline
-    n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
-    squared = np.maximum(variance, 0.0) / n / nonzero(pair.baseline.mean) ** 2
-    return Estimate.of(ratio - 1, np.sqrt(squared), n - 1, confidence, 2 ** (1 - n))
-
-
-def relative_independent(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
-    """Relative difference candidate / baseline - 1 of different users, with a delta-method interval.
-
-    Args:
-        baseline: Moments of g baselines.
-        candidate: Moments of g candidates.
-        confidence: In (0, 1).
-
-    Returns:
-        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users in an arm. Degrees of
-        freedom are Welch's, of the two parts of the error.
-
-    Source: as ``relative_paired``, without covariance.
-    """
-    ratio = candidate.mean / nonzero(baseline.mean)
-    of_baseline, of_candidate = squared_errors(baseline, candidate)
-    errors = [ratio**2 * of_baseline, of_candidate]
-    squared = (errors[0] + errors[1]) / nonzero(baseline.mean) ** 2
-    df = df_of_arms(errors, baseline, candidate)
-    still_p = permutation_p(baseline, candidate)
-    return Estimate.of(ratio - 1, np.sqrt(squared), df, confidence, still_p)
 
 
 def nonzero(mean: Floats) -> Floats:
@@ -101,61 +55,40 @@ def denominator_independent(baseline: Moments, candidate: Moments) -> Denominato
     return Denominator(baseline.mean, error, -error)
 
 
-def fieller(test: Estimate, critical: Floats, denominator: Denominator) -> tuple[Floats, Floats]:
-    """Fieller's interval of difference / baseline.
+def fieller(test: Estimate, critical: Floats, denominator: Denominator) -> Estimate:
+    """Differences as a share of the baseline's mean, with Fieller's interval.
 
-    It holds each share q that a test of difference - q * baseline at the same level does not reject, so it holds 0
-    where the interval of the difference does. Its bounds are the roots q of
+    It holds each share q that a test of difference - q * baseline with the same t does not reject, so it holds 0
+    exactly where the interval of the difference does. Its bounds are the roots q of
     (d - q * b)**2 = t**2 * (var(d) - 2 * q * cov(d, b) + q**2 * var(b)).
 
     Args:
-        test: Differences d of g pairs, with their errors.
+        test: Differences d of g pairs, with intervals of this t.
         critical: (g,) the t: standard errors from a difference to the bound of its interval.
         denominator: The means b.
 
     Returns:
-        Lower and upper bounds, (g,) each; NaN where they are not finite, because b itself could be 0.
+        The shares; NaN where b is 0. Bounds are NaN where the difference has none, and where they are not finite,
+        because b is not clearly above or below 0. Errors and p-values are those of the differences.
 
     Source: Fieller, Some problems in interval estimation (1954).
 
     >>> one = np.ones(1)  # d = 2, b = 4, both with an error of 1: 12 * q**2 - 16 * q = 0
-    >>> [bound.tolist() for bound in fieller(Estimate(2 * one, one, one, one, one, one), 2 * one,
-    ...                                      Denominator(4 * one, one, 0 * one))]
-    [[0.0], [1.3333333333333333]]
+    >>> share = fieller(Estimate(2 * one, one, one, 0 * one, 4 * one, one), 2 * one, Denominator(4 * one, one, 0 * one))
+    >>> [each.tolist() for each in (share.difference, share.ci_low, share.ci_high)]
+    [[0.5], [0.0], [1.3333333333333333]]
     """
     d, b, squared = test.difference, denominator.mean, np.square(critical)
-    # a * q**2 - 2 * h * q + c = 0
-    a = b**2 - squared * denominator.squared_error
-    h = d * b - squared * denominator.covariance
-    c = d**2 - squared * np.square(test.standard_error)
-    root = np.sqrt(np.maximum(h**2 - a * c, 0.0))
-    finite = np.where(a > 0, a, np.nan)
-    return (h - root) / finite, (h + root) / finite
-
-
-def consistent(relative: Estimate, test: Estimate, critical: Floats, denominator: Denominator) -> Estimate:
-    """Relative differences with intervals that say of 0 what the intervals of the differences say.
-
-    The delta method is an approximation, which a few users with few hits are too much for. Where its interval holds 0
-    and that of the difference does not, or the other way round, it is Fieller's.
-
-    Args:
-        relative: By the delta method.
-        test: Of the differences, with intervals at the same level.
-        critical: (g,) standard errors from a difference to the bound of its interval.
-        denominator: What the differences are divided by.
-
-    Returns:
-        The same with other bounds; NaN where the difference has none, or where Fieller's are not finite.
-    """
     with np.errstate(all="ignore"):
-        bounds = fieller(test, critical, denominator)
-    same = relative.excludes_zero == test.excludes_zero
-    known = ~np.isnan(test.ci_low)
-    low = np.where(known, np.where(same, relative.ci_low, bounds[0]), np.nan)
-    high = np.where(known, np.where(same, relative.ci_high, bounds[1]), np.nan)
-    estimate = Estimate(relative.difference, relative.standard_error, relative.df, low, high, relative.p_value)
-    return with_decision(estimate, test.excludes_zero)
+        # a * q**2 - 2 * h * q + c = 0
+        a = b**2 - squared * denominator.squared_error
+        h = d * b - squared * denominator.covariance
+        c = d**2 - squared * np.square(test.standard_error)
+        root = np.sqrt(np.maximum(h**2 - a * c, 0.0))
+        finite = np.where((a > 0) & ~np.isnan(test.ci_low), a, np.nan)
+        bounds = (h - root) / finite, (h + root) / finite
+        share = Estimate(d / nonzero(b), test.standard_error, test.df, *bounds, test.p_value)
+    return with_decision(share, test.excludes_zero)
 
 
 def with_decision(test: Estimate, decided: Any) -> Estimate:
@@ -187,24 +120,24 @@ def shifted(test: Estimate, shift: Floats, confidence: float, still_p: Floats | 
     return Estimate.of(test.difference + shift, test.standard_error, test.df, confidence, still_p)
 
 
-def share_paired(pair: PairMoments, share: Floats, confidence: float) -> Estimate:
-    """Test of candidate - (1 - share) * baseline of the same users against 0.
-
-    It is linear, so it is a t test of one number per user, d + share * b, and needs no delta method.
+def with_share(test: Estimate, denominator: Denominator, share: Floats, confidence: float) -> Estimate:
+    """Test of difference + share * baseline against 0, which is that of candidate - (1 - share) * baseline.
 
     Args:
-        pair: Of g pairs.
+        test: Of g pairs.
+        denominator: The baseline's means.
         share: (g,) of the baseline's mean, such as 0.01; less than 0 for the test from above.
         confidence: In (0, 1).
+
+    Returns:
+        The tests; without a spread, p is NaN.
 
     Source: Fieller (1954); Hauschke, Kieser, Hothorn, Proof of safety in toxicology based on the ratio of two means for
     normally distributed data (1999).
     """
-    n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
-    with_baseline = pair.covariance - pair.baseline.variance
-    variance = pair.difference.variance + 2 * share * with_baseline + share**2 * pair.baseline.variance
-    mean = pair.difference.mean + share * pair.baseline.mean
-    return Estimate.of(mean, np.sqrt(np.maximum(variance, 0.0) / n), n - 1, confidence, 2 ** (1 - n))
+    squared = test.standard_error**2 + 2 * share * denominator.covariance + share**2 * denominator.squared_error
+    error = np.sqrt(np.maximum(squared, 0.0))
+    return Estimate.of(test.difference + share * denominator.mean, error, test.df, confidence, np.nan)
 
 
 def share_independent(baseline: Moments, candidate: Moments, share: Floats, confidence: float) -> Estimate:
@@ -213,7 +146,7 @@ def share_independent(baseline: Moments, candidate: Moments, share: Floats, conf
     Args:
         baseline: Of g pairs.
         candidate: Likewise.
-        share: As in ``share_paired``.
+        share: As in ``with_share``.
         confidence: In (0, 1).
 
     Source: Tamhane and Logan, Finding the maximum safe dose level for heteroscedastic data (2004).

@@ -48,9 +48,8 @@ class Looks(Protocol):
 def over_looks(test: Estimate, n: Any, looks: Looks, confidence: Floats | float) -> Estimate:
     """The test of a single look -> the same difference with an interval and a p-value that hold over all looks.
 
-    It is never surer than a single look: with a handful of users, the t test is the wider of the two. Without a spread
-    it stays the test of a single look, whose p-value is that of a permutation: users who all have one value now had it
-    at every earlier look.
+    Without a spread it stays the test of a single look, whose p-value is that of a permutation: users who all have one
+    value now had it at every earlier look.
 
     Args:
         test: Tests of g pairs at one look.
@@ -60,13 +59,13 @@ def over_looks(test: Estimate, n: Any, looks: Looks, confidence: Floats | float)
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         moving = ~(test.standard_error == 0)
-        p = np.where(moving, np.maximum(looks.p_value(test, n), test.p_value), test.p_value)
+        p = np.where(moving, looks.p_value(test, n), test.p_value)
         tests = Estimate(test.difference, test.standard_error, test.df, p, p, p)
         return tests.within(critical_value(test.df, confidence, n, looks))
 
 
 def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks: Looks | None = None) -> Floats:
-    """(g,) standard errors from a difference to the bound of its interval: of t, or of t and some looks.
+    """(g,) standard errors from a difference to the bound of its interval: of t, or of some looks.
 
     Args:
         df: (g,) degrees of freedom.
@@ -74,8 +73,21 @@ def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks:
         n: (g,) users of the test.
         looks: The rule; None for a single look.
     """
-    t = np.asarray(stdtrit(df, 0.5 + np.asarray(confidence) / 2))
-    return t if looks is None else np.maximum(looks.critical(n, df, 1 - confidence), t)
+    if looks is not None:
+        return looks.critical(n, df, 1 - confidence)
+    return np.asarray(stdtrit(df, 0.5 + np.asarray(confidence) / 2))
+
+
+def quantile_of_t(z: Floats, df: Floats) -> Floats:
+    """(g,) the t with the same tail as each z; infinite where the tail is no number."""
+    t = -np.asarray(stdtrit(df, ndtr(-z)))
+    # SciPy has no quantile of the smallest tails of a few degrees of freedom, and gives one of the other side.
+    return np.where((z > 0) & (t < 0), np.inf, t)
+
+
+def z_of(test: Estimate) -> Floats:
+    """(g,) the z, at least 0, with the same tail as the t of each test."""
+    return np.asarray(-ndtri(test.p_value / 2))
 
 
 # ---- however often
@@ -139,6 +151,9 @@ def always_valid_p(z: Any, n: Any, rho: float) -> Floats:
 class AnyLook:
     """Looks at any moment and as often as wanted: confidence sequences by a normal mixture.
 
+    The bound is one of z. A few users in an arm leave t few degrees of freedom, so it goes through t: the statistic
+    counts as the z with the same tail.
+
     Attributes:
         tuning_users: Users at which the intervals are tightest.
         alpha: 1 - confidence of the intervals that are tuned.
@@ -148,23 +163,24 @@ class AnyLook:
     alpha: float
 
     def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
-        """(g,) ``always_valid_bound``."""
-        return always_valid_bound(n, mixture_rho(self.tuning_users, self.alpha), level)
+        """(g,) quantiles of t with the same tail as ``always_valid_bound``."""
+        return quantile_of_t(always_valid_bound(n, mixture_rho(self.tuning_users, self.alpha), level), df)
 
     def p_value(self, test: Estimate, n: Any) -> Floats:
-        """(g,) ``always_valid_p``."""
-        return always_valid_p(test.difference / test.standard_error, n, mixture_rho(self.tuning_users, self.alpha))
+        """(g,) ``always_valid_p`` of the z with the same tail as t."""
+        return always_valid_p(z_of(test), n, mixture_rho(self.tuning_users, self.alpha))
 
     def users_needed(self, test: Estimate, n: Any, level: float, power: float) -> Floats:
         """(g,) users at whose look the difference is found with this power: the bound depends on them."""
         with np.errstate(divide="ignore", invalid="ignore"):
             effect = np.abs(test.difference / test.standard_error) / np.sqrt(np.asarray(n, float))
             known = np.where(effect > 0, effect, np.nan)
+            rho = mixture_rho(self.tuning_users, self.alpha)
             low, high = np.zeros(len(known)), np.full(len(known), 64.0)
             for _ in range(60):
                 middle = (low + high) / 2
                 users = np.exp2(middle)
-                enough = known * np.sqrt(users) >= self.critical(users, users, level) + ndtri(power)
+                enough = known * np.sqrt(users) >= always_valid_bound(users, rho, level) + ndtri(power)
                 low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         needed = np.maximum(np.ceil(np.exp2(high) * (1 - 1e-12)), 2.0)
         return np.where(np.isnan(known) | (high == 64), np.nan, needed)
@@ -261,7 +277,7 @@ class PlannedLook:
         z = -ndtri(np.asarray(level) / 2)
         # A correction asks for a level of its own for each row, and a bound of its own takes long.
         critical = np.where(z > quantiles[-1], np.inf, CubicSpline(quantiles, bounds)(np.maximum(z, quantiles[0])))
-        return -np.asarray(stdtrit(df, ndtr(-critical)))
+        return quantile_of_t(critical, df)
 
     def p_value(self, test: Estimate, n: Any) -> Floats:
         """(g,) repeated p-values: the level whose bound is the z-value with the same tail as t."""
@@ -269,7 +285,7 @@ class PlannedLook:
         from scipy.interpolate import CubicSpline
 
         bounds, quantiles = _levels_of_bounds(self)
-        z = np.clip(-ndtri(test.p_value / 2), bounds[0], bounds[-1])
+        z = np.clip(z_of(test), bounds[0], bounds[-1])
         return np.asarray(2 * ndtr(-CubicSpline(bounds, quantiles)(z)))
 
     def users_needed(self, test: Estimate, n: Any, level: float, power: float) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, PairMoments, Whole
-from rankmetrics_spark.statistics.ratios import Denominator, nonzero
+from rankmetrics_spark.statistics.ratios import Denominator
 from rankmetrics_spark.statistics.significance import (
     Estimate,
     df_of_spread,
@@ -131,36 +131,16 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estim
     return estimate, variance_reduction_of(difference)
 
 
-def relative_cuped_paired(
-    pair: PairMoments, difference: CovariateMoments, baseline: CovariateMoments, confidence: float
-) -> Estimate:
-    """The estimate of ``cuped_paired`` as a share of the baseline's mean, with a delta-method interval.
-
-    var(i / b) = var(y - theta * x - r * b) / b**2 with r = i / b, and the error of theta as in ``cuped_paired``.
+def cuped_denominator_paired(
+    pair: PairMoments, difference: CovariateMoments, baseline: CovariateMoments
+) -> Denominator:
+    """The means that the differences of ``cuped_paired`` are a share of.
 
     Args:
         pair: The values of the users of both.
         difference: As for ``cuped_paired``.
         baseline: y = the value of the same users in the baseline, x = the same covariate.
-        confidence: In (0, 1).
-
-    Returns:
-        NaN where the baseline's mean is 0.
     """
-    slope, (n, df) = theta(difference), _paired_size(difference)
-    ratio = _intercept(difference, slope) / nonzero(baseline.y.mean)
-    with_baseline = (pair.candidate.variance - pair.baseline.variance - pair.difference.variance) / 2
-    shared = with_baseline * (n - 1) - slope * baseline.cross
-    left = difference.residual(slope) + ratio**2 * pair.baseline.variance * (n - 1) - 2 * ratio * shared
-    squared = np.maximum(left, 0.0) / df / n + difference.residual(slope) / df * _lever(difference)
-    error = np.sqrt(squared / nonzero(baseline.y.mean) ** 2)
-    return Estimate.of(ratio, error, df, confidence, 2 ** (1 - n))
-
-
-def cuped_denominator_paired(
-    pair: PairMoments, difference: CovariateMoments, baseline: CovariateMoments
-) -> Denominator:
-    """What ``relative_cuped_paired`` divides by; arguments as there."""
     slope, (n, df) = theta(difference), _paired_size(difference)
     with_baseline = (pair.candidate.variance - pair.baseline.variance - pair.difference.variance) / 2
     shared = with_baseline * (n - 1) - slope * baseline.cross
@@ -214,34 +194,15 @@ def cuped_independent(
     return estimate, variance_reduction_of(baseline, candidate)
 
 
-def relative_cuped_independent(baseline: CovariateMoments, candidate: CovariateMoments, confidence: float) -> Estimate:
-    """The estimate of ``cuped_independent`` as a share of the baseline's adjusted mean, with a delta-method interval.
+def cuped_denominator_independent(baseline: CovariateMoments, candidate: CovariateMoments) -> Denominator:
+    """The adjusted means that the differences of ``cuped_independent`` are a share of; arguments as there.
 
     Both means are adjusted to the mean m of the covariate over both experiments: a = mean(y) - theta * (mean(x) - m).
-    The error of a_candidate / a_baseline is that of a_candidate - r * a_baseline with r the ratio; m is made of both
-    experiments by their shares w, so that the slopes are theta * (1 - (1 - r) * w) and theta * (r + (1 - r) * w).
+    The error of a_candidate - r * a_baseline is that of the slopes theta * (1 - (1 - r) * w) and
+    theta * (r + (1 - r) * w), since m is made of both experiments by their shares w.
 
-    Args:
-        baseline: As for ``cuped_independent``.
-        candidate: Likewise.
-        confidence: In (0, 1).
-
-    Returns:
-        NaN where the baseline's adjusted mean is 0.
-    """
-    fit = _Fit.of(baseline, candidate)
-    adjusted = fit.adjusted_means
-    ratio = adjusted[1] / nonzero(adjusted[0])
-    errors, of_slope = fit.errors_of_ratio(ratio)
-    still_p = permutation_p(baseline.y, candidate.y)
-    error = np.sqrt((errors[0] + errors[1] + of_slope) / nonzero(adjusted[0]) ** 2)
-    return Estimate.of(ratio - 1, error, fit.df(errors), confidence, still_p)
-
-
-def cuped_denominator_independent(baseline: CovariateMoments, candidate: CovariateMoments) -> Denominator:
-    """What ``relative_cuped_independent`` divides by; arguments as there.
-
-    The squared error v(q) of d - q * b is a square in q: v(0) - 2 * q * cov(d, b) + q**2 * var(b).
+    With b = a_baseline and d = a_candidate - b, the squared error v(q) of d - q * b is a square in q:
+    v(0) - 2 * q * cov(d, b) + q**2 * var(b).
     """
     fit, none = _Fit.of(baseline, candidate), np.zeros(len(baseline.y.n))
     less, middle, more = (

@@ -49,6 +49,7 @@ EXPOSURE = {
     **dict.fromkeys(("value", "ci_low", "ci_high"), "double"),
     BASELINE: "string",
     **dict.fromkeys(("difference", "difference_ci_low", "difference_ci_high"), "double"),
+    "note": "string",
 }
 """Columns of the result of ``exposure`` -> their types."""
 _COUNTS = SumTable((EXPERIMENT, ITEM))
@@ -68,6 +69,8 @@ _KINDS = {
 
 
 _NONE = np.array([], np.int64)
+MOST_APART, CHANCE_APART = 0.1, 0.01
+"""Experiments that show more items than others by so much are not compared; by less, if chance does not explain it."""
 
 
 def _replicates(path: str, value: object) -> int:
@@ -130,7 +133,10 @@ def exposure(
         lazy like any DataFrame: n_shown (rows in the top k), n_items (distinct items of the catalogue among them),
         n_catalogue, n_outside (distinct items outside of it), n_unknown (rows of items without interactions, which
         novelty leaves out), value, ci_low, ci_high, baseline, difference (value minus that of the baseline) and its
-        interval. A value is null where nothing was shown, and where a number given as catalogue is below n_items.
+        interval, note. An experiment that shows more has a higher coverage and entropy by that alone: where two show
+        different numbers of items (by more than 10 %, or by more than 1 % and two standard deviations over replicates),
+        differences are null except of novelty, and note says why. A value is null where nothing was shown, and where a
+        number given as catalogue is below n_items.
         Intervals are value plus or minus normal quantiles times the standard deviation over replicates, since the
         replicates of coverage are lower than the value itself: a sample with repeats of the users shows fewer items.
         They are null if a replicate is empty: there are too few users. n_unknown is null without interactions.
@@ -238,8 +244,10 @@ def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank
     if request.baseline is not None and request.baseline not in names:
         raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
     base = values[request.baseline] if request.baseline is not None else None
+    sizes = {name: _sizes_of(counts, name, request.replicates) for name in names if base is not None}
     rows: list[dict[str, Any]] = []
     for name in names:
+        apart = _apart(sizes, name, request.baseline)
         for metric, each in values[name].items():
             low, high = _interval(each, request.confidence)
             row = {
@@ -256,9 +264,10 @@ def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank
             }
             if base is not None and name != request.baseline:
                 against = each - base[metric]
-                low, high = _interval(against, request.confidence)
-                row |= {BASELINE: request.baseline, "difference": against[0]}
-                row |= {"difference_ci_low": low, "difference_ci_high": high}
+                row |= {BASELINE: request.baseline, "note": apart if metric != "novelty" else None}
+                if not row["note"]:
+                    low, high = _interval(against, request.confidence)
+                    row |= {"difference": against[0], "difference_ci_low": low, "difference_ci_high": high}
             rows.append(row)
     if rows:
         yield from rows_of({column: [row.get(column) for row in rows] for column in EXPOSURE}, EXPOSURE)
@@ -299,6 +308,28 @@ def _values_of(
         )
     named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
     return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
+
+
+def _sizes_of(counts: Mapping[Any, tuple[Ints, Ints]], name: str | None, replicates: int) -> Floats:
+    """(1 + R,) items of the catalogue that an experiment shows, in the log and in each replicate, with repeats."""
+    shown = (counts[name, replicate, "shown"] for replicate in range(1 + replicates))
+    return np.array([float((times * items).sum()) for times, items in shown])
+
+
+def _apart(sizes: Mapping[str | None, Floats], name: str | None, baseline: str | None) -> str | None:
+    """Why an experiment is not compared with the baseline: the numbers of items that they show differ by themselves."""
+    if not sizes or name == baseline:
+        return None
+    one, other = sizes[name], sizes[baseline]
+    apart = abs(one[0] - other[0])
+    by_chance = 2 * (one - other)[1:].std(ddof=1) if len(one) > 2 else math.inf
+    smaller = max(min(one[0], other[0]), 1.0)
+    if apart <= CHANCE_APART * smaller or (apart <= MOST_APART * smaller and apart <= by_chance):
+        return None
+    return (
+        f"not compared: {name} shows {one[0]:,.0f} items and {baseline} {other[0]:,.0f}, and more items cover more; "
+        "leave out users of the larger experiment by chance until both show as many"
+    )
 
 
 def _interval(values: Floats, confidence: float) -> tuple[float, float]:

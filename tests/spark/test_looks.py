@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from pyspark.sql import SparkSession
+from scipy import stats
 
 from rankmetrics_spark import compare
 from rankmetrics_spark.comparison import Request
@@ -45,7 +46,8 @@ def test_compare_takes_any_looks(spark: SparkSession) -> None:
     result = rows_of(spark, looks="any", tuning_users=60)
     # rho = N / (log(1 - 2 log a) - 2 log a); as many users as they are tuned for.
     rho = 60 / (np.log(1 - 2 * np.log(0.05)) - 2 * np.log(0.05))
-    factor = np.sqrt((60 + rho) / 60 * np.log((60 + rho) / (rho * 0.05**2)))
+    z = np.sqrt((60 + rho) / 60 * np.log((60 + rho) / (rho * 0.05**2)))
+    factor = stats.t.isf(stats.norm.sf(z), 59)
     here = compared(table(values()), Request("a"), sequential="any", tuning_users=60)
     for name in "bc":
         row = result[name]
@@ -70,7 +72,7 @@ def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: Sp
     rows = []
     for u in range(12):
         worse = [0] * (1 + u % 3) + [1]
-        for name, grades in (("a", worse), ("b", worse[::-1]), ("c", worse)):
+        for name, grades in (("a", worse), ("b", worse[::-1]), ("c", worse[1:] if u % 2 else [0, *worse])):
             rows += a_list(grades, f"u{u}", name)
     parquet(tmp_path / "log", rows)
     whole = {

@@ -163,7 +163,8 @@ def test_the_answer_names_days_and_users(spark: SparkSession) -> None:
     third = result.rows[2]["smallest_effect"]
     request = plan(users, "ap", 5, third, dates=(DAYS[0], DAYS[-1]))
     assert (request.days_needed, request.users_needed) == (3, result.rows[2]["users"])
-    assert f"takes 3 days ({result.rows[2]['users']:,} users), looked at once; with intervals that" in request.answer
+    found = "to be found with a probability of 80 %, looked at once; with intervals that"
+    assert f"takes 3 days ({result.rows[2]['users']:,} users) {found}" in request.answer
     assert request.answer.endswith(f"valid at every look, {request.days_needed_any_look or 'more than 15'} days")
     relative = plan(users, "ap", 1, f"{100 * third / result.mean}%", dates=(DAYS[0], DAYS[-1]))
     assert relative.effect == pytest.approx(third)
@@ -171,7 +172,7 @@ def test_the_answer_names_days_and_users(spark: SparkSession) -> None:
     assert (far.days_needed, far.days_needed_any_look, far.furthest) == (None, None, 15)
     assert far.answer == (
         f"a change of {0.001 * result.mean:.3g} (0.1 %) in ap is not found within 15 days, 3 times the stored ones: it "
-        f"needs about {float(f'{far.users_needed:.3g}'):,.0f} users"
+        f"needs about {float(f'{far.users_needed:.3g}'):,.0f} users to be found with a probability of 80 %"
     )
     sd = plan(users, "ap", 15, dates=(DAYS[0], DAYS[-1])).rows[-1]["standard_deviation"]
     per_arm = TTestIndPower().solve_power(0.001 * result.mean / sd, alpha=0.05, power=0.8)

@@ -314,7 +314,7 @@ def test_a_catalogue_may_be_a_number_which_is_not_too_small(spark: SparkSession)
 
 def test_the_intervals_are_those_of_the_replicates_of_each_user(spark: SparkSession) -> None:
     rng = random.Random(5)
-    lists = {(e, f"u{u}"): "".join(rng.sample("abcdefghijkl", 3)) for e in "ab" for u in range(20 + 5 * (e == "b"))}
+    lists = {(e, f"u{u}"): "".join(rng.sample("abcdefghijkl", 3)) for e in "ab" for u in range(25 + (e == "b"))}
     rows = exposures(log(spark, lists), catalogue=12, baseline="a", replicates=50, confidence=0.9, seed=7)
     hashes = {
         row["user_id"]: row["hash"]
@@ -343,6 +343,48 @@ def test_the_intervals_are_those_of_the_replicates_of_each_user(spark: SparkSess
         assert row["ci_high"] == pytest.approx(min(high, 1.0) if place == 0 else high)
         assert row["difference_ci_low"] == pytest.approx(row["difference"] - apart[place])
         assert row["difference_ci_high"] == pytest.approx(row["difference"] + apart[place])
+
+
+NOT_COMPARED = (
+    "not compared: b shows 20 items and a 30, and more items cover more; leave out users of the larger experiment by "
+    "chance until both show as many"
+)
+
+
+@pytest.mark.both_engines
+def test_experiments_of_different_size_are_not_compared_but_in_novelty(spark: SparkSession) -> None:
+    lists = {(e, f"u{u}"): "abcd"[u % 3 :][:2] for e, n in (("a", 15), ("b", 10), ("c", 15)) for u in range(n)}
+    request: dict[str, Any] = {"baseline": "a", "interactions": items(spark, "aabcd")}
+    for replicates in (0, 20):
+        rows = exposures(log(spark, lists), replicates=replicates, **request)
+        assert all(row["value"] is not None for row in rows.values())
+        for metric in ("coverage@2", "gini@2", "entropy@2", "novelty@2"):
+            refused = metric != "novelty@2"
+            assert rows["b", metric]["note"] == (NOT_COMPARED if refused else None)
+            assert (rows["b", metric]["difference"] is None) is refused
+            assert (rows["c", metric]["difference"], rows["c", metric]["note"]) == (0.0, None)
+
+
+@pytest.mark.slow
+def test_one_model_differs_from_itself_in_no_interval_whatever_the_sizes(spark: SparkSession) -> None:
+    """Eight logs of one model: 540 and 60 users against 300, and sizes that chance gives."""
+    rng, held = np.random.default_rng(3), []
+    popularity = 1 / np.arange(1, 301)
+    for _ in range(8):
+        sizes = {"a": 300, **{f"b{i}": int(rng.poisson(300)) for i in range(5)}, "y": 540, "z": 60}
+        rows = [
+            (name, f"{name}{user}", f"i{item:03d}", rank, 0.0)
+            for name, n in sizes.items()
+            for user in range(n)
+            for rank, item in enumerate(rng.choice(300, 3, replace=False, p=popularity / popularity.sum()), start=1)
+        ]
+        for row in exposure(spark.createDataFrame(rows, SCHEMA), k=3, baseline="a", replicates=60).collect():
+            if row["experiment_id"] in ("y", "z"):
+                assert row["difference"] is None and row["note"].startswith("not compared: ")
+            elif row["difference"] is not None:
+                held.append(row["difference_ci_low"] <= 0 <= row["difference_ci_high"])
+    # Most splits by chance are compared, and their intervals hold 0 about as often as they say.
+    assert len(held) >= 3 * 8 * 5 * 0.7 and np.mean(held) >= 0.85
 
 
 def test_order_and_partitions_change_no_bit_of_the_exposure(spark: SparkSession) -> None:

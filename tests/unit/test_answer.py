@@ -214,12 +214,12 @@ def test_chance_is_almost_never_the_cause_only_below_what_a_p_value_shows(p: flo
 
 def test_an_open_answer_says_what_the_test_would_have_found() -> None:
     # 0.04 / 0.5 = 8 %, after the correction.
-    row = compared("a", None, 0.01, p_adjusted=0.18, adjusted_minimum_detectable_effect=0.04)
+    row = compared("a", None, 0.01, p_adjusted=0.18, adjusted_minimum_detectable_effect=0.04, power=0.9)
     actual = answer(Figures([mean("control"), mean("a")], [row]))
     assert words(actual) == "MAP@10 is 0.500 in control and 0.510 in a: +2.0 % (95 % interval \u22122.0 to +6.0 %)"
     assert "".join(actual.sure) == (
         "Chance alone could explain this (p = 0.180, corrected for 3 comparisons). "
-        "The test would have found changes of 8.0 % or more."
+        "The test would have found changes of 8.0 % or more with a probability of 90 %."
     )
 
 

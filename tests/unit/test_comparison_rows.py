@@ -278,6 +278,7 @@ def test_the_detectable_effect_is_that_of_the_corrected_test(correction: str, le
     rows = compared(table({"a": a, "b": b, "c": b[::-1], "d": a[::-1]}), Request("a"), correction=correction)
     row, n = rows[PAIR], 40
     assert row["n_comparisons"] == 3
+    assert row["power"] == 0.8
     effect = {name: row[f"{name}minimum_detectable_effect"] / (b - a).std(ddof=1) for name in ("", "adjusted_")}
     assert TTestPower().power(effect["adjusted_"], n, level) == pytest.approx(0.8, abs=0.002)
     assert TTestPower().power(effect[""], n, 0.05) == pytest.approx(0.8, abs=0.002)
@@ -354,7 +355,7 @@ def test_users_who_do_not_follow_the_planned_shares_forbid_a_verdict() -> None:
 
 def test_users_who_follow_the_planned_shares_do_not() -> None:
     rng = np.random.default_rng(11)
-    row = one(apart(a=rng.normal(0, 1, 510), b=rng.normal(3, 1, 490)), shares={"a": 50, "b": 50})
+    row = one(apart(a=rng.normal(1, 1, 510), b=rng.normal(3, 1, 490)), shares={"a": 50, "b": 50})
     assert row["sample_ratio_p"] == pytest.approx(stats.chisquare([510, 490]).pvalue, rel=1e-12)
     assert (row["note"], row["better"]) == (None, "candidate")
 
@@ -427,7 +428,7 @@ def test_a_statistic_that_does_not_fit_is_refused(columns: Any, settings: Any, m
 
 
 def test_the_days_of_a_period_stand_in_the_row_and_missing_ones_in_its_note() -> None:
-    users = apart(a=[0.1, 0.2, 0.4], b=[0.3, 0.5, 0.4])
+    users = apart(a=[0.2, 0.2, 0.3], b=[0.3, 0.5, 0.4])
     days = Days("2026-11-08", "2026-11-11", ("2026-11-08", "2026-11-11"))
     row = one(users, days=days)
     assert (row["period_from"], row["period_to"], row["n_days"]) == ("2026-11-08", "2026-11-11", 2)

@@ -125,7 +125,7 @@ def test_over_any_looks_the_interval_is_the_closed_form_at_the_level_of_the_corr
         n, log_alpha = row["n_users"], np.log(0.05)
         rho = 50 / (np.log(1 - 2 * log_alpha) - 2 * log_alpha)
         bound = np.sqrt((n + rho) / n * np.log((n + rho) / (rho * level**2)))
-        half = max(bound, stats.t.isf(level / 2, n - 1)) * row["standard_error"]
+        half = stats.t.isf(stats.norm.sf(bound), n - 1) * row["standard_error"]
         if row["p_sequential"] > 0:
             assert row["adjusted_ci_high"] - row["difference"] == pytest.approx(half, rel=1e-6)
 
@@ -181,7 +181,7 @@ def test_without_a_spread_nothing_is_known_of_the_size_of_a_difference_that_is_s
 
 def roots(z: Any, share: float, critical: float) -> list[float]:
     """Where a statistic z(share) reaches -critical and critical, found by halving."""
-    return [optimize.brentq(lambda q, c=side * critical: z(q) - c, share - 50, share + 50) for side in (1, -1)]
+    return [optimize.brentq(lambda q, c=side * critical: z(q) - c, share - 1e6, share + 1e6) for side in (1, -1)]
 
 
 def few_hits(seed: int, n: int, independent: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -203,45 +203,30 @@ def rows_of_draws(drawn: dict[str, Any], before: dict[str, Any] | None = None, *
 
 
 @pytest.mark.parametrize("independent", [False, True])
-def test_where_the_delta_method_disagrees_with_the_test_the_interval_is_fiellers(independent: bool) -> None:
-    n_disagree = n_without = 0
+def test_the_interval_of_the_share_is_fiellers_whatever_the_delta_method_says(independent: bool) -> None:
+    n_without = n_apart = 0
     drawn = {f"m{seed}": few_hits(seed, 12, independent) for seed in range(120)}
     for row in rows_of_draws(drawn, design="independent" if independent else "paired"):
         a, b = drawn[row["metric"]]
-        if independent:
-            df = stats.ttest_ind(b, a, equal_var=False).df
+        df = stats.ttest_ind(b, a, equal_var=False).df if independent else 11
 
-            def z(q: float, a: Any = a, b: Any = b) -> float:
-                error = np.sqrt(b.var(ddof=1) / 12 + (1 + q) ** 2 * a.var(ddof=1) / 12)
-                return float((b.mean() - (1 + q) * a.mean()) / error)
+        def z(q: float, a: Any = a, b: Any = b) -> float:
+            c = b - (1 + q) * a
+            squared = b.var(ddof=1) + (1 + q) ** 2 * a.var(ddof=1) if independent else c.var(ddof=1)
+            return float(c.mean() / np.sqrt(squared / 12))
 
-            ratio = b.mean() / a.mean()
-            error = np.sqrt((b.var(ddof=1) + ratio**2 * a.var(ddof=1)) / 12) / a.mean()
-        else:
-            df = 11
-
-            def z(q: float, a: Any = a, b: Any = b) -> float:
-                return float(stats.ttest_1samp(b - (1 + q) * a, 0).statistic)
-
-            ratio = b.mean() / a.mean()
-            error = (b - ratio * a).std(ddof=1) / np.sqrt(12) / a.mean()
         q, shown = row["relative_difference"], [row["relative_ci_low"], row["relative_ci_high"]]
-        test = row["p_value"] < 0.05
-        if np.isnan(shown[0]):
+        near_0 = abs(stats.ttest_1samp(a, 0).statistic) < stats.t.isf(0.025, df)
+        assert np.isnan(shown[0]) == near_0
+        if near_0:
             # The baseline's own mean could be 0: no finite bounds.
-            assert abs(stats.ttest_1samp(a, 0).statistic) < stats.t.isf(0.025, df)
+            assert row["note"] == "the mean of a is too close to 0 for an interval in percent"
             n_without += 1
             continue
-        assert (shown[0] > 0 or shown[1] < 0) == test == (row["better"] is not None)
-        half = shown[1] - q
-        if shown[0] + shown[1] == pytest.approx(2 * q, rel=1e-9):
-            if not independent:
-                assert half == pytest.approx(stats.t.isf(0.025, df) * error, rel=1e-9)
-            continue
-        n_disagree += 1
+        assert (shown[0] > 0 or shown[1] < 0) == (row["p_value"] < 0.05) == (row["better"] is not None)
         assert shown == pytest.approx(roots(z, q, stats.t.isf(0.025, df)), rel=1e-6)
-        assert (abs(q) > stats.t.isf(0.025, 11) * error) != test or independent
-    assert n_disagree >= 3 and n_without < 20
+        n_apart += shown[1] - q > 1.2 * (q - shown[0])
+    assert n_apart > 30 and 0 < n_without < 20
 
 
 def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> None:
@@ -252,7 +237,7 @@ def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> Non
     for row in rows_of_draws(drawn, before, cuped=True):
         shown = [row["cuped_relative_ci_low"], row["cuped_relative_ci_high"]]
         q, (a, b), x = row["cuped_relative_difference"], drawn[row["metric"]], earlier[row["metric"]]
-        if row["test"] != "cuped" or np.isnan(shown[0]) or sum(shown) == pytest.approx(2 * q, rel=1e-9):
+        if row["test"] != "cuped" or np.isnan(shown[0]):
             continue
         result += 1
         d, slope = b - a, np.cov(b - a, x)[0, 1] / x.var(ddof=1)
@@ -264,7 +249,7 @@ def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> Non
 
         assert shown == pytest.approx(roots(z, q, stats.t.isf(0.025, 12)), rel=1e-6)
         assert (shown[0] > 0 or shown[1] < 0) == (row["cuped_p_value"] < 0.05)
-    assert result >= 2
+    assert result > 50
 
 
 def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() -> None:
@@ -275,7 +260,7 @@ def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() 
     for row in rows_of_draws(drawn, before, cuped=True, design="independent"):
         shown = [row["cuped_relative_ci_low"], row["cuped_relative_ci_high"]]
         q, (a, b), x = row["cuped_relative_difference"], drawn[row["metric"]], earlier[row["metric"]]
-        if row["test"] != "cuped" or np.isnan(shown[0]) or sum(shown) == pytest.approx(2 * q, rel=1e-9):
+        if row["test"] != "cuped" or np.isnan(shown[0]):
             continue
         result += 1
         spread = [11 * each.var(ddof=1) for each in x]
@@ -299,7 +284,7 @@ def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() 
             return float((means[1] - (1 + q) * means[0]) / error(q))
 
         assert shown == pytest.approx(roots(z, q, critical), rel=1e-6)
-    assert result >= 2
+    assert result > 50
 
 
 # ---- intervals that cover jointly
@@ -351,13 +336,13 @@ def test_simultaneous_needs_bonferroni() -> None:
 @pytest.mark.parametrize("correction", ["holm", "fdr_by", "none"])
 @pytest.mark.parametrize("looks", ["one", "any"])
 def test_no_screen_shows_an_interval_that_contradicts_the_words_beside_it(correction: str, looks: str) -> None:
-    rng, n = np.random.default_rng(31), 21
+    rng, n = np.random.default_rng(31), 21 if looks == "one" else 45
     users = table({name: np.zeros(n) for name in "abcd"})
     for metric in ("ap@5", "ap@10", "p@5", "rr"):
         # Few users with few hits, some of them with effects that are close to what the test can find.
         hits = (rng.random(4 * n) < 0.5) * rng.random(4 * n)
         users[metric] = hits + np.repeat([0, 0.2, 0.6, 0.0], n) * (rng.random(4 * n) < 0.8)
-    users["country"] = ["de", "fr", "it"] * 28
+    users["country"] = ["de", "fr", "it"] * (4 * n // 3)
     request, names = Request("a"), ("ap@5", "ap@10", "p@5", "rr")
     result = compared(users, request, names, ("country",), correction=correction, design="paired", **LOOKS[looks])
     means = [

@@ -15,7 +15,15 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Figures, html, verdict_of
-from rankmetrics_spark.statistics import Moments, PairMoments, one_sided_p, share_independent, share_paired
+from rankmetrics_spark.statistics import (
+    Moments,
+    PairMoments,
+    denominator_paired,
+    one_sided_p,
+    paired_t,
+    share_independent,
+    with_share,
+)
 from tests.helpers.users import METRIC, apart, compared, table
 
 COLUMNS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
@@ -286,7 +294,8 @@ def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_runs(paired
 
     margin = np.full(runs, share)
     if paired:
-        result = share_paired(PairMoments(moments(a), moments(b), moments(b - a)), margin, 0.95)
+        pair = PairMoments(moments(a), moments(b), moments(b - a))
+        result = with_share(paired_t(pair.difference, 0.95), denominator_paired(pair), margin, 0.95, margin)
     else:
         result = share_independent(moments(a), moments(b), margin, 0.95)
     shown = np.mean(one_sided_p(result, 1) < 0.025)

@@ -33,6 +33,7 @@ def a_row(**more: Any) -> dict[str, Any]:
         "n_comparisons": 1,
         "adjusted_minimum_detectable_effect": 0.04,
         "looks": None,
+        "power": 0.8,
     } | more
 
 
@@ -134,46 +135,48 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
         (
             {},
             "if users keep arriving as they do, a change of 2.5 % takes about 20 more days or fewer (about 24,000 "
-            "users, looked at once)",
+            "users, looked at once) to be found with a probability of 80 %",
         ),
         (
             {"days": 1, "looks": "any", "users": 987},
             "if users keep arriving as they do, a change of 2.5 % takes about 1 more day (about 990 users, valid at "
-            "every look)",
+            "every look) to be found with a probability of 80 %",
         ),
         (
             {"relative_effect": None, "looks": "4 of 8, pocock", "limit": "the limit of a gate"},
             "if users keep arriving as they do, a change of 0.0125, the limit of a gate, takes about 20 more days "
-            "or fewer (about 24,000 users, valid at planned looks)",
+            "or fewer (about 24,000 users, valid at planned looks) to be found with a probability of 80 %",
         ),
         (
             {"days": None},
             "if users keep arriving as they do, 28 more days find changes of 2.9 % or more, perhaps smaller ones "
-            "too; 2.5 % takes about 24,000 users",
+            "too; 2.5 % takes about 24,000 users to be found with a probability of 80 %",
         ),
         (
             {"days": None, "furthest": 1, "limit": "the limit of a gate"},
             "if users keep arriving as they do, 1 more day finds changes of 2.9 % or more, perhaps smaller ones "
-            "too; 2.5 %, the limit of a gate, takes about 24,000 users",
+            "too; 2.5 %, the limit of a gate, takes about 24,000 users to be found with a probability of 80 %",
         ),
         (
             {"has_new_users": False},
             "no new users arrive; if the same ones keep coming, a change of 2.5 % takes about 20 more days (looked at "
-            "once)",
+            "once) to be found with a probability of 80 %",
         ),
         (
             {"has_new_users": False, "days": None},
-            "no new users arrive; 28 more days of the same ones find changes of 2.9 % or more, but not of 2.5 %",
+            "no new users arrive; 28 more days of the same ones find changes of 2.9 % or more with a "
+            "probability of 80 %, but not of 2.5 %",
         ),
         (
             {"has_new_users": False, "days": None, "limit": "the limit of a gate", "furthest": 1},
-            "no new users arrive; 1 more day of the same ones finds changes of 2.9 % or more, but not of 2.5 %, the "
+            "no new users arrive; 1 more day of the same ones finds changes of 2.9 % or more with a "
+            "probability of 80 %, but not of 2.5 %, the "
             "limit of a gate",
         ),
         (
             {"days": None, "relative_effect": None},
             "if users keep arriving as they do, 28 more days find changes of 0.015 or more, perhaps smaller ones "
-            "too; 0.0125 takes about 24,000 users",
+            "too; 0.0125 takes about 24,000 users to be found with a probability of 80 %",
         ),
     ],
 )
@@ -182,5 +185,6 @@ def test_the_outlook_in_words_promises_nothing(more: dict[str, Any], sentence: s
         "candidate": "b", "baseline": "a", "metric": "ndcg@10", "effect": 0.0125, "relative_effect": 0.025,
         "limit": "", "days": 20, "users": 24_310, "furthest": 28, "last_effect": 0.01425, "has_new_users": True,
         "looks": None,
+        "power": 0.8,
     }  # fmt: skip
     assert outlook_sentence(Outlook(**case | more)) == f"b against a on NDCG@10: {sentence}"

@@ -70,23 +70,34 @@ def test_days_since_the_first_date_are_those_of_each_user() -> None:
     assert ("b", "days_since_first", "14") not in result
 
 
-def slope(rows: pd.DataFrame, name: str) -> tuple[float, ...]:
-    """One regression of statsmodels over the days of the users of a and another experiment."""
+def slope(rows: pd.DataFrame, name: str, same_users: bool) -> tuple[float, ...]:
+    """By one regression of statsmodels with a level for each user in each experiment, and users as clusters."""
     part = rows[rows.experiment.isin(["a", name])].copy()
     first = part.groupby(["experiment", "user"]).date.transform("min")
     part["k"] = (pd.to_datetime(part.date) - pd.to_datetime(first)).dt.days
     part = part[part[METRIC].notna()]
-    theirs = (part.experiment == name).astype(float)
-    x = np.column_stack([np.ones(len(part)), part.k, theirs, theirs * part.k])
-    fit = sm.OLS(part[METRIC].to_numpy(), x).fit(
-        cov_type="cluster", cov_kwds={"groups": pd.factorize(part.user)[0]}, use_t=True
-    )
-    low, high = fit.conf_int()[3]
-    return fit.params[3], low, high, fit.pvalues[3], len(part.user.unique())
+    # Users of one day say nothing about a change.
+    part = part[part.groupby(["experiment", "user"]).k.transform("nunique") > 1]
+    if same_users:
+        part = part[part.groupby("user").experiment.transform("nunique") > 1]
+    levels = pd.get_dummies(part.experiment + part.user).to_numpy(float)
+    per_day = [(part.experiment == each) * part.k for each in ("a", name)]
+    groups = {"groups": pd.factorize(part.user)[0], "use_correction": False}
+    fit = sm.OLS(part[METRIC].to_numpy(), np.column_stack([*per_day, levels])).fit(cov_type="cluster", cov_kwds=groups)
+    change, users = fit.params[1] - fit.params[0], part.groupby("experiment").user.nunique()
+    if same_users:
+        n = users[name]
+        df, error = n - 1, np.sqrt(np.array([-1, 1]) @ fit.cov_params()[:2, :2] @ [-1, 1] * n / (n - 1))
+    else:
+        parts = [fit.bse[i] ** 2 * users[each] / (users[each] - 1) for i, each in enumerate(("a", name))]
+        n, error = users.sum(), np.sqrt(sum(parts))
+        df = sum(parts) ** 2 / sum(p**2 / (users[each] - 1) for p, each in zip(parts, ("a", name), strict=True))
+    half = stats.t.isf(0.025, df) * error
+    return change, change - half, change + half, 2 * stats.t.sf(abs(change) / error, df), n
 
 
 @pytest.mark.parametrize("same_users", [False, True])
-def test_the_slope_is_that_of_statsmodels_with_users_as_clusters(same_users: bool) -> None:
+def test_the_slope_is_that_of_statsmodels_with_a_level_for_each_user(same_users: bool) -> None:
     rows = log()
     if same_users:
         rows["user"] = rows.user.str[1:]
@@ -95,10 +106,26 @@ def test_the_slope_is_that_of_statsmodels_with_users_as_clusters(same_users: boo
     for name in "bc":
         row = result[name, "slope", "per day since the first date"]
         numbers = [row[key] for key in ("difference", "ci_low", "ci_high", "p_value", "n_users")]
-        assert numbers == pytest.approx(slope(rows, name), rel=1e-8)
+        assert (row["design"], row["test"]) == (("paired", "paired t") if same_users else ("independent", "welch"))
+        assert numbers == pytest.approx(slope(rows, name, same_users), rel=1e-7)
         p.append(row["p_value"])
     adjusted = sorted(result[name, "slope", "per day since the first date"]["p_adjusted"] for name in "bc")
     assert adjusted == pytest.approx([min(1.0, 2 * min(p)), min(1.0, max(2 * min(p), max(p)))])
+
+
+def test_users_who_come_on_more_days_are_no_trend() -> None:
+    # Each user has one value on all days; users of b who stay are the better ones, those of a are not.
+    staying = {"a": ((1, 0.5), (4, 0.5)), "b": ((1, 0.1), (4, 0.9))}
+    rows = pd.DataFrame(
+        [(name, f"{name}{stays}{i}", DATES[day], value / 3, 1, True)
+         for name, kinds in staying.items() for stays, value in kinds for i in range(9) for day in range(stays)],
+        columns=["experiment", "user", "date", METRIC, "lists", "relevant"],
+    )  # fmt: skip
+    result = developed(rows)
+    row = result["b", "slope", "per day since the first date"]
+    assert [row[key] for key in ("difference", "p_value", "n_users", "test")] == [0.0, 1.0, 18, "welch"]
+    first, last = (result["b", "days_since_first", str(day)]["difference"] for day in (0, 3))
+    assert last - first == pytest.approx(0.4 / 3)
 
 
 def test_the_same_users_in_both_experiments_are_paired_day_by_day() -> None:

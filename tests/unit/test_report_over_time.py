@@ -35,8 +35,8 @@ def sentences(slope: dict[str, Any], whole_p: float = 0.001, whole: float = 0.05
 
 def test_an_effect_that_gets_smaller_with_the_days_of_a_user_fades() -> None:
     assert sentences(developed("slope", "per day", -0.025, 0.0123)) == [
-        "The effect of b against a on MAP@10 fades with a user's days: -5.0 % per day (95 % interval -9.0 to -1.0 %, "
-        "p = 0.012). It is +20.0 % on a user's first day."
+        "The effect of b against a on MAP@10 fades with a user's days: -5.0 % per day within users "
+        "(95 % interval -9.0 to -1.0 %, p = 0.012). It is +20.0 % on a user's first day."
     ]
     # A candidate that is worse by less and less.
     (line,) = sentences(developed("slope", "per day", 0.025, 0.01), 0.001, -0.05)
@@ -54,8 +54,8 @@ def test_an_effect_that_gets_larger_grows_and_one_that_is_not_shown_is_a_differe
 
 def test_a_slope_that_chance_explains_is_no_sign() -> None:
     assert sentences(developed("slope", "per day", -0.005, 0.4)) == [
-        "No sign that the effect of b against a on MAP@10 fades or grows: -1.0 % per day (95 % interval -5.0 to "
-        "+3.0 %, p = 0.400)."
+        "No sign that the effect of b against a on MAP@10 fades or grows: -1.0 % per day within users "
+        "(95 % interval -5.0 to +3.0 %, p = 0.400)."
     ]
     (line,) = sentences(developed("slope", "per day", -0.005, 0.4), 0.2)
     assert line.startswith(

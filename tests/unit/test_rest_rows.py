@@ -173,8 +173,9 @@ def test_over_any_looks_the_interval_is_the_closed_form_over_all_users() -> None
         for name in "ab"
         for inside in (True, False)
     ]
-    error = np.sqrt(sum(group.var(ddof=1) / len(group) for group in groups))
-    half = half_width(error, 200, 500)
+    parts = [group.var(ddof=1) / len(group) for group in groups]
+    df = sum(parts) ** 2 / sum(part**2 / (len(group) - 1) for part, group in zip(parts, groups, strict=True))
+    half = half_width(np.sqrt(sum(parts)), 200, 500, df)
     assert half > df_half
     assert (row["from_rest_ci_low"], row["from_rest_ci_high"]) == pytest.approx((d - half, d + half), rel=1e-9)
     assert row["p_rest"] > single["p_rest"]

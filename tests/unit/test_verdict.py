@@ -46,6 +46,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "n_users": 20_000,
         "minimum_detectable_effect": 0.005,
         "adjusted_minimum_detectable_effect": 0.006,
+        "power": 0.8,
         "confidence": 0.95,
         **changes,
     }
@@ -72,7 +73,7 @@ def row(**changes: Any) -> dict[str, Any]:
         (
             {"better": None, "p_adjusted": 0.3, **OPEN},
             "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300; 20,000 "
-            "users are enough to find changes of 1.2 % or more (after the correction)",
+            "users are enough to find changes of 1.2 % or more with a probability of 80 % (after the correction)",
         ),
         # A baseline of 0 has no percentages.
         (
@@ -89,7 +90,8 @@ def row(**changes: Any) -> dict[str, Any]:
                 **OPEN,
             },
             "b against a on NDCG@10: no difference shown, 0.000 → 0.050, +0.0500 (-0.0200 to +0.1200), p = 0.300; "
-            "20,000 users are enough to find changes of 0.0060 or more (after the correction)",
+            "20,000 users are enough to find changes of 0.0060 or more with a probability of 80 % "
+            "(after the correction)",
         ),
         # What is not corrected is not said to be, and a limit is not rounded down: 0.00601 / 0.5 is 1.202 %.
         (
@@ -101,7 +103,7 @@ def row(**changes: Any) -> dict[str, Any]:
                 "adjusted_minimum_detectable_effect": 0.00601,
             },
             "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300; 20,000 "
-            "users are enough to find changes of 1.3 % or more",
+            "users are enough to find changes of 1.3 % or more with a probability of 80 %",
         ),
         # It is not known for every row.
         (

@@ -1,0 +1,111 @@
+"""Few users, rare hits, unequal arms and heavy users, many draws at once: each metric or segment of a table is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankmetrics_spark import compare, effect_over_time
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import sentence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+Rows = list[dict[str, Any]]
+
+
+def users_of(a: int, b: int, values: Any, **columns: Any) -> pd.DataFrame:
+    """Users of a and of b; each column of ``values`` is one draw, stored as the metric p@1, p@2, ..."""
+    names = [f"p_at_{place}" for place in range(1, values.shape[1] + 1)]
+    own = {"experiment_id": np.repeat(["a", "b"], [a, b]), "user_id": [f"u{place}" for place in range(a + b)]}
+    plain = {"n_lists": 1, "n_relevant": 1} | own | columns
+    return pd.concat([pd.DataFrame(plain), pd.DataFrame(values, columns=names)], axis=1)
+
+
+def called(rows: Rows) -> float:
+    """Share of the draws in which a look finds a difference."""
+    found: dict[str, bool] = {}
+    for row in rows:
+        if row["kind"] == "cumulative":
+            found[row["metric"]] = found.get(row["metric"], False) or (row["p_value"] or 1.0) < 0.05
+    return float(np.mean([*found.values()]))
+
+
+@pytest.mark.parametrize(("arms", "zeros"), [((20, 180), 0.0), ((40, 360), 0.9)])
+def test_any_number_of_looks_keeps_its_level_with_unequal_arms(
+    spark: SparkSession, arms: tuple[int, int], zeros: float
+) -> None:
+    """14 looks at a test without a difference; each user comes on one day."""
+    rng, draws = np.random.default_rng(1), 250
+    n = sum(arms)
+    values = rng.exponential(1.0, (n, draws)) * (rng.random((n, draws)) >= zeros)
+    days = [f"2026-11-{day:02d}" for day in rng.integers(1, 15, n)]
+    table = spark.createDataFrame(users_of(*arms, values, evaluation_date=days))
+    rows = [
+        row.asDict()
+        for row in effect_over_time(table, "a", looks="any", tuning_users=n).where("kind = 'cumulative'").collect()
+    ]
+    share = called(rows)
+    few = "no test yet: several looks need 10 users with a hit in each experiment, and "
+    untested = [row["note"] for row in rows if row["p_value"] is None]
+    assert sum(note.startswith(few) for note in untested) > draws
+    assert share <= (0.0 if zeros else 0.05)
+
+
+@pytest.mark.parametrize(("arms", "rate"), [((300, 300), 0.05), ((100, 900), 0.1)])
+def test_relative_intervals_cover_in_95_of_100_draws_with_rare_hits(
+    spark: SparkSession, arms: tuple[int, int], rate: float
+) -> None:
+    rng, draws, lift = np.random.default_rng(2), 1_000, 0.4
+    hit = rng.random((sum(arms), draws)) < np.repeat([[rate], [rate * (1 + lift)]], arms, axis=0)
+    table = spark.createDataFrame(users_of(*arms, hit * rng.choice([0.2, 0.5, 1.0], hit.shape)))
+    rows = compare(table, "a", correction="none").select("relative_ci_low", "relative_ci_high", "ci_low").collect()
+    shown = [row for row in rows if row["relative_ci_low"] is not None]
+    covered = np.mean([row["relative_ci_low"] <= lift <= row["relative_ci_high"] for row in shown])
+    assert len(shown) > 0.9 * draws and 0.94 <= covered <= 0.97
+
+
+def test_the_slope_of_users_who_do_not_change_is_no_trend_whoever_stays(spark: SparkSession) -> None:
+    """Users of b who come on more days are the better served ones; nobody changes with their days."""
+    rng, draws, n = np.random.default_rng(3), 400, 150
+    stays = rng.integers(1, 11, 2 * n)
+    level = rng.normal(0.4, 0.1, (2 * n, draws)) + 0.01 * (stays * (np.arange(2 * n) >= n))[:, None]
+    of_user = np.repeat(np.arange(2 * n), stays)
+    day = np.concatenate([np.arange(each) for each in stays])
+    values = level[of_user] + rng.normal(0, 0.1, (len(of_user), draws))
+    table = users_of(n, n, level)[["experiment_id", "user_id", "n_lists", "n_relevant"]].iloc[of_user]
+    table = table.reset_index(drop=True).assign(evaluation_date=[f"2026-11-{each + 1:02d}" for each in day])
+    columns = pd.DataFrame(values, columns=[f"p_at_{place}" for place in range(1, draws + 1)])
+    rows = effect_over_time(spark.createDataFrame(pd.concat([table, columns], axis=1)), "a", correction="none")
+    p = [row["p_value"] for row in rows.where("kind = 'slope'").collect()]
+    assert len(p) == draws and np.mean(np.array(p) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
+
+
+def test_heavy_users_are_said_wherever_the_test_over_lists_finds_too_much(spark: SparkSession) -> None:
+    rng, draws, n = np.random.default_rng(4), 120, 150
+    lists = np.ceil(rng.pareto(1.1, 2 * n * draws) + 1).clip(max=1e6)
+    users = pd.DataFrame(
+        {
+            "experiment_id": np.tile(np.repeat(["a", "b"], n), draws),
+            "user_id": [f"u{place}" for place in range(2 * n * draws)],
+            "n_lists": lists.astype(int),
+            "n_relevant": 1,
+            "ap_at_10": rng.beta(2, 3, 2 * n * draws),
+            "draw": np.repeat([f"d{place}" for place in range(draws)], 2 * n),
+        }
+    )
+    rows = compare(spark.createDataFrame(users), "a", segments=["draw"], mean_over="lists", correction="none")
+    of_draws = [row.asDict() for row in rows.where("segment <> 'all'").collect()]
+    heavy = [row for row in of_draws if "a few users have most of the lists" in (row["note"] or "")]
+    found = np.mean([row["p_value"] < 0.05 for row in of_draws])
+    assert len(of_draws) == draws and len(heavy) >= 0.9 * draws and found > 0.08
+    assert heavy[0]["note"] in sentence(heavy[0], parse("ap@10"))
+    light = users.assign(n_lists=1 + (np.arange(len(users)) % 3))
+    even = compare(spark.createDataFrame(light), "a", segments=["draw"], mean_over="lists").collect()
+    assert {row["note"] for row in even} == {None}
