@@ -381,6 +381,8 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
     >>> print(str(raised_by_python(OSError("ModuleNotFoundError: No module named 'numpy'")))[:75])
     Spark's workers run another Python than this process: No module named 'nump
     """
+    if isinstance(error, RankmetricsError):
+        return error
     for match in re.finditer(
         rf"(?:^{re.escape(__name__)}\.|External error: )(?=(\w+): (.*)$)", str(error), re.MULTILINE
     ):

@@ -379,24 +379,24 @@ class Result(Presentation):
         )
 
     @property
-    def user_metrics(self) -> DataFrame:
+    def user_metrics(self) -> ResultTable:
         """One row per (experiment_id, user_id)."""
-        return self._tables.hashed_user_metrics
+        return result_table(self._tables.hashed_user_metrics)
 
     @property
-    def experiment_metrics(self) -> DataFrame:
+    def experiment_metrics(self) -> ResultTable:
         """One row per (experiment_id, segment, metric)."""
         means = self._tables.experiment_metrics
-        if self._comparison.cluster is None:
-            return means
-        return comparison.with_cluster_intervals(means, compared_users(self._tables, None), self._comparison)
+        if self._comparison.cluster is not None:
+            means = comparison.with_cluster_intervals(means, compared_users(self._tables, None), self._comparison)
+        return result_table(means)
 
     @cached_property
-    def comparisons(self) -> DataFrame:
+    def comparisons(self) -> ResultTable:
         """One row per (baseline, experiment_id, segment, metric).
 
-        Which experiments there are is known only when the rows are computed: the error of an unknown baseline comes
-        from the engine then, with its trace. ``check``, ``summary`` and ``write_report`` say it in a sentence.
+        Which experiments there are is known only when the rows are computed: an unknown baseline is refused then. A
+        DataFrame made from this one raises the engine's error, with the same sentence in it.
 
         Raises:
             ConfigError: Neither a baseline nor all pairs were asked for.
@@ -405,9 +405,9 @@ class Result(Presentation):
         return _shown(comparison.comparisons(users, self._comparison))
 
     @property
-    def quarantine(self) -> DataFrame:
+    def quarantine(self) -> ResultTable:
         """The rows left out, as text, with a reason each."""
-        return self._tables.quarantine
+        return result_table(self._tables.quarantine)
 
     def check(
         self,

@@ -2,8 +2,8 @@
 
 Each call sees the rows of one group as whole columns and gives one number. The rows that ``evaluate`` would set aside
 (a rank or grade that is missing, NaN or no rank, the second row at one rank or of one item) are left out here as well,
-so the values are those of the job; but nothing counts them. For large logs ``evaluate`` is many times faster: it moves
-less than the rows.
+so the values are those of the job; but nothing counts them. A rank of 0 beside ranks from 1 ends the query. For large
+logs ``evaluate`` is many times faster: it moves less than the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.types import DoubleType
 
 from rankmetrics_spark.config import DEFAULT_METRICS, Options
 from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.layouts import LAYOUTS, Scoring, score_batch
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, SCORE
@@ -34,20 +34,26 @@ _COLUMNS = {"position": ("position", "relevance", "item"), "score": ("score", "r
 _FEWEST = {"position": 2, "score": 3}
 
 
-def ap_at(k: int, convention: str | Mapping[str, object] | Convention = "standard") -> Callable[..., Column]:
+def ap_at(
+    k: int, convention: str | Mapping[str, object] | Convention = "standard", *, first_rank: Literal[0, 1] = 1
+) -> Callable[..., Column]:
     """AP@k of the rows of a group, as a pandas UDF; see ``metric_udf``."""
-    return metric_udf(f"ap@{k}", convention)
+    return metric_udf(f"ap@{k}", convention, first_rank=first_rank)
 
 
-def ndcg_at(k: int, convention: str | Mapping[str, object] | Convention = "standard") -> Callable[..., Column]:
+def ndcg_at(
+    k: int, convention: str | Mapping[str, object] | Convention = "standard", *, first_rank: Literal[0, 1] = 1
+) -> Callable[..., Column]:
     """NDCG@k of the rows of a group, as a pandas UDF; see ``metric_udf``."""
-    return metric_udf(f"ndcg@{k}", convention)
+    return metric_udf(f"ndcg@{k}", convention, first_rank=first_rank)
 
 
 def metric_udf(
     name: str | Metric,
     convention: str | Mapping[str, object] | Convention = "standard",
     rank_by: RankBy = "position",
+    *,
+    first_rank: Literal[0, 1] = 1,
 ) -> Callable[..., Column]:
     """Any metric of the rows of a group, as a grouped-aggregate pandas UDF; on Sail, as one of lists.
 
@@ -58,7 +64,9 @@ def metric_udf(
     Args:
         name: Such as ``rr@10``.
         convention: A preset, a mapping with overrides, or a ``Convention``. What was judged is what is in the group.
-        rank_by: What the first column holds: ``position`` (ranks from 1) or ``score`` (the highest first).
+        rank_by: What the first column holds: ``position`` (ranks) or ``score`` (the highest first).
+        first_rank: What the column of ranks calls the first rank. If it is 1, a rank of 0 ends the query
+            with an error of the engine that says so.
 
     Returns:
         A function of columns that gives a double column; null where the convention leaves the list out. It looks at
@@ -67,8 +75,8 @@ def metric_udf(
     Raises:
         ConfigError: An unknown metric or convention, or one that does not fit ``rank_by``.
     """
-    metric, rule = _checked(name, convention, rank_by)
-    udf = _udf(metric, rule, rank_by)
+    metric, rule = _checked(name, convention, rank_by, first_rank)
+    udf = _udf(metric, rule, rank_by, first_rank)
 
     def of(*columns: str | Column) -> Column:
         if problem := _wrong_number(metric, rank_by, len(columns)):
@@ -77,14 +85,14 @@ def metric_udf(
         texts = [_column(column).cast("string") if i == 2 else _column(column) for i, column in enumerate(columns)]
         session = SparkSession.getActiveSession()
         if session is not None and engine_of(session) == "sail":
-            return _of_lists(texts, metric, rule, rank_by)
+            return _of_lists(texts, metric, rule, rank_by, first_rank)
         value: Column = udf(*texts)
         return value
 
     return of
 
 
-def _of_lists(columns: Sequence[Column], metric: Metric, rule: Convention, rank_by: RankBy) -> Column:
+def _of_lists(columns: Sequence[Column], metric: Metric, rule: Convention, rank_by: RankBy, first_rank: int) -> Column:
     """The metric over the lists of a group's columns.
 
     To Sail, each group of an aggregate function in Python is as large as the batch that its rows come from: its memory
@@ -98,7 +106,7 @@ def _of_lists(columns: Sequence[Column], metric: Metric, rule: Convention, rank_
     def values(*lists: pd.Series) -> pd.Series:
         arrays = [pa.array(c) for c in lists]
         flat = {name: c.flatten().to_pandas() for name, c in zip(names, arrays, strict=False)}
-        return pd.Series(_values(flat, arrays[0].value_lengths().to_numpy(), metric, rule))
+        return pd.Series(_values(flat, arrays[0].value_lengths().to_numpy(), metric, rule, first_rank))
 
     values.__name__ = metric.column
     value: Column = pandas_udf(values, DoubleType())(*(F.collect_list(F.when(complete, c)) for c in args))  # type: ignore[call-overload]
@@ -113,6 +121,8 @@ def register_udfs(
     spark: SparkSession,
     metrics: str | Metric | Sequence[str | Metric] = DEFAULT_METRICS,
     convention: str | Mapping[str, object] | Convention = "standard",
+    *,
+    first_rank: Literal[0, 1] = 1,
 ) -> list[str]:
     """Make metrics callable from SQL: ``SELECT user, ap_at_10(position, clicked) FROM log GROUP BY user``.
 
@@ -123,6 +133,7 @@ def register_udfs(
         spark: The session that gets the functions; classic or Connect.
         metrics: Names such as ``ap@10``, or one text with commas.
         convention: As in ``metric_udf``.
+        first_rank: As in ``metric_udf``.
 
     Returns:
         The names of the functions: ``ap_at_10`` for ``ap@10``.
@@ -132,14 +143,15 @@ def register_udfs(
     """
     chosen = Options.read({"metrics": metrics}).metrics
     for metric in chosen:
-        metric, rule = _checked(metric, convention, "position")
-        spark.udf.register(metric.column, _udf(metric, rule, "position"))
+        metric, rule = _checked(metric, convention, "position", first_rank)
+        spark.udf.register(metric.column, _udf(metric, rule, "position", first_rank))
     return [metric.column for metric in chosen]
 
 
-def _checked(name: str | Metric, convention: object, rank_by: str) -> tuple[Metric, Convention]:
+def _checked(name: str | Metric, convention: object, rank_by: str, first_rank: int = 1) -> tuple[Metric, Convention]:
     """The metric and the convention, after the checks of ``evaluate``."""
-    options = Options.read({"metrics": [name], "convention": convention, "rank_by": rank_by})
+    given = {"metrics": [name], "convention": convention, "rank_by": rank_by, "first_rank": first_rank}
+    options = Options.read(given)
     (metric,) = options.metrics
     if metric.needs == "scores" and rank_by == "position":
         raise ConfigError(f"metric '{metric}' needs scores; allowed: rank_by='score'")
@@ -156,25 +168,27 @@ def _wrong_number(metric: Metric, rank_by: str, n: int) -> str | None:
     return f"{metric} by {rank_by} got {n} columns; allowed: {', '.join(names)}; the last one may be left out"
 
 
-def _udf(metric: Metric, rule: Convention, rank_by: str) -> Any:
+def _udf(metric: Metric, rule: Convention, rank_by: str, first_rank: int) -> Any:
     def value(*columns: pd.Series) -> float:
         if problem := _wrong_number(metric, rank_by, len(columns)):
-            raise ValueError(problem)
+            raise ConfigError(problem)
         rows = dict(zip(_COLUMNS[rank_by], columns, strict=False))
-        return float(_values(rows, np.array([len(columns[0])]), metric, rule)[0])
+        return float(_values(rows, np.array([len(columns[0])]), metric, rule, first_rank)[0])
 
     value.__name__ = metric.column
     return pandas_udf(value, DoubleType())  # type: ignore[call-overload]
 
 
-def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rule: Convention) -> Floats:
+def _values(
+    columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rule: Convention, first_rank: int = 1
+) -> Floats:
     """The metric of each list; NaN, which Spark reads as no value, where the convention leaves it out.
 
     ``columns`` hold the rows of one list after another; ``lengths`` are the numbers of their rows.
     """
     item = columns.get("item")
     if item is not None and pd.api.types.is_float_dtype(item):
-        raise ValueError(f"{metric} got item ids as floating-point numbers; allowed: CAST(item AS STRING)")
+        raise ConfigError(f"{metric} got item ids as floating-point numbers; allowed: CAST(item AS STRING)")
     numbers = {
         name: pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
         for name, column in columns.items()
@@ -183,7 +197,9 @@ def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rul
     by_position = "score" not in numbers
     sound = np.isfinite(numbers["relevance"])
     if by_position:
-        rank = numbers["position"]
+        if first_rank == 1 and (numbers["position"] == 0).any():
+            raise InputError(f"{metric} got a rank of 0, but first_rank is 1; allowed: first_rank=0 for ranks from 0")
+        rank = numbers["position"] = numbers["position"] + (1 - first_rank)
         sound &= (rank >= 1) & (rank <= 2**31 - 1) & (rank == np.rint(rank))
     else:
         sound &= ~np.isnan(numbers["score"])

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         """An evaluation of a frame of pandas, what it gives, and a run."""
         result = evaluate(log, metrics=["ndcg@10", "ap@10"], columns={"relevance": "clicked"}, baseline="control")
         assert_type(result, Result)
-        assert_type(result.user_metrics, DataFrame)
+        assert_type(result.user_metrics.where("true"), DataFrame)
+        assert_type(result.user_metrics.to_pandas(), "pd.DataFrame")
         assert_type(result.to_pandas(), "pd.DataFrame")
         assert_type(result.to_pandas("comparisons"), "pd.DataFrame")
         compared = compare(result.user_metrics, baseline="control", wilcoxon=True)

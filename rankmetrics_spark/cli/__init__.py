@@ -93,7 +93,7 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
             first, _, last = options.pop("date").partition("..")
             options["date"] = None
         *earlier, loaded = _of_days(document, first, last, options) if first or last else [_loaded(document, **options)]
-        choice = choose(engine or loaded.engine, master)
+        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
         _say_report(_evaluate(loaded, style, choice, segments, earlier))
 
 
@@ -269,7 +269,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
         from rankmetrics_spark.cli.first import next_command, plan_in_words
 
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
-        choice = choose(engine or loaded.engine, master)
+        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
         check_places(loaded, choice)
         lines = on_session(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
@@ -289,7 +289,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
     """The same data under every convention, side by side; writes nothing."""
     with exit_codes(_say):
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
-        choice = choose(engine or loaded.engine, master)
+        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
         check_places(loaded, choice, writes=False)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
@@ -379,7 +379,7 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
         from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
 
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
-        choice = choose(engine or loaded.engine, master)
+        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
         check_places(loaded, choice, writes=False)
         rows = on_session(choice, lambda spark: preferences_of(spark, loaded))
     print_preferences(rows, loaded.evaluation_date, style)

@@ -298,11 +298,13 @@ def noted(batches: Batches, totals: Totals, names: Iterable[str]) -> Batches:
 
 
 def refuse_several(totals: Totals) -> None:
-    """Refuse rows that have several values of a column that all have to share.
+    """Refuse rows that have several values of a column that all have to share, and rows without an experiment.
 
     Raises:
         InputError: Says of which column.
     """
+    if any(key.kind == "arm" and key.candidate is None for key in totals.sums):
+        raise InputError(f"user_metrics has rows without a value of {EXPERIMENT}; allowed: an experiment in each row")
     for name, sentence in _SEVERAL.items():
         if sum(key.kind == ALIKE and key.metric == name for key in totals.sums) > 1:
             raise InputError(sentence)

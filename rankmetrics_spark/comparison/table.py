@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import Comparison, Days, listed
-from rankmetrics_spark.engines import in_order
+from rankmetrics_spark.engines import as_text, engine_of, in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
@@ -107,8 +107,8 @@ class UserTable:
             ConfigError: A metric has no column.
             InputError: A column of the users or of a segment is missing.
         """
-        columns = rows.columns
-        segments = segments or {}
+        kinds = {field.name: field.dataType for field in rows.schema.fields}
+        columns, segments = [*kinds], segments or {}
         for name in (EXPERIMENT, USER, N_RELEVANT, *segments.values()):
             if name not in columns:
                 raise InputError(f"user_metrics has no column {name}: {unknown('column', name, columns)}")
@@ -126,8 +126,10 @@ class UserTable:
             if metric.column not in columns:
                 raise ConfigError(f"metrics: user_metrics has no column for {metric}: "
                                   f"{unknown('column', metric.column, columns)}")  # fmt: skip
+            if not isinstance(kinds[metric.column], T.NumericType | T.BooleanType | T.NullType):
+                kind = kinds[metric.column].simpleString()
+                raise InputError(f"user_metrics has values of {metric} of type {kind}; allowed: numbers")
         if isinstance(before, str):
-            kinds = {field.name: field.dataType for field in rows.schema.fields}
             if before not in kinds:
                 raise InputError(f"cuped.column: {unknown('column', before, [*kinds])}")
             if not isinstance(kinds[before], T.NumericType):
@@ -154,17 +156,25 @@ def parts(table: UserTable) -> list[UserTable]:
 
 def by_user(table: UserTable, *more: str) -> DataFrame:
     """The rows of each user together in one partition, one after the other; ``more`` are further columns, as SQL."""
-    labels = (f"string({quoted(column)}) AS _segment_{i}" for i, column in enumerate(table.segments.values()))
+    kinds, engine = {}, engine_of(table.rows.sparkSession)
+    if table.segments or table.cluster is not None:
+        kinds = {field.name: field.dataType for field in table.rows.schema.fields}
+
+    def text(column: str) -> str:
+        """SQL: the values of a column as names."""
+        return as_text(quoted(column), kinds[column], engine)
+
+    labels = (f"{text(column)} AS _segment_{i}" for i, column in enumerate(table.segments.values()))
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
     relevant = f"{N_RELEVANT} > 0 AS _relevant"
     hashed: tuple[str, ...] = _HASHED
     if table.cluster is not None:
         # The users of a cluster together; who has none is a cluster of their own.
-        if table.cluster not in table.rows.columns:
+        if table.cluster not in kinds:
             raise InputError(f"user_metrics has no column {table.cluster}, which cluster needs: "
-                             f"{unknown('column', table.cluster, table.rows.columns)}")  # fmt: skip
-        name = f"string({quoted(table.cluster)})"
+                             f"{unknown('column', table.cluster, kinds)}")  # fmt: skip
+        name = text(table.cluster)
         # Seeds of their own: a user may be called like a cluster.
         hashed = tuple(
             f"CASE WHEN {name} IS NULL THEN xxhash64({USER}, {seed + 2}) ELSE xxhash64({name}, {seed}) END AS {alias}"

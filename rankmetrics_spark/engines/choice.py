@@ -7,10 +7,11 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.engines import sail
@@ -30,6 +31,8 @@ SOCKET = "unix:"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """For short runs: the optimizing compiler of the JVM costs more than it saves. With the quick compiler alone, the
 default code cache is small, and the JVM prints a message on stdout when it is full."""
+_STATIC = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.warehouse.dir")
+"""Settings of SQL that a session has to start with; a run sets the others, and names those that are wrong."""
 Say = Callable[[str], None]
 
 
@@ -42,12 +45,14 @@ class Choice:
         address: A master or the address of a Connect server; None = the session of spark-submit, or ``local[*]``.
         given: Whether a session exists: that of the platform, or the active one of this process.
         brief: Whether the work is short, so that a JVM should not spend time on optimizing code.
+        settings: What a Spark that is started here starts with.
     """
 
     engine: str
     address: str | None = None
     given: bool = False
     brief: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -67,7 +72,12 @@ class Choice:
         return self.engine == "sail" or (not remote_variables and (self.address or "local").startswith("local"))
 
 
-def choose(engine: str | None = None, master: str | None = None, local: bool = False) -> Choice:
+def choose(
+    engine: str | None = None,
+    master: str | None = None,
+    local: bool = False,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Choice:
     """Choose engine and session of a command. The first that applies:
 
     1. Sail, if ``engine`` names it
@@ -95,7 +105,10 @@ def choose(engine: str | None = None, master: str | None = None, local: bool = F
     is_submitted = SUBMITTED in os.environ and not local
     if engine is None and address is None and not is_submitted and sail.installed():
         return Choice("sail")
-    return Choice("spark", address or ("local[*]" if local else None), brief=local)
+    # Where Spark runs is said by --master alone.
+    own = {name for name in settings if name.startswith(_STATIC) or not name.startswith("spark.sql.")}
+    settings = {name: settings[name] for name in settings if name in own - {"spark.master", "spark.remote"}}
+    return Choice("spark", address or ("local[*]" if local else None), brief=local, settings=settings)
 
 
 @contextmanager
@@ -117,7 +130,15 @@ def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
             spark = SparkSession.builder.appName("rankmetrics").getOrCreate()
         else:
             conf = {"spark.driver.extraJavaOptions": QUICK_JAVA} if choice.brief else {}
-            spark = local_session(choice.address or "local[*]", conf=conf)
+            try:
+                spark = local_session(choice.address or "local[*]", conf={**conf, **choice.settings})
+            except Exception as error:
+                if isinstance(error, RankmetricsError) or not choice.settings:
+                    raise
+                raise ConfigError(
+                    f"spark: Spark does not start with {', '.join(choice.settings)}: {first_sentence(error)}; allowed: "
+                    "settings and values that it takes"
+                ) from error
         try:
             yield spark
         finally:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from uuid import uuid4
@@ -13,12 +13,13 @@ from uuid import uuid4
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 from pyspark import __version__ as client_version
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark.engines.choice import session_in_use
-from rankmetrics_spark.engines.sessions import is_laptop, sail_path, temporary_folder
+from rankmetrics_spark.engines.sessions import is_laptop, own_errors, sail_path, temporary_folder
 from rankmetrics_spark.engines.tables import with_fields, with_typed_nulls
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
@@ -34,7 +35,11 @@ Library: TypeAlias = Literal["pandas", "polars"]
 if TYPE_CHECKING:
 
     class ResultTable(DataFrame):
-        """A DataFrame of Spark that a call returns, which also becomes a table of Python."""
+        """A DataFrame of Spark that a call returns, which also becomes a table of Python.
+
+        Its own actions, such as ``collect`` and ``show``, raise the errors that its call promises. A DataFrame that is
+        made from it, and ``write``, raise those of the engine.
+        """
 
         def to_pandas(self) -> pd.DataFrame:
             """Its rows as a DataFrame of pandas: collects all of them."""
@@ -78,12 +83,13 @@ def spark_table(value: Any, name: str, beside: Any = None, needed: Container[str
         file = temporary_folder("tables") / f"{uuid4().hex}.parquet"
         pyarrow.parquet.write_table(table, file)
         return spark.read.parquet(sail_path(str(file)))
-    if client_version.startswith("3.") or not table.num_rows:
-        from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-        return spark.createDataFrame(rows, from_arrow_schema(table.schema))
-    return spark.createDataFrame(table)
+    # Without a schema, times without a zone are instants of the session's zone, which fails where clocks are set back.
+    schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+    if client_version.startswith("3.") or not table.num_rows:
+        return spark.createDataFrame([*zip(*(column.to_pylist() for column in table.columns), strict=True)], schema)
+    return spark.createDataFrame(table, schema)
 
 
 def table_of(
@@ -115,17 +121,17 @@ def column_names(*names: str | None) -> frozenset[str]:
 
 def python_table(table: DataFrame, library: Library) -> Any:
     """Collect a table, whatever its size, as a DataFrame of pandas or polars."""
+    with own_errors():
+        rows: Any = table.toPandas() if client_version.startswith("3.") else table.toArrow()
     if client_version.startswith("3."):
-        frame = table.toPandas()
-        return frame if library == "pandas" else _polars().from_pandas(frame)
-    rows = table.toArrow()
+        return rows if library == "pandas" else _polars().from_pandas(rows)
     return rows.to_pandas(date_as_object=True) if library == "pandas" else _polars().from_arrow(rows)
 
 
 def result_table(table: DataFrame, html: Callable[[], str] | None = None) -> ResultTable:
-    """The same DataFrame, with ``to_pandas()`` and ``to_polars()``; a notebook shows it as ``html``, if that is given.
+    """The same DataFrame with ``to_pandas()``, ``to_polars()`` and actions that raise the errors of this package.
 
-    Whatever it is selected to later has none of these.
+    A notebook shows it as ``html``, if that is given. Whatever it is selected to later has none of these.
     """
     result: Any = table
     if not hasattr(type(result), "to_polars"):
@@ -135,9 +141,15 @@ def result_table(table: DataFrame, html: Callable[[], str] | None = None) -> Res
     return result  # type: ignore[no-any-return]
 
 
+_ACTIONS = {
+    *("collect", "count", "first", "foreach", "foreachPartition", "head", "isEmpty", "show", "tail", "take"),
+    *("checkpoint", "localCheckpoint", "toArrow", "toLocalIterator", "toPandas"),
+}
+
+
 @cache
 def _result_class(kind: Any) -> type:
-    """The class of a DataFrame of a session, classic or of Connect, with these two methods."""
+    """The class of a DataFrame of a session, classic or of Connect, as ``ResultTable`` describes it."""
 
     def to_pandas(self: Any) -> Any:
         """Its rows as a DataFrame of pandas: collects all of them."""
@@ -151,8 +163,31 @@ def _result_class(kind: Any) -> type:
         """What Tab shows: a DataFrame of Connect leaves out what its own class does not have."""
         return [*kind.__dir__(self), "to_pandas", "to_polars"]
 
+    def column(self: Any, name: str) -> Any:
+        """The column of this name; a notebook that is given one for each of its hooks shows nothing."""
+        if name.startswith(("_ipython", "_repr")):
+            raise AttributeError(name)
+        return kind.__getattr__(self, name)
+
     methods = {"to_pandas": to_pandas, "to_polars": to_polars, "__dir__": names, "__module__": kind.__module__}
-    return type(kind.__name__, (kind,), methods)
+    methods |= {"__getattr__": column, "__doc__": kind.__doc__}
+    actions = {name: _with_own_errors(getattr(kind, name)) for name in _ACTIONS if hasattr(kind, name)}
+    return type(kind.__name__, (kind,), {**actions, **methods})
+
+
+def _with_own_errors(action: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(action)
+    def run(*arguments: Any, **options: Any) -> Any:
+        with own_errors():
+            result = action(*arguments, **options)
+        return _each(result) if isinstance(result, Iterator) else result
+
+    return run
+
+
+def _each(rows: Iterator[Any]) -> Iterator[Any]:
+    with own_errors():
+        yield from rows
 
 
 def _is_spark_table(value: object) -> Any:
@@ -197,9 +232,10 @@ def _arrow(value: Any, name: str, needed: Container[str] | None) -> pa.Table:
             if str(chunks.type) == "extension<arrow.uuid>":
                 texts = [None if value is None else str(value) for value in chunks.to_pylist()]
                 chunks = pa.chunked_array([texts], pa.string())
-            # Finer times than microseconds are cut; any other value that changed would be an error.
-            are_times = pa.types.is_timestamp(chunks.type) or pa.types.is_duration(chunks.type)
-            table[column.name] = chunks.cast(_plain_type(chunks.type), safe=not are_times)
+            if pa.types.is_timestamp(chunks.type) and chunks.type.unit == "ns":
+                chunks = _of_nanoseconds(chunks)
+            # Finer durations than microseconds are cut; any other value that changed would be an error.
+            table[column.name] = chunks.cast(_plain_type(chunks.type), safe=not pa.types.is_duration(chunks.type))
         except Exception as error:  # three libraries, each with errors of its own
             if needed is not None and column.name.lower() not in needed:
                 continue
@@ -217,8 +253,11 @@ def _arrow(value: Any, name: str, needed: Container[str] | None) -> pa.Table:
             f"{name} has no rows, and its column '{without_type[0]}' has no type; allowed: a row, or typed columns"
         )
     # Numbers serve in every role: of a column without a value, each row is left out as null.
-    typed = [(field.name, pa.float64() if pa.types.is_null(field.type) else field.type) for field in made.schema]
-    return made.cast(pa.schema(typed))
+    typed = pa.schema(
+        [(field.name, pa.float64() if pa.types.is_null(field.type) else field.type) for field in made.schema]
+    )
+    # Filtered data sets of PyArrow have empty chunks, and Sail fails on one that comes before rows.
+    return pa.Table.from_batches([batch for batch in made.cast(typed).to_batches() if batch.num_rows], typed)
 
 
 def _columns(value: Any, name: str) -> list[_Column]:
@@ -257,8 +296,21 @@ def _of_pandas(column: pd.Series) -> Any:
     return pa.array(np.asarray(column) if isinstance(column.dtype, pd.SparseDtype) else column, from_pandas=True)
 
 
+def _of_nanoseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The times in microseconds, if these hold them; else their texts, since two times would become one.
+
+    >>> _of_nanoseconds(pa.chunked_array([pa.array([1, 500_000_000], pa.timestamp("ns", "UTC"))])).to_pylist()
+    ['1970-01-01 00:00:00.000000001', '1970-01-01 00:00:00.5']
+    """
+    try:
+        return times.cast(pa.timestamp("us", times.type.tz))
+    except pa.ArrowInvalid:
+        # Without a zone, an instant has the digits of UTC. As Spark writes times, without zeros at the end.
+        return pc.replace_substring_regex(times.cast(pa.timestamp("ns")).cast(pa.string()), r"\.?0+$", "")
+
+
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_time(kind):
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_time(kind) or "run_end_encoded" in str(kind):
         raise TypeError(f"they have the type {kind}")
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)

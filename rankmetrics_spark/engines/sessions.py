@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from rankmetrics_spark.config import local_path
-from rankmetrics_spark.errors import HIDDEN, ConfigError, first_sentence, is_secret, raised_by_python
+from rankmetrics_spark.errors import HIDDEN, ConfigError, RankmetricsError, first_sentence, is_secret, raised_by_python
 
 if os.name == "posix":
     import fcntl
@@ -144,8 +144,17 @@ def few_rows(table: DataFrame) -> list[Row]:
     Not ``toLocalIterator``: it starts a job per partition, and a classic session then keeps the shuffle files of the
     query until it ends.
     """
-    try:
+    with own_errors():
         return table.collect()
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Raise what a Python step has refused as the error of this package, instead of the engine's error around it."""
+    try:
+        yield
+    except RankmetricsError:
+        raise
     except Exception as error:
         if user_error := raised_by_python(error):
             raise user_error from error
@@ -153,7 +162,7 @@ def few_rows(table: DataFrame) -> list[Row]:
 
 
 def explain_in_notebooks() -> None:
-    """In IPython, an action on a lazy table that fails by a user's mistake ends in its sentence, not in the trace.
+    """In IPython, an action on a DataFrame made from a result that fails by a user's mistake ends in its sentence.
 
     What this package raises itself does so by ``RankmetricsError._render_traceback_``. A handler that is there stays.
     """
@@ -244,6 +253,8 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
                 _SHARED.set(spark, name, value)
                 applied.append(name)
             except PySparkException as error:
+                if name in settings and spark.conf.get(name, None) == value:
+                    continue  # this session was started with it
                 if name in settings:
                     shown, cause = value, first_sentence(error)
                     if value and is_secret(name, value):

@@ -202,11 +202,16 @@ TIMES: tuple[type[T.DataType], ...] = (T.TimestampType, T.TimestampNTZType)
 
 
 def as_text(name: str, kind: T.DataType, engine: str) -> str:
-    """Return SQL that converts a column to text as Spark does.
+    """Return SQL that converts a column to text as Spark does; an instant to that of UTC, whatever the session's zone.
+
+    The text of another zone is the same for two instants if clocks are set back between them.
 
     >>> as_text("user_id", T.DoubleType(), "spark")
     'string(user_id)'
     """
+    if isinstance(kind, T.TimestampType):
+        # Arithmetic of times without a zone asks for no zone, and is exact.
+        name = f"timestamp_ntz'1970-01-01 00:00:00' + interval '0.000001' second * unix_micros({name})"
     if engine == "sail" and isinstance(kind, REAL):
         return _real(name)
     if engine == "sail" and isinstance(kind, TIMES):

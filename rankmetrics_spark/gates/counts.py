@@ -18,6 +18,7 @@ from rankmetrics_spark.schemas import (
     N_GRADED,
     N_KNOWN,
     N_KNOWN_TOP,
+    N_NEGATIVE,
     N_REFUTED,
     N_RELEVANT,
     N_REPEATED,
@@ -37,8 +38,8 @@ Counts = dict[str, dict[str, Any]]
 Reasons = dict[str, int]
 """Reason -> rows, most frequent first; at most ten."""
 REPEATED = "repeated item or rank"
-UNRECORDED = ("beyond_sums", "without_segment")
-"""Counts that are no number, which a record does not have."""
+UNRECORDED = ("beyond_sums", "negative_grades", "without_segment")
+"""Counts that a record does not have."""
 
 _SUMS = {
     "repeated": N_REPEATED,
@@ -80,7 +81,7 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
     Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
     ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
     small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
-    grade; ``rows_outside``, evaluated rows of ``lists_outside``.
+    grade; ``rows_outside``, evaluated rows of ``lists_outside``; ``negative_grades``, rows with a grade below 0.
 
     Lists: ``lists``; ``lists_outside``, with ``only_judged``, those of users without judgements, who are outside the
     population; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
@@ -112,7 +113,8 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
         **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
     }
     rows_outside = f"CASE WHEN {REJECTED} IS NULL AND {outside} THEN {N_ROWS} - {N_REPEATED} END"
-    sums_of_rows = _SUMS | {"rows_outside": rows_outside}
+    negative = f"CASE WHEN {REJECTED} IS NULL THEN {N_NEGATIVE} END" if N_NEGATIVE in columns else "0"
+    sums_of_rows = _SUMS | {"rows_outside": rows_outside, "negative_grades": negative}
     if plan.scoring.looks_up:
         tops = {"top_items": f"least({N_SHOWN}, {plan.scoring.top})", "judged_top_items": N_KNOWN_TOP}
         sums_of_rows |= tops | {"refuted": N_REFUTED}

@@ -58,6 +58,7 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
     names += ["short_rate"] if longest_cut(log.plan) else []
     names += ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
+    notes = tuple(_notes_about(log, counts))
     counts = {name: {key: n for key, n in count.items() if key not in UNRECORDED} for name, count in counts.items()}
     per_arm = {name: rates([count], names) for name, count in arms(counts).items() if count["lists"]}
     overall = rates(arms(counts).values(), names)
@@ -68,9 +69,7 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     before = previous(per_arm) if previous else {}
-    return Findings(
-        counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
-    )
+    return Findings(counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), notes)
 
 
 def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
@@ -120,6 +119,8 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
 def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
     """Return what readers of the numbers should know, one sentence each."""
     (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
+    if negative := total_counts(counts, "negative_grades"):
+        yield f"{negative:,} rows have a grade below 0, which is not relevant; leave them out if it stands for no label"
     if lists := total_counts(counts, "lists_outside"):
         yield (
             f"{lists:,} of {total_counts(counts, 'lists'):,} lists ({total_counts(counts, 'rows_outside'):,} rows) are "
@@ -178,9 +179,9 @@ def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:
 def check_quality(log: Inspected, settings: Quality, previous: Previous | None = None) -> Findings:
     """Count the rows and lists of a log; raise an error if its result would be wrong."""
     metrics = log.plan.scoring.metrics
-    # Values can be too large to be summed under metrics without a maximum, and under NDCG because of its gains.
+    # Values can be too large to be summed under metrics without a maximum, and under two others because of the gains.
     unbounded = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
-    unbounded += [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
+    unbounded += {m.definition.name: m for m in metrics if m.definition.name in ("ndcg", "graded_rbp")}.values()
     # A preset has its population also where there are no judgements.
     only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
     counts = row_counts(log.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
@@ -215,9 +216,6 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
     _refuse_foreign_judgements(log, counts)
     found = findings(log, counts, settings.gates, previous)
     return within_limits(found, settings.gates, log_checks(log, counts, settings))
-
-
-# ---- faulty rows
 
 
 def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:

@@ -6,7 +6,7 @@ intents, and add the judged items that were not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts.lists import (
     Arrays,
     Entries,
@@ -260,6 +261,7 @@ class Scoring:
         judged: Whether judgements are given.
         list_hash: The column with a hash of the items of a list; empty = none.
         looks_up: Whether the relevance of shown items is looked up in the judgements.
+        finite: Whether a value that is infinite because of large grades is refused.
     """
 
     metrics: tuple[Metric, ...]
@@ -269,6 +271,7 @@ class Scoring:
     judged: bool = False
     list_hash: str = ""
     looks_up: bool = False
+    finite: bool = True
 
     @property
     def top(self) -> int:
@@ -299,6 +302,17 @@ class Scoring:
         return Reading(rule, self.repeats, self.by_position, relevant, self.hashed_to)
 
 
+def _refuse_infinite(values: Floats, metrics: Sequence[Metric], batch: Batch, rule: Convention) -> None:
+    """Refuse values that are infinite because the gains of a list are too large to be added up."""
+    for metric, of_lists in zip(metrics, values, strict=True):
+        if metric.needs != "scores" and np.isinf(of_lists).any():
+            highest = max(np.nanmax(grades, initial=0) for grades in (batch.grade, batch.pool_grade))
+            raise InputError(
+                f"{metric} has a value that is not finite; the highest grade is {highest:g}, and the gain is "
+                f"{rule.gain}; allowed: grades whose gains can be added up"
+            )
+
+
 def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     """Score n lists under each convention."""
     lists_by_order: dict[tuple[object, ...], RankedLists] = {}
@@ -326,4 +340,6 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
         if scoring.list_hash:
             scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
         values = compute(batch, scoring.metrics, rule).T
+        if scoring.finite:
+            _refuse_infinite(values, scoring.metrics, batch, rule)
         yield scores | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

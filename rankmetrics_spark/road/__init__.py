@@ -51,6 +51,7 @@ from rankmetrics_spark.schemas import (
     JUDGED,
     JUDGEMENT_ROLES,
     N_LISTS,
+    N_NEGATIVE,
     N_RELEVANT,
     N_REPEATED,
     N_ROWS,
@@ -151,7 +152,12 @@ class Tables:
     @cached_property
     def outcome(self) -> DataFrame:
         """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
-        plan, keep, packed = self.plan, self.keep, self._packed
+        plan, keep = self.plan, self.keep
+        if plan.scoring.finite:
+            # The gates refuse what is infinite, and name the experiment.
+            lenient = replace(plan.scoring, finite=False)
+            return replace(self, plan=replace(plan, scoring=lenient)).outcome
+        packed = self._packed
         # The column of faulty rows, without one. Sail finds no field of a struct that only one table has.
         none = f"{checking.no_rejected(plan.columns)} AS {REJECTED}"
         if plan.engine != "sail" or keep is None:
@@ -338,7 +344,9 @@ class Tables:
         users_with_list = known.where(f"{REJECTED} IS NULL").select(EXPERIMENT, USER).distinct()
         judged_users = pools.crossJoin(F.broadcast(users_with_list.select(EXPERIMENT).distinct()))
         others = judged_users.join(users_with_list, [EXPERIMENT, USER], "left_anti")
-        empty = others.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}")
+        empty = others.selectExpr(
+            "*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}", f"0L AS {N_NEGATIVE}"
+        )
         columns = Columns(item=True, position=True, score=False, relevance=True)
         by_position = replace(plan.scoring, by_position=True)
         lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)

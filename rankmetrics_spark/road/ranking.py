@@ -19,6 +19,7 @@ from rankmetrics_spark.schemas import (
     HASH,
     ITEM,
     MIXED,
+    N_NEGATIVE,
     N_ROWS,
     POOL_GRADE,
     POOL_HASH,
@@ -83,6 +84,8 @@ def _aggregates(packing: Packing, columns: Columns) -> dict[str, str]:
     if names:
         differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
         aggregates[MIXED] = " OR ".join(differ)
+    if columns.relevance:
+        aggregates[N_NEGATIVE] = f"count_if({RELEVANCE} < 0)"
     return aggregates if columns.by_score else aggregates | {TOP: f"max({POSITION})"}
 
 

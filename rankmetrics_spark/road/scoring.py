@@ -19,6 +19,7 @@ from rankmetrics_spark.schemas import (
     JUDGED,
     MIXED,
     N_LISTS,
+    N_NEGATIVE,
     N_RELEVANT,
     N_REPEATED,
     N_ROWS,
@@ -74,13 +75,14 @@ def scored(
 def columns_beside(columns: Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
     """What later steps read beside the scores: keys, segments, covariate, cluster and flags -> SQL."""
     own = [*columns.keys, *columns.of_user, *[TOP] * (not columns.by_score), *[MIXED] * bool(columns.segments)]
+    own += [N_NEGATIVE] * columns.relevance
     known = {} if layout.all_rows_seen is None else {ALL_ROWS_SEEN: layout.all_rows_seen}
     judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
     return dict(zip(own, own, strict=True)) | known | {JUDGED: judged}
 
 
 _KINDS = {
-    **{COVARIATE: T.DoubleType(), N_ROWS: T.LongType(), TOP: T.LongType()},
+    **{COVARIATE: T.DoubleType(), N_ROWS: T.LongType(), TOP: T.LongType(), N_NEGATIVE: T.LongType()},
     **dict.fromkeys((MIXED, ALL_ROWS_SEEN, JUDGED, FLAGGED, RANK_MAY_REPEAT), T.BooleanType()),
 }
 """Types of the columns that are kept beside the scores; the others are texts."""

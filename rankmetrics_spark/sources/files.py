@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -339,8 +340,24 @@ def readable_columns(section: Input, engine: str, error: Exception) -> T.StructT
     for name in section.required_columns():
         if sentence := unreadable_column(section, engine, name):
             raise InputError(sentence) from error
+    for name in {*section.ids()} & {*own.names}:
+        if pa.types.is_timestamp(own.field(name).type) and _has_nanoseconds(section, name):
+            raise InputError(
+                f"column '{name}' has times that differ by less than a microsecond, which the engine {engine} cannot "
+                "tell apart; allowed: microseconds, or the times as text"
+            ) from error
     kinds = {field.name: _readable(field.type, engine) for field in own}
     return T.StructType([T.StructField(name, kind) for name, kind in kinds.items() if kind is not None])
+
+
+def _has_nanoseconds(section: Input, name: str) -> bool:
+    """Whether a time of a column in local files has more digits than microseconds have."""
+    for file in (file for path in section.path or () for file in files_of(path)):
+        for batch in pq.ParquetFile(file).iter_batches(columns=[name]):
+            times = batch.column(0)
+            if times.type.unit == "ns" and (np.asarray(times.cast(pa.int64()).fill_null(0)) % 1000).any():
+                return True
+    return False
 
 
 def unreadable_column(section: Input, engine: str, name: str) -> str | None:

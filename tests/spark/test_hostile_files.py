@@ -336,7 +336,7 @@ def test_an_empty_table_of_pandas_is_an_empty_input(spark: SparkSession, tmp_pat
 @pytest.mark.outcome(
     "timestamps in nanoseconds, or numbers of 16 bits, that a run needs",
     "exit 3: the column and its type",
-    on_sail="works; a time is cut to microseconds",
+    on_sail="works; a time is cut to microseconds, and ids that would be equal then are exit 3",
 )
 @has_half_floats
 def test_a_needed_column_of_a_type_that_spark_cannot_read_is_named(spark: SparkSession, tmp_path: Path) -> None:

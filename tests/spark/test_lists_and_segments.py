@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import Options, evaluate
-from rankmetrics_spark.errors import QualityWarning
+from rankmetrics_spark import Options, compare, evaluate
+from rankmetrics_spark.config import Source
+from rankmetrics_spark.errors import InputError, QualityWarning
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.road import averages as averages_of
+from rankmetrics_spark.sources import read as source
 from tests.helpers.logs import averages, by_user, exact, impressions, judgements, random_log
 
 ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"
@@ -264,3 +271,95 @@ def test_any_name_can_be_mapped_to_a_role(spark: SparkSession) -> None:
             ("a", "u"): 1,
             ("a", "v"): 1 / 2,
         }
+
+
+@pytest.fixture(params=["Europe/Berlin", "America/New_York"])
+def zone(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+    """A session in a zone in which clocks are set back in autumn."""
+    name, before = "spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set(name, request.param)
+    yield request.param
+    assert spark.conf.get(name) == request.param, "no setting of the session is changed"
+    spark.conf.set(name, str(before))
+
+
+UTC = timezone.utc
+# An hour apart; in Berlin, clocks are set back between them, and both are at half past two.
+REPEATED = (datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 1, 30, tzinfo=UTC))
+
+
+def at_times(times: Sequence[object], kind: pa.DataType) -> pa.Table:
+    """One user with the first relevant item at rank 1 at one of two times, and at rank 4 at the other."""
+    rows = [("a", "u", f"i{rank}", rank, int(rank == hit)) for hit in (1, 4) for rank in range(1, 5)]
+    columns = dict(zip(["experiment", "user", "item", "position", "relevance"], zip(*rows, strict=True), strict=True))
+    return pa.table({**columns, "at": pa.array([time for time in times for _ in range(4)], kind)})
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("place", ["table", "file"])
+def test_instants_stay_apart_where_clocks_are_set_back(
+    spark: SparkSession, zone: str, tmp_path: Path, place: str
+) -> None:
+    table = at_times(REPEATED, pa.timestamp("us", "Europe/Berlin"))
+    pq.write_table(table, tmp_path / "log.parquet")
+    log = spark.read.parquet(str(tmp_path / "log.parquet")) if place == "file" else table
+    texts = {"2026-10-25 00:30:00": 1, "2026-10-25 01:30:00": 1 / 4}
+    (row,) = evaluate(log, "rr", list="at").user_metrics.collect()
+    assert (row["n_lists"], row["rr"]) == (2, (1 + 1 / 4) / 2)
+    users = evaluate(log, "rr", columns={"user": "at"}).user_metrics.collect()
+    assert {row["user_id"]: row["rr"] for row in users} == texts
+    means = averages(evaluate(log, "rr", columns={"user": "at"}, segments="at").experiment_metrics)
+    assert {segment: mean for (_, segment, _), mean in means.items()} == {
+        "all": 5 / 8,
+        **{f"at={text}": value for text, value in texts.items()},
+    }
+    # What was seen at the other time is another item of the judgements, and of the list.
+    judged = pa.table({"user": ["u"], "item": pa.array(REPEATED[:1], pa.timestamp("us", "UTC")), "relevance": [1]})
+    once = table.filter(pc.equal(table["position"], 1)).set_column(3, "position", pa.array([1, 2]))
+    (row,) = evaluate(
+        once.drop(["item"]), "rr,p@2", judged, columns={"item": "at", "relevance": None}
+    ).user_metrics.collect()
+    assert (row["n_shown"], row["n_relevant"], row["rr"], row["p_at_2"]) == (2, 1, 1, 1 / 2)
+
+
+@pytest.mark.both_engines
+def test_times_without_a_zone_and_dates_are_their_own_text(spark: SparkSession, zone: str) -> None:
+    times = (datetime(2026, 10, 25, 2, 30), datetime(2026, 10, 25, 2, 30, 0, 500_000))
+    for given, kind, texts in (
+        (times, pa.timestamp("us"), ["2026-10-25 02:30:00", "2026-10-25 02:30:00.5"]),
+        ([each.date() + timedelta(days) for days, each in enumerate(times)], pa.date32(), ["2026-10-25", "2026-10-26"]),
+    ):
+        users = evaluate(at_times(given, kind), "rr", columns={"user": "at"}).user_metrics.collect()
+        assert sorted(row["user_id"] for row in users) == texts
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("of", ["UTC", None])
+def test_times_that_differ_by_nanoseconds_stay_apart(spark: SparkSession, tmp_path: Path, of: str | None) -> None:
+    log = at_times([1_000_000_001, 1_500_000_000], pa.timestamp("ns", of))
+    users = evaluate(log, "rr", columns={"user": "at"}).user_metrics.collect()
+    assert {row["user_id"]: row["rr"] for row in users} == {
+        "1970-01-01 00:00:01.000000001": 1,
+        "1970-01-01 00:00:01.5": 1 / 4,
+    }
+    assert evaluate(at_times([1, 2], pa.timestamp("ns", of)), "rr", list="at").to_pandas()["mean"].tolist() == [5 / 8]
+    pq.write_table(log, tmp_path / "log.parquet", version="2.6")
+    why = "'at' has (times that differ by less than a microsecond|type timestamp.*), which the engine .* cannot"
+    with pytest.raises(InputError, match=why):
+        source(spark, Source(path=(str(tmp_path / "log.parquet"),), list=["at"]))
+
+
+@pytest.mark.both_engines
+def test_clusters_and_segments_of_compared_users_are_told_apart_by_their_instants(
+    spark: SparkSession, zone: str
+) -> None:
+    rows = [
+        {"experiment_id": arm, "user_id": f"{arm}{at}", "n_relevant": 1, "rr": at / 8, "home": REPEATED[at % 2]}
+        for arm in "ab"
+        for at in range(4)
+    ]
+    (row,) = compare(rows, "a", cluster="home").collect()
+    # Two clusters, of two users each in either experiment.
+    assert (row["n_users"], row["n_members_baseline"]) == (2, 4)
+    segments = {row["segment"] for row in compare(rows, "a", segments="home").collect()}
+    assert segments == {"all", "home=2026-10-25 00:30:00", "home=2026-10-25 01:30:00"}

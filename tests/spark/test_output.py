@@ -478,6 +478,9 @@ def test_a_setting_of_the_config_that_the_session_refuses_is_named(spark: SparkS
             run(spark, config(log, tmp_path / "out", spark={name: value}))
     assert [spark.conf.get(name) for name in SETTINGS_OF_RUNS] == before
     assert not (tmp_path / "out").exists()
+    # What the session was started with needs no change.
+    name = "spark.sql.warehouse.dir"
+    assert run(spark, config(log, tmp_path / "out", spark={name: str(spark.conf.get(name))})).path
 
 
 def test_whether_a_table_exists_is_known_without_opening_a_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,9 +18,22 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import compare, compare_conventions, evaluate, off_policy
+from rankmetrics_spark import (
+    changed,
+    coec_judgements,
+    compare,
+    compare_conventions,
+    effect_over_time,
+    evaluate,
+    exposure,
+    interleaving,
+    off_policy,
+    plan,
+    propensities,
+    unjudged,
+)
 from rankmetrics_spark.engines import is_laptop, spark_table
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from tests.helpers.logs import SCHEMA, Shown, a_list, impressions
 from tests.helpers.packages import HALF_FLOATS
 
@@ -112,7 +125,7 @@ def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) ->
             "item_id": pa.array(["x", "y"], pa.large_string()),
             "position": pa.array([1, 2], pa.uint8()),
             "relevance": pa.array(np.array([0.5, float("nan")], "float16" if HALF_FLOATS else "float32")),
-            "at": pa.array([0, 1], pa.timestamp("ns")),
+            "at": pa.array([0, 1_000], pa.timestamp("ns")),
             "nothing": pa.nulls(2),
             "day": pa.array([datetime.date(2026, 11, 20), None], pa.date64()),
             "wide": pa.array([Decimal("1.25"), Decimal("-3.50")], pa.decimal256(40, 2)),
@@ -136,7 +149,7 @@ def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) ->
     digits = table.set_column(table.num_columns - 1, "wide", pa.array([Decimal(10**37), None], pa.decimal256(40, 2)))
     with pytest.raises(ConfigError, match=r"column 'wide' has values that no engine takes: .*; allowed: text"):
         spark_table(digits, "impressions")
-    assert second.at.replace(tzinfo=None) == datetime.datetime(1970, 1, 1)
+    assert second.at.replace(tzinfo=None) == datetime.datetime(1970, 1, 1, 0, 0, 0, 1)
 
 
 def test_a_missing_value_of_pandas_is_null(spark: SparkSession) -> None:
@@ -349,3 +362,188 @@ def test_a_table_is_sorted_by_its_keys_and_known_by_name(spark: SparkSession) ->
 
 def test_a_frame_keeps_the_order_of_columns(spark: SparkSession, tmp_path: Path) -> None:
     assert spark_table(pd.DataFrame(LOG), "impressions").columns == list(Shown._fields)
+
+
+def log_of_all() -> list[dict[str, Any]]:
+    """A log that every function reads: two users of two experiments, with what each needs beside the ranks."""
+    lists = (("a", "u", 1), ("a", "v", 2), ("b", "u", 2), ("b", "v", 0))
+    return [
+        {
+            "experiment_id": experiment,
+            "user_id": user,
+            "item_id": item,
+            "query": "q",
+            "position": rank,
+            "score": 1 / rank,
+            "relevance": int(rank == hit),
+            "propensity": 0.5,
+            "team": ("x", "y")[(rank + len(user)) % 2],
+        }
+        for experiment, user, hit in lists
+        for rank, item in enumerate("ij" if experiment == "a" else "ji", 1)
+    ]
+
+
+USERS = [
+    {
+        "experiment_id": experiment,
+        "user_id": f"u{at}",
+        "n_lists": 1,
+        "n_relevant": 1,
+        "evaluation_date": day,
+        "convention_hash": "c",
+        "rr": at / 4,
+    }
+    for day in ("2026-11-20", "2026-11-21")
+    for experiment, at in (("a", 1), ("a", 2), ("b", 3), ("b", 4))
+]
+JUDGED = [{"user_id": user, "item_id": "i", "relevance": 1} for user in "uv"]
+READS: dict[str, tuple[list[dict[str, Any]], Callable[[Any], Any]]] = {
+    "evaluate": (log_of_all(), lambda t: evaluate(t, "rr", baseline="a").comparisons),
+    "evaluate by score": (log_of_all(), lambda t: evaluate(t, "rr", rank_by="score").user_metrics),
+    "judgements": (JUDGED, lambda t: evaluate(log_of_all(), "rr", t).user_metrics),
+    "compare": (USERS[:4], lambda t: compare(t, "a")),
+    "compare with an earlier date": (USERS[4:], lambda t: compare(USERS[:4], "a", before=t)),
+    "effect_over_time": (USERS, lambda t: effect_over_time(t, "a")),
+    "plan": (USERS, lambda t: plan(t, "rr", days=4)),
+    "compare_conventions": (log_of_all(), lambda t: compare_conventions(t, options={"metrics": "rr"})),
+    "changed": (log_of_all(), lambda t: changed(t, "a")),
+    "changed by score": (log_of_all(), lambda t: changed(t, "a", rank_by="score")),
+    "exposure": (log_of_all(), lambda t: exposure(t, replicates=100)),
+    "exposure of a catalogue": (JUDGED, lambda t: exposure(log_of_all(), replicates=100, catalogue=t)),
+    "exposure beside interactions": (JUDGED, lambda t: exposure(log_of_all(), replicates=100, interactions=t)),
+    "interleaving": (log_of_all()[:4], interleaving),
+    "off_policy": (log_of_all(), lambda t: off_policy(t, "p@2", propensity="propensity", estimators="ips")),
+    "off_policy with propensities": (
+        [{"rank": rank, "propensity": 1 / rank} for rank in (1, 2)],
+        lambda t: off_policy([{**row, "propensity": None} for row in log_of_all()], "p@2", propensities=t),
+    ),
+    "propensities": (log_of_all(), lambda t: propensities(t, ["query", "item_id"], k=2, replicates=100)),
+    "coec_judgements": (log_of_all(), lambda t: coec_judgements(t, min_impressions=1)),
+    "unjudged": (log_of_all(), lambda t: unjudged(t, JUDGED, ["p@2"], baseline="a").means),
+    "judgements of unjudged": (JUDGED, lambda t: unjudged(log_of_all(), t, ["p@2"], baseline="a").means),
+}
+
+
+def rows_of(result: Any) -> list[str]:
+    """The rows of a result, in an order of their own; NaN is equal to NaN."""
+    rows = result.collect() if hasattr(result, "collect") else result if isinstance(result, list) else [result]
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("name", READS)
+def test_empty_chunks_of_a_table_change_nothing(spark: SparkSession, name: str) -> None:
+    rows, read = READS[name]
+    whole = pa.Table.from_pylist(rows)
+    expected, cut = rows_of(read(whole)), len(rows) // 2
+    assert expected
+    # As a filtered data set of PyArrow gives them: the first, one in the middle, and the last.
+    table = pa.concat_tables([whole[:0], whole[:cut], whole[:0], whole[cut:], whole[:0]])
+    assert table.column(0).num_chunks == 5
+    assert rows_of(read(table)) == expected
+
+
+FROM_0 = [{**row, "position": row["position"] - 1} for row in log_of_all()]
+NOBODY = "unknown experiment 'nobody'; known: a, b"
+# Two of the eight rows of the log are at rank 0, and so is one of each list.
+RANKS = "rows have a rank below 1, and there are"
+LATE: dict[str, tuple[Callable[[], Any], type[RankmetricsError], str]] = {
+    "comparisons": (lambda: evaluate(log_of_all(), "rr", baseline="nobody").comparisons, ConfigError, NOBODY),
+    "compare": (lambda: compare(USERS[:4], "nobody"), ConfigError, NOBODY),
+    "compare of two dates": (lambda: compare(USERS, "a"), InputError, "dates"),
+    "effect_over_time": (lambda: effect_over_time(USERS, "nobody"), ConfigError, NOBODY),
+    "changed": (lambda: changed(log_of_all(), "nobody"), ConfigError, NOBODY),
+    "changed from rank 0": (lambda: changed(FROM_0, "a"), InputError, RANKS),
+    "exposure": (lambda: exposure(log_of_all(), baseline="nobody"), ConfigError, NOBODY),
+    "exposure from rank 0": (lambda: exposure(FROM_0), InputError, RANKS),
+    "interleaving": (lambda: interleaving(FROM_0[:4]), InputError, RANKS),
+    "off_policy": (lambda: off_policy(FROM_0, "p@2", propensity="propensity"), InputError, RANKS),
+    "coec_judgements": (lambda: coec_judgements(FROM_0), InputError, RANKS),
+    "propensities": (lambda: propensities(FROM_0, ["query", "item_id"]), InputError, RANKS),
+    **{
+        f"{name} of unjudged": (
+            lambda name=name: getattr(unjudged(log_of_all(), JUDGED, ["p@2"], baseline="nobody"), name),  # type: ignore[misc]
+            ConfigError,
+            NOBODY,
+        )
+        for name in ("users", "means", "pairs", "to_judge")
+    },
+    "plan": (lambda: plan(USERS, "ap"), ConfigError, "user_metrics has no column for ap"),
+    "compare_conventions": (lambda: compare_conventions([]), ConfigError, "rows"),
+}
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("name", LATE)
+def test_what_a_call_refuses_is_its_own_error_also_when_its_rows_are_read_later(spark: SparkSession, name: str) -> None:
+    made, kind, sentence = LATE[name]
+    for read in (lambda table: table.to_pandas(), lambda table: table.collect()):
+        with pytest.raises(kind) as caught:
+            read(made())
+        assert sentence in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+@pytest.mark.both_engines
+def test_every_action_of_a_result_raises_the_error_of_its_call(spark: SparkSession) -> None:
+    table = changed(log_of_all(), "nobody")
+    actions: dict[str, Callable[[], Any]] = {
+        **{name: getattr(table, name) for name in ("collect", "count", "first", "head", "isEmpty", "show", "toPandas")},
+        "take": lambda: table.take(1),
+        "tail": lambda: table.tail(1),
+        "rows one by one": lambda: [*table.toLocalIterator()],
+        **{
+            name: getattr(table, name)
+            for name in ("toArrow", "to_polars")
+            if hasattr(table, name) and find_spec("polars")
+        },
+    }
+    for name, action in actions.items():
+        with pytest.raises(ConfigError, match=f"^{NOBODY}$"):
+            action()
+            pytest.fail(f"{name} raises nothing")
+    good = changed(log_of_all(), "a")
+    assert good.count() == len(good.collect()) == len([*good.toLocalIterator()]) == 2
+
+
+@pytest.mark.both_engines
+def test_a_notebook_shows_a_result_whatever_the_session(spark: SparkSession) -> None:
+    formatters = pytest.importorskip("IPython.core.formatters")
+    result = evaluate(log_of_all(), "rr", baseline="a")
+    # The mean of the reciprocal ranks: (1 + 1 / 2) / 2 in a, (1 / 2 + 0) / 2 in b.
+    for table in (result, result.comparisons, compare(result.user_metrics, "a")):
+        shown, _ = formatters.DisplayFormatter().format(table)
+        text = re.sub("<[^>]+>", " ", shown["text/html"])
+        assert "no difference shown" in text or "0.750 in" in text
+    # A column is still one by its name.
+    assert str(result.comparisons.p_value).startswith("Column<")
+
+
+@pytest.mark.both_engines
+def test_a_column_of_runs_is_left_out_or_named(spark: SparkSession) -> None:
+    runs = pa.RunEndEncodedArray.from_arrays([len(LOG)], ["x"])
+    log = pa.Table.from_pylist(dicts()).append_column("runs", runs)
+    assert values(evaluate(log, "ap@3").to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
+    with pytest.raises(
+        ConfigError, match=r"^impressions: column 'runs' has values that no engine takes: they have the type"
+    ):
+        evaluate(log, "ap@3", segments="runs")
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("read", [compare, effect_over_time], ids=["compare", "effect_over_time"])
+def test_users_without_an_experiment_or_with_other_values_than_numbers_are_refused(
+    spark: SparkSession, read: Callable[..., Any]
+) -> None:
+    users = USERS[:4] if read is compare else USERS
+    nameless = [*users, {**users[0], "experiment_id": None, "user_id": "x"}]
+    with pytest.raises(InputError, match=r"^user_metrics has rows without a value of experiment_id; allowed: an exper"):
+        read(nameless, "a").collect()
+    day = datetime.date(2026, 11, 20)
+    time = datetime.datetime(2026, 11, 20)
+    for value, kind in (("0.5", "string"), (time, "timestamp_ntz"), (day, "date")):
+        with pytest.raises(InputError, match=f"^user_metrics has values of rr of type {kind}; allowed: numbers$"):
+            read([{**row, "rr": value} for row in users], "a")
+    if read is compare:
+        with pytest.raises(InputError, match="values of rr of type string"):
+            plan([{**row, "rr": "0.5"} for row in USERS], "rr", days=4)

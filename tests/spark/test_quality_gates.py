@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate, run
+from rankmetrics_spark import evaluate, metric_udf, parse, run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
 from rankmetrics_spark.report import accounting, checks, figures_of, has_page_libraries, local_tables, page
@@ -449,3 +449,45 @@ def test_judgements_of_relevant_items_alone_say_nothing_of_the_others(spark: Spa
     assert done.record["quality"]["warnings"] == []
     rows = done.checks.where("name LIKE 'judged_top%' OR name = 'judged_difference'").collect()
     assert [(row["status"], row["name"]) for row in rows] == [("not_checked", "judged_top_rate")] * 2
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("metric", ["ndcg@2", "dcg@2", "graded_rbp"])
+def test_a_value_that_is_infinite_is_refused_and_never_returned(spark: SparkSession, metric: str) -> None:
+    lists = [*a_list([1, 1]), *a_list([0, 1], "v", "b")]
+    rows = [(*row[:-1], 1e308 if row.relevance else 0.0) for row in lists]
+    log = impressions(spark, rows, SCHEMA.replace("relevance bigint", "relevance double"))
+    result = evaluate(log, [metric, "ap"], baseline="a")
+    name = str(parse(metric))
+    sentence = (
+        rf"{re.escape(name)} has a value that is not finite; the highest grade is 1e\+308, and the gain is linear"
+    )
+    for read in (
+        lambda: result.user_metrics.collect(),
+        lambda: result.to_pandas(),
+        lambda: result.comparisons.collect(),
+        lambda: log.groupBy("user_id").agg(metric_udf(metric)("position", "relevance")).collect(),
+    ):
+        with pytest.raises(Exception, match=sentence):
+            read()
+    with pytest.raises(InputError):
+        result.user_metrics.collect()
+    with pytest.raises(QualityError, match=rf"^{re.escape(name)} of experiment 'a' has values above 1.15e\+18"):
+        result.check()
+    assert [row["ap"] for row in evaluate(log, "ap").user_metrics.orderBy("user_id").collect()] == [1, 1 / 2]
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize(
+    "options", [{}, {"layout": "rows"}, {"rank_by": "score"}, {"list": "user_id"}, {"judged": True}]
+)
+def test_grades_below_0_are_counted_in_a_note(spark: SparkSession, options: dict[str, Any]) -> None:
+    judged = [("u", "i1", 1)] if options.pop("judged", False) else None
+    rows = [*a_list([-1, 1, 0]), *a_list([-1, -1, 1], "v", "b"), *a_list([None, 0], "w", "b")]
+    log = impressions(spark, rows).selectExpr("*", "-position AS score")
+    truth = None if judged is None else judgements(spark, judged)
+    notes = evaluate(log, "ndcg", truth, **options).check(max_invalid_fraction=1).notes
+    note = "3 rows have a grade below 0, which is not relevant; leave them out if it stands for no label"
+    assert note in notes
+    sound = evaluate(log.where("relevance >= 0"), "ndcg", truth, **options).check().notes
+    assert not any("below 0" in each for each in sound)

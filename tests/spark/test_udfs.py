@@ -67,10 +67,33 @@ def test_registered_udfs_give_the_same_values_in_sql(spark: SparkSession) -> Non
 
 def test_rows_that_evaluate_would_quarantine_are_left_out(spark: SparkSession) -> None:
     nan = float("nan")
-    rows = [("u", 1.0, 1.0), ("u", None, 1.0), ("u", 0.0, 1.0), ("u", 1.5, 1.0), ("u", 2.0, nan), ("v", None, 1.0)]
+    rows = [("u", 1.0, 1.0), ("u", None, 1.0), ("u", -1.0, 1.0), ("u", 1.5, 1.0), ("u", 2.0, nan), ("v", None, 1.0)]
     log = spark.createDataFrame(rows, "user string, position double, clicked double")
     result = log.groupBy("user").agg(metric_udf("cg@10")("position", "clicked").alias("cg")).collect()
     assert {row["user"]: row["cg"] for row in result} == {"u": 1, "v": None}
+
+
+@pytest.mark.both_engines
+def test_a_rank_of_0_ends_the_query_unless_ranks_start_there(spark: SparkSession) -> None:
+    log = spark.createDataFrame([("u", 0, 0), ("u", 1, 1)], "user string, slot int, clicked int")
+    users = log.groupBy("user")
+    sentence = "got a rank of 0, but first_rank is 1; allowed: first_rank=0 for ranks from 0"
+    for made in (ap_at(10), ndcg_at(1), metric_udf("rr")):
+        with pytest.raises(Exception, match=sentence):
+            users.agg(made("slot", "clicked")).collect()
+    # The only click is at the second rank.
+    values = (made("slot", "clicked") for made in (ap_at(10, first_rank=0), ndcg_at(1, first_rank=0)))
+    (row,) = users.agg(*values).collect()
+    assert tuple(row) == ("u", 1 / 2, 0)
+    log.createOrReplaceTempView("slots_of_a_test")
+    register_udfs(spark, "rr", first_rank=0)
+    (row,) = spark.sql("SELECT rr(slot, clicked) AS rr FROM slots_of_a_test").collect()
+    assert row["rr"] == 1 / 2
+    register_udfs(spark, "rr")
+    with pytest.raises(Exception, match="rr got a rank of 0"):
+        spark.sql("SELECT rr(slot, clicked) AS rr FROM slots_of_a_test").collect()
+    with pytest.raises(ConfigError, match="first_rank is 2; allowed"):
+        ap_at(10, first_rank=2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

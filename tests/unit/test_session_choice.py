@@ -288,3 +288,25 @@ def test_where_stderr_is_a_file_the_jvm_of_spark_submit_writes_to_it(
     if works:
         assert b"".join(written) == "rows: 4 in ± 1 \\udcff\na verdict\n".encode()
     assert (tmp_path / "err").read_bytes() == b""
+
+
+def test_a_spark_that_is_started_has_the_settings_of_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(
+        session_choice, "local_session", lambda where, conf: started.append(conf) or Session("local", where)
+    )
+    settings = {"spark.jars": "a.jar", "spark.log.level": "WARN"}
+    others = {"spark.master": "yarn", "spark.sql.shuffle.partitions": "many"}
+    with session_choice.session_of(session_choice.choose("spark", settings=settings | others), lambda text: None):
+        assert started == [settings]
+
+    def no_start(where: str, conf: dict[str, str]) -> Session:
+        raise ValueError("spark.driver.memory should be a size")
+
+    monkeypatch.setattr(session_choice, "local_session", no_start)
+    choice = session_choice.choose("spark", settings={"spark.driver.memory": "many"})
+    sentence = (
+        "^spark: Spark does not start with spark.driver.memory: .* should be a size; allowed: settings and values"
+    )
+    with pytest.raises(ConfigError, match=sentence), session_choice.session_of(choice, lambda text: None):
+        pass

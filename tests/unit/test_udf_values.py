@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.udfs import RankBy, _checked, _values
 
 NAN = float("nan")
 LISTS = {
-    "position": [[2, 1, 3], [], [1, 2], [1.5, 0, NAN], [4, 1, 1]],
+    "position": [[2, 1, 3], [], [1, 2], [1.5, -1, NAN], [4, 1, 1]],
     "relevance": [[1, 0, 1], [], [0, NAN], [1, 1, 1], [1, 0, 1]],
     "item": [["a", "b", "a"], [], ["b", None], ["a", "a", "a"], ["z", "y", "x"]],
     "score": [[0.5, 0.5, 2], [], [1, NAN], [1, 1, 1], [-1, 7, 7]],
@@ -47,3 +48,13 @@ def test_lists_of_which_no_row_counts_have_no_value() -> None:
     columns = {"position": pd.Series([NAN, 1, 2]), "relevance": pd.Series([1.0, 0.0, 1.0])}
     # No sound row; no row; the relevant item at rank 2.
     assert np.array_equal(_values(columns, np.array([1, 0, 2]), metric, rule), [NAN, NAN, 1 / 2], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["ap@10", "ndcg@10", "rr", "cg@1"])
+def test_a_rank_of_0_is_refused_or_the_first_one(name: str) -> None:
+    lists = {"relevance": pd.Series([0, 1, 1]), "position": pd.Series([0, 1, 0])}
+    metric, rule = _checked(name, "standard", "position", 0)
+    from_1 = _values({**lists, "position": pd.Series([1, 2, 1])}, np.array([2, 1]), metric, rule)
+    assert np.array_equal(_values(lists, np.array([2, 1]), metric, rule, 0), from_1) and from_1[1] == 1
+    with pytest.raises(InputError, match=rf"^{name} got a rank of 0, but first_rank is 1; allowed: first_rank=0"):
+        _values(lists, np.array([2, 1]), metric, rule)
