@@ -87,7 +87,9 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
             why = f"earlier values explain all that differs between {rows.rules.units}"
         said.append(f"no interval, since {why}")
     share = rows.deciding_relative
-    if np.isfinite(rows.deciding.ci_low[i]) and np.isnan(share.ci_low[i]) and np.isfinite(share.difference[i]):
+    # Exact bounds of users who are all alike have no share.
+    has_interval = np.isfinite(rows.deciding.ci_low[i]) and rows.deciding.standard_error[i] > 0
+    if has_interval and np.isnan(share.ci_low[i]) and np.isfinite(share.difference[i]):
         said.append(f"the mean of {rows.keys[i].baseline} is too close to 0 for an interval in percent")
     said.append(rows.rules.days.gap if rows.rules.days else None)
     return "; ".join(filter(None, said)) or None

@@ -295,7 +295,7 @@ def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_runs(paired
     margin = np.full(runs, share)
     if paired:
         pair = PairMoments(moments(a), moments(b), moments(b - a))
-        result = with_share(paired_t(pair.difference, 0.95), denominator_paired(pair), margin, 0.95, margin)
+        result = with_share(paired_t(pair.difference, 0.95), denominator_paired(pair), margin, 0.95)
     else:
         result = share_independent(moments(a), moments(b), margin, 0.95)
     shown = np.mean(one_sided_p(result, 1) < 0.025)
