@@ -20,13 +20,11 @@ from rankmetrics_spark.studies.labels import (
     Moves,
     Shown,
     arm_sums,
-    assigned,
     bounds,
     pair_rows,
     pair_sums,
     sentence,
 )
-from rankmetrics_spark.studies.labels import assignments as assignments_module
 from tests.oracles import ORACLES, One
 
 METRICS = ("p@3", "hit_rate@3", "rr@3", "rr", "r@3", "f1@3", "cg@3", "dcg", "dcg@3", "rbp(p=0.7)", "rbp(p=0.5)@3")
@@ -156,40 +154,25 @@ def test_the_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_pe
 
 @pytest.mark.parametrize("max_grade", [1, 2])
 @pytest.mark.parametrize("metric", [*RATIOS, "r@3", "f1@3"])
-def test_the_bounds_of_a_ratio_are_those_of_all_assignments_if_these_are_few_and_enclose_them_if_not(
-    metric: str, max_grade: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bounds_of_a_ratio_enclose_those_of_all_assignments(metric: str, max_grade: int) -> None:
     users, rule, labels = users_at_random(random.Random(8), 60, 2), Convention(), Labels(Convention(), max_grade)
     arms, cut = arms_of(users), parse(metric).cut
     result = bounds(arms.shown, parse(metric), labels)
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
-    moves = Moves.of(arms, result, arms.rows(result), (0, 1))
-    tried = moves.differences(result, assigned(arms.shown, parse(metric), labels))
-    monkeypatch.setattr(assignments_module, "MOST_ASSIGNMENTS", 3)
-    enclosed = moves.differences(result, assigned(arms.shown, parse(metric), labels))
+    found = Moves.of(arms, result, arms.rows(result), (0, 1)).differences(result)
     n_exact = 0
     for at, user in enumerate(both):
-        every = [
-            value(user, "b", chosen, metric, rule) - value(user, "a", chosen, metric, rule)
-            for chosen in assignments(user, cut, max_grade)
-        ]
-        assert (tried.low[at], tried.high[at]) == pytest.approx((min(every), max(every)), abs=1e-12), user
-        assert enclosed.low[at] <= min(every) + 1e-12 and max(every) <= enclosed.high[at] + 1e-12, user
+        a, b = (
+            [value(user, name, chosen, metric, rule) for chosen in assignments(user, cut, max_grade)] for name in "ab"
+        )
+        every = [second - first for first, second in zip(a, b, strict=True)]
+        assert found.low[at] <= min(every) + 1e-12 and max(every) <= found.high[at] + 1e-12, user
         equal = user.lists["a"][:cut] == user.lists["b"][:cut]
-        assert enclosed.enclosed[at] == (len(every) > 3 and not equal)
-        if equal:
-            assert (enclosed.low[at], enclosed.high[at]) == (0, 0)
+        assert found.enclosed[at] == (not equal and (max(a) > min(a) or max(b) > min(b)))
+        expected = (0, 0) if equal else (min(b) - max(a), max(b) - min(a))
+        assert (found.low[at], found.high[at]) == pytest.approx(expected, abs=1e-12), user
         n_exact += equal
-    assert n_exact > 3 and enclosed.enclosed.sum() > 10 and not tried.enclosed.any()
-
-
-def test_assignments_in_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = arms_of(users_at_random(random.Random(4), 40, 2))
-    whole = assigned(arms.shown, parse("ndcg@3"), Labels(Convention(), 2))
-    monkeypatch.setattr(assignments_module, "_ENTRIES", 50)
-    parts = assigned(arms.shown, parse("ndcg@3"), Labels(Convention(), 2))
-    assert parts.values.tobytes() == whole.values.tobytes() and parts.start.tolist() == whole.start.tolist()
-    assert whole.number.max() == 3**3 and len(whole.values) == int(whole.number[arms.shown.user].sum())
+    assert n_exact > 3 and found.enclosed.sum() > 10
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *RATIOS])
@@ -236,9 +219,8 @@ def sums_of(users: list[User], metric: str, baseline: str | None = None, max_gra
     for part in (users[:half], users[half:]):
         if part:
             arms = arms_of(part)
-            labels = Labels(Convention(), max_grade)
-            result = bounds(arms.shown, parse(metric), labels)
-            of_pairs = pair_sums(arms, result, parse(metric), labels, baseline)
+            result = bounds(arms.shown, parse(metric), Labels(Convention(), max_grade))
+            of_pairs = pair_sums(arms, result, parse(metric), baseline)
             for key, each in itertools.chain(arm_sums(arms, result, parse(metric)), of_pairs):
                 sums[key] = sums[key] + each if key in sums else each
     return sums
@@ -347,12 +329,13 @@ def test_the_sentence_says_who_is_ahead_and_how_sure_that_is(changes: dict[str, 
     assert result.endswith(message[1:]) if message.startswith("*") else result == message
 
 
-def test_a_user_with_more_assignments_makes_the_bounds_of_a_ratio_an_enclosure() -> None:
-    eight, nine = (User({"a": shown, "b": shown[::-1]}, {"z": 1.0}) for shown in ("abcdefgh", "abcdefghi"))
-    of_eight, of_both = (rows_of(users, "ndcg@10")[0] for users in ([eight], [eight, nine]))
-    assert (of_eight["bounds"], of_both["bounds"]) == ("exact", "enclosure")
-    assert " by at most " in of_both["sentence"] and " by at most " not in of_eight["sentence"]
-    assert rows_of([nine], "dcg@10")[0]["bounds"] == "exact"
+def test_an_unjudged_item_makes_the_bounds_of_a_ratio_an_enclosure() -> None:
+    lists = {"a": "xyz", "b": "zyx"}
+    judged, unjudged = User(lists, {"x": 1.0, "y": 0.0, "z": 0.0}), User(lists, {"w": 1.0})
+    of_judged, of_both = (rows_of(users, "ndcg@10")[0] for users in ([judged], [judged, unjudged]))
+    assert (of_judged["bounds"], of_both["bounds"]) == ("exact", "enclosure")
+    assert " by at most " in of_both["sentence"] and " by at most " not in of_judged["sentence"]
+    assert rows_of([unjudged], "dcg@10")[0]["bounds"] == "exact"
 
 
 def test_every_pair_has_a_row_or_those_of_the_baseline_and_users_of_one_experiment_are_in_no_pair() -> None:

@@ -53,7 +53,6 @@ from rankmetrics_spark.schemas import (
     ROLES,
     USER,
 )
-from rankmetrics_spark.studies.labels.assignments import assigned
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
     Arms,
@@ -90,7 +89,6 @@ __all__ = [
     "Shown",
     "Unjudged",
     "arm_sums",
-    "assigned",
     "bounds",
     "pair_rows",
     "pair_sums",
@@ -232,8 +230,7 @@ def unjudged(
 
     Bounds of one list are exact for every metric. In a difference, an item that both lists show has one label in both.
     Its bounds are exact for ``p``, ``cg``, ``dcg``, ``rbp``, ``rr`` and ``hit_rate``. For ``ap``, ``ndcg``, ``r`` and
-    ``f1`` they are exact if no user has more than 256 assignments of labels, such as 8 unjudged items with labels 0 and
-    1; for other users, the bounds of both values enclose the difference. A user has one list per experiment.
+    ``f1``, the bounds of both values enclose the difference. A user has one list per experiment.
 
     Args:
         impressions: One row per shown item, as in ``evaluate``; a column of relevance is not read. Faulty rows are left
@@ -371,7 +368,7 @@ def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[
         limits = bounds(arms.shown, metric, work.labels)
         yield from arm_sums(arms, limits, metric)
         if compares:
-            yield from pair_sums(arms, limits, metric, work.labels, work.allowed.baseline)
+            yield from pair_sums(arms, limits, metric, work.allowed.baseline)
 
 
 def _rows_of_all(

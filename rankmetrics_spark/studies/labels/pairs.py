@@ -12,8 +12,7 @@ import numpy as np
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Floats, Ints, Metric, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, Moments, exact_total, group_sums, limbs_of
-from rankmetrics_spark.studies.labels.assignments import Assigned, assigned
-from rankmetrics_spark.studies.labels.kernels import Bounds, Flags, Labels, Shown
+from rankmetrics_spark.studies.labels.kernels import Bounds, Flags, Shown
 
 MOST_EXPERIMENTS = 20
 """Without a baseline every pair is compared, so there may not be more."""
@@ -116,12 +115,11 @@ class Moves:
             moves[side, at[side]] = bounds.move[entries]
         return cls(lists, item, user, unjudged, rank, np.where(unjudged, moves[1] - moves[0], 0.0))
 
-    def differences(self, bounds: Bounds, every: Assigned | None = None) -> Differences:
+    def differences(self, bounds: Bounds) -> Differences:
         """Candidate - baseline of each user over all labels, where an item of both lists has one label.
 
-        A label adds its ``move`` to a sum, and of the labels that let an item be the first, one alone is best. Ratios
-        of users with few unjudged items have every assignment tried; of others, the bounds of both values enclose the
-        difference, unless both lists are the same.
+        A label adds its ``move`` to a sum, and of the labels that let an item be the first, one alone is best. A label
+        changes both parts of a ratio: the bounds of both values enclose the difference, unless both lists are the same.
         """
         base, other = self.lists
         value, n = bounds.value[other] - bounds.value[base], len(base)
@@ -133,15 +131,11 @@ class Moves:
             np.minimum.at(least, self.user, self.move)
             np.maximum.at(most, self.user, self.move)
         else:
-            assert every is not None
-            enclosed = np.bincount(self.user[self.rank[0] != self.rank[1]], minlength=n) > 0
+            # Without an unjudged item, the bounds are the value itself.
+            open_ = (bounds.high > bounds.low)[self.lists].any(axis=0)
+            differs = np.bincount(self.user[self.rank[0] != self.rank[1]], minlength=n) > 0
             low, high = bounds.low[other] - bounds.high[base], bounds.high[other] - bounds.low[base]
-            of_user = every.user[base]
-            known = np.flatnonzero(enclosed & (every.number[of_user] > 0))
-            low[known], high[known] = every.extremes(base[known], other[known])
-            low, high = np.where(enclosed, low, 0.0), np.where(enclosed, high, 0.0)
-            enclosed[known] = False
-            return Differences(value, low, high, enclosed)
+            return Differences(value, np.where(differs, low, 0.0), np.where(differs, high, 0.0), differs & open_)
         return Differences(value, value + least, value + most, enclosed)
 
 
@@ -171,18 +165,14 @@ def arm_sums(arms: Arms, bounds: Bounds, metric: Metric) -> Iterator[tuple[Key, 
     yield from zip((Key(None, name, str(metric)) for name in arms.names), sums, strict=True)
 
 
-def pair_sums(
-    arms: Arms, bounds: Bounds, metric: Metric, labels: Labels, baseline: str | None
-) -> Iterator[tuple[Key, Ints]]:
+def pair_sums(arms: Arms, bounds: Bounds, metric: Metric, baseline: str | None) -> Iterator[tuple[Key, Ints]]:
     """Yield the sums of each pair, and of the weights of its labels."""
-    pairs = pairs_of(arms.names, baseline)
-    every = assigned(arms.shown, metric, labels) if bounds.kind == "ratio" and pairs else None
     rows = arms.rows(bounds)
-    for pair in pairs:
+    for pair in pairs_of(arms.names, baseline):
         moves = Moves.of(arms, bounds, rows, pair)
         n_users = moves.lists.shape[1]
         key = Key(arms.names[pair[0]], arms.names[pair[1]], str(metric))
-        difference = moves.differences(bounds, every)
+        difference = moves.differences(bounds)
         moving = moves.move != 0
         if bounds.kind == "ratio":
             moving = moves.unjudged & (difference.high > difference.low)[moves.user]
