@@ -1,9 +1,11 @@
-"""The ``__init__`` of a folder lists what others may use; what is expensive to load is loaded on first use."""
+"""The ``__init__.pyi`` of a folder lists what others may use; a module behind it is loaded when a name is used."""
 
 from __future__ import annotations
 
+import ast
+import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -12,29 +14,34 @@ LOADED_AHEAD: list[str] = []
 """Modules that an engine loads while it waits for the first query; the package names them, and no folder below does."""
 
 
-def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A ``__getattr__`` for a package, which loads the module of a name on first use, with all names that it defines.
+def door(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, by the imports of its ``__init__.pyi``.
+
+    The first use of a name loads its module, with all names that the stub has of it.
 
     Args:
         package: Its ``__name__``.
-        modules: Module of the package -> the names that it defines, separated by spaces.
 
-    >>> lazy("rankmetrics_spark", {"errors": "ConfigError HIDDEN"})("HIDDEN")
-    '(hidden)'
+    >>> load, names, public = door("rankmetrics_spark.gates")
+    >>> load("gate_checks").__name__, "gate_checks" in names(), "gate_checks" in public
+    ('gate_checks', True, True)
     """
-    home = {name: module for module, names in modules.items() for name in names.split()}
+    stub = ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"")
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    home = {alias.name: f"{package}.{node.module}" for node in imports for alias in node.names}
 
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        module = import_module(f"{package}.{home[name]}")
+        module = import_module(home[name])
         if "pyspark.sql" in sys.modules:
             load_client()
-        for other in modules[home[name]].split():
+        for other in (each for each, place in home.items() if place == home[name]):
             setattr(sys.modules[package], other, getattr(module, other))
         return getattr(module, name)
 
-    return load
+    hidden = [name for name in vars(sys.modules[package]) if name.startswith("__")]
+    return load, lambda: sorted({*home, *hidden}), [*home]
 
 
 def load_client() -> None:

@@ -43,18 +43,6 @@ from rankmetrics_spark.sinks import (
 )
 from rankmetrics_spark.sources import at_midnight, whole_log
 
-__all__ = [
-    "Outcome",
-    "Progress",
-    "Record",
-    "errors_in_words",
-    "inputs",
-    "on_disk",
-    "record_refusal",
-    "rows_here",
-    "run",
-]
-
 Progress = Callable[[str], None]
 
 

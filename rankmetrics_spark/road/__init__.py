@@ -68,28 +68,6 @@ from rankmetrics_spark.schemas import (
     quoted,
 )
 
-__all__ = [
-    "FAULTY",
-    "GRADE",
-    "MISSING",
-    "SUMS_OF_USERS",
-    "SUMS_OVER_LISTS",
-    "JudgementCounts",
-    "Plan",
-    "Tables",
-    "averages",
-    "averages_of_sums",
-    "checked_rows",
-    "is_called_missing",
-    "make_plan",
-    "pools",
-    "sound_rows",
-    "sums_of_lists",
-    "sums_of_users",
-    "top_rows",
-    "typed_judgements",
-]
-
 Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
 """Stores rows under a name, and reads them back."""
 

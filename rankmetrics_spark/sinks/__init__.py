@@ -39,41 +39,6 @@ from rankmetrics_spark.sinks.reading import (
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import experiment_of, problem_with_name
 
-__all__ = [
-    "MOST_ROWS",
-    "DatePruned",
-    "Entry",
-    "Files",
-    "ParquetFolder",
-    "Partitions",
-    "Split",
-    "StagedFile",
-    "Store",
-    "Written",
-    "as_json",
-    "check_row_counts",
-    "dated",
-    "experiment_of",
-    "files_of",
-    "in_words",
-    "live_files",
-    "of_disk",
-    "partitions_for",
-    "pointers_of",
-    "previous_quality",
-    "prune",
-    "publish",
-    "read",
-    "records_in",
-    "refuse_names",
-    "refuse_other_convention",
-    "refuse_other_date",
-    "run_records",
-    "settled",
-    "store_of",
-    "unreadable_pointers",
-]
-
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
     """The store that a config describes."""

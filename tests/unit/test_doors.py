@@ -13,7 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "rankmetrics_spark"
-LAZY = ("engines", "report", "statistics", "studies", "tools")
 
 BEHIND = {
     "cli.exit_codes": "what ends a command is shown without starting one, and the live line is drawn",
@@ -87,25 +86,17 @@ def test_tests_and_jobs_come_through_the_front_doors_or_say_why() -> None:
     assert not any(behind(module) for file in (ROOT / "jobs").rglob("*.py") for module in imports(file))
 
 
-@pytest.mark.parametrize("wing", LAZY)
-def test_a_door_that_loads_on_first_use_has_the_names_that_it_shows(wing: str) -> None:
-    door = import_module(f"{PACKAGE}.{wing}")
-    tree = ast.parse(Path(str(door.__file__)).read_text(encoding="utf-8"))
-    (shown,) = (node for node in tree.body if isinstance(node, ast.If))
-    names = {
-        (alias.name, str(node.module))
-        for node in ast.walk(shown)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    (mapping,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
-    homes = {
-        (name, f"{PACKAGE}.{wing}.{module}")
-        for module, listed in ast.literal_eval(mapping).items()
-        for name in listed.split()
-    }
-    assert homes == names
-    with pytest.raises(AttributeError, match=f"^module '{PACKAGE}.{wing}' has no attribute 'nothing'$"):
+@pytest.mark.parametrize("stub", sorted((ROOT / PACKAGE).rglob("__init__.pyi")), ids=lambda stub: stub.parent.name)
+def test_a_door_has_the_names_of_its_stub_and_no_other(stub: Path) -> None:
+    door = import_module(".".join(stub.parent.relative_to(ROOT).parts))
+    imports = [node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)]
+    for node in imports:
+        home = import_module(f"{door.__name__}.{node.module}")
+        assert all(getattr(door, alias.name) is getattr(home, alias.name) for alias in node.names)
+    names = [alias.name for node in imports for alias in node.names]
+    assert door.__all__ == names and {*names} <= {*dir(door)}
+    assert [name for name in dir(door) if name not in names and not name.startswith("__")] == []
+    with pytest.raises(AttributeError, match=f"^module '{door.__name__}' has no attribute 'nothing'$"):
         door.nothing  # noqa: B018
 
 

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from rankmetrics_spark.engines.sail.process import Engine
     from rankmetrics_spark.engines.sail.session import interrupts_end_engine, laptop_session
 
-__all__ = [
-    "Engine",
-    "check_installed",
-    "installed",
-    "interrupts_end_engine",
-    "laptop_session",
-]
-
 CLIENT = "4.2.0"
 """The version of the Spark Connect client that this version of Sail is tested with; both are pinned together."""
 INSTALL = f"{installation('laptop')} in an environment of its own"

@@ -51,20 +51,6 @@ from rankmetrics_spark.studies.drafts.credits import (
 from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, partition_sums, refuse_ranks_from_0
 
-__all__ = [
-    "COLUMNS",
-    "LIST_COUNTS",
-    "LOG_COUNTS",
-    "PAIR_COUNTS",
-    "RANK_COUNTS",
-    "Preferences",
-    "Rules",
-    "counts_in_words",
-    "interleaving",
-    "preference_rows",
-    "preferences",
-]
-
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
 
 

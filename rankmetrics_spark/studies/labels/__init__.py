@@ -75,27 +75,6 @@ from rankmetrics_spark.studies.refusals import (
     sound_lists,
 )
 
-__all__ = [
-    "KERNELS",
-    "MEANS",
-    "PAIRS",
-    "TO_JUDGE",
-    "USERS",
-    "Arms",
-    "Bounds",
-    "Key",
-    "Labels",
-    "Moves",
-    "Shown",
-    "Unjudged",
-    "arm_sums",
-    "bounds",
-    "pair_rows",
-    "pair_sums",
-    "sentence",
-    "unjudged",
-]
-
 USERS = {
     **dict.fromkeys((EXPERIMENT, USER, METRIC), "string"),
     "n_unjudged": "long",

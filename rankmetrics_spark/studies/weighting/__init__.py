@@ -66,37 +66,6 @@ from rankmetrics_spark.studies.weighting.examination import PROPENSITY_COLUMNS, 
 from rankmetrics_spark.studies.weighting.harvesting import Harvest, Pairs, rows_of_ranks
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
-__all__ = [
-    "COEC_COLUMNS",
-    "COLUMNS",
-    "PROPENSITY_COLUMNS",
-    "ROW_COUNTS",
-    "WEIGHTED",
-    "Estimate",
-    "Harvest",
-    "Key",
-    "Pairs",
-    "Rules",
-    "UserValues",
-    "WeightedMoments",
-    "Weighting",
-    "coec_judgements",
-    "effective_sample_size",
-    "examined_ranks",
-    "importance_weights",
-    "ips",
-    "limb_sums",
-    "off_policy",
-    "off_policy_rows",
-    "poisson_interval",
-    "propensities",
-    "rows_of_ranks",
-    "self_normalised",
-    "user_values",
-    "weighted_lists",
-    "weights_of",
-]
-
 COLUMNS = {
     **dict.fromkeys((EXPERIMENT, METRIC, "estimator"), "string"),
     **dict.fromkeys(("value", "ci_low", "ci_high"), "double"),

@@ -1,0 +1,11 @@
+from .drafts import LOG_COUNTS as LOG_COUNTS
+from .drafts import Preferences as Preferences
+from .drafts import counts_in_words as counts_in_words
+from .drafts import interleaving as interleaving
+from .drafts import preferences as preferences
+from .labels import unjudged as unjudged
+from .likeness import changed as changed
+from .shown import exposure as exposure
+from .weighting import coec_judgements as coec_judgements
+from .weighting import off_policy as off_policy
+from .weighting import propensities as propensities
