@@ -9,25 +9,15 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, refuse
 from rankmetrics_spark.engines import AnyTable, few_rows
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import (
-    CONVENTION,
-    CONVENTION_HASH,
-    EXPERIMENT,
-    METRIC,
-    N_REPEATED,
-    N_ROWS,
-    N_USERS,
-    N_USERS_WITH_RELEVANT,
-    N_USERS_WITHOUT_LIST,
-)
 
-_COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST)
-_NOBODY = dict.fromkeys((*_COUNTS, N_REPEATED), 0)
+_COUNTS = (sch.N_USERS, sch.N_USERS_WITH_RELEVANT, sch.N_USERS_WITHOUT_LIST)
+_NOBODY = dict.fromkeys((*_COUNTS, sch.N_REPEATED), 0)
 
 
 def compare_conventions(
@@ -70,22 +60,22 @@ def compare_conventions(
     judgement_counts = tables.judgement_counts
     more = {"n_faulty_judgements": judgement_counts.counts["invalid"]} if judgement_counts else {}
     for row in few_rows(_means(tables)):
-        if row[METRIC] is None:
-            faulty[row[EXPERIMENT]] = row[N_ROWS]
+        if row[sch.METRIC] is None:
+            faulty[row[sch.EXPERIMENT]] = row[sch.N_ROWS]
         else:
-            cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
+            cells.setdefault((row[sch.EXPERIMENT], row[sch.CONVENTION_HASH]), {})[row[sch.METRIC]] = row.asDict()
     experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
     metrics = [*map(str, request.metrics)]
     lines = []
     for name in experiments:
         for rule in rules:
             means = cells.get((name, rule.digest()), {})
-            counts = max(means.values(), key=lambda cell: int(cell[N_USERS]), default=_NOBODY)
-            refused = counts[N_REPEATED] if rule.duplicates == "refuse" else 0
+            counts = max(means.values(), key=lambda cell: int(cell[sch.N_USERS]), default=_NOBODY)
+            refused = counts[sch.N_REPEATED] if rule.duplicates == "refuse" else 0
             note = differences(rule, request)
             line = {
-                EXPERIMENT: name,
-                CONVENTION: rule.name,
+                sch.EXPERIMENT: name,
+                sch.CONVENTION: rule.name,
                 **{count: counts[count] for count in _COUNTS},
                 "n_faulty_rows": faulty.get(name, 0),
                 **more,
@@ -117,7 +107,7 @@ def _means(tables: Tables) -> DataFrame:
 
     All in one table, so that one query reads the impressions once.
     """
-    faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    faulty = tables.faulty.groupBy(sch.EXPERIMENT).agg(F.sum(sch.N_ROWS).alias(sch.N_ROWS))
     return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
 
 

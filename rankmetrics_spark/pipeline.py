@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark import comparison, sinks
+from rankmetrics_spark import config as cfg
 from rankmetrics_spark.comparison import UserTable, Within
-from rankmetrics_spark.config import (
-    DEFAULT_METRICS,
-    Comparison,
-    LayoutName,
-    Options,
-    Quality,
-    check_experiments,
-    check_units,
-    choice,
-)
 from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, total_counts
@@ -45,7 +36,7 @@ _KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 
 def evaluate(
     impressions: AnyTable,
-    metrics: str | Sequence[str | Metric] = DEFAULT_METRICS,
+    metrics: str | Sequence[str | Metric] = cfg.DEFAULT_METRICS,
     judgements: AnyTable | None = None,
     rank_by: Literal["position", "score"] = "position",
     *,
@@ -67,7 +58,7 @@ def evaluate(
     percentiles: Sequence[float] = (),
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
-    layout: LayoutName = "auto",
+    layout: cfg.LayoutName = "auto",
 ) -> Result:
     """Per-user and per-experiment ranking metrics of an impression log, all out of one pass over it.
 
@@ -126,7 +117,7 @@ def evaluate(
         >>> [*result.to_pandas()["mean"]]  # doctest: +SKIP
         [0.5, 1.0]
     """
-    options = Options(
+    options = cfg.Options(
         metrics=metrics,
         convention=convention,
         rank_by=rank_by,
@@ -147,7 +138,7 @@ def evaluate(
         text_numbers=text_numbers,
         judged=judgements is not None,
     )
-    compared = Comparison(
+    compared = cfg.Comparison(
         baseline=baseline,
         pairs=pairs,
         confidence=confidence,
@@ -156,7 +147,7 @@ def evaluate(
         only_changed=only_changed,
         correction=correction,
     )
-    check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
+    cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
     return Result(Tables.of(impressions, judgements, options), compared)
 
@@ -223,7 +214,7 @@ def read(
 
 def check(
     tables: Tables,
-    limits: Quality,
+    limits: cfg.Quality,
     previous: Previous | None = None,
     place: str = "the impressions",
     tags: bool = False,
@@ -237,7 +228,7 @@ def check(
 def checks_of_log(tables: Tables) -> list[Check]:
     """What the default gates say of a log that no run has read: what a run would refuse, leave out or warn of."""
     try:
-        findings = check(tables, Quality())
+        findings = check(tables, cfg.Quality())
     except (InputError, QualityError) as error:
         # The faulty rows are refused, or else the log is.
         name = next((row.name for row in error.checks if row.status == FAIL), "log")
@@ -344,7 +335,7 @@ class Presentation:
         return rows
 
     def _sorted(self, table: str) -> DataFrame:
-        choice(*(name for name in get_args(TableName) if hasattr(type(self), name)))("table", table)
+        cfg.choice(*(name for name in get_args(TableName) if hasattr(type(self), name)))("table", table)
         rows: DataFrame = getattr(self, table)
         return rows.orderBy(*(name for name in rows.columns if name in _KEYS))
 
@@ -363,7 +354,7 @@ class Result(Presentation):
     """What ``evaluate`` returns: tables, lazy like any DataFrame, and calls that show or check them."""
 
     _tables: Tables
-    _comparison: Comparison
+    _comparison: cfg.Comparison
 
     def __repr__(self) -> str:
         """One sentence about the request; it starts no job."""
@@ -430,9 +421,11 @@ class Result(Presentation):
             InputError: There are no rows, or the judgements match none of them.
             QualityError: Too many faulty rows or judgements, or what else stops the command.
         """
-        allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
+        allowed = cfg.Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
         findings = check(self._tables, allowed)
-        check_experiments(self._comparison, [str(name) for name, count in findings.counts.items() if count["lists"]])
+        cfg.check_experiments(
+            self._comparison, [str(name) for name, count in findings.counts.items() if count["lists"]]
+        )
         for warning in findings.warnings:
             warnings.warn(warning, QualityWarning, stacklevel=2)
         return findings

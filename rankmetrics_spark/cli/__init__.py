@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rankmetrics_spark import __version__
+from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.exit_codes import exit_codes, live
 from rankmetrics_spark.cli.options import (
     CONFIG,
@@ -41,23 +42,6 @@ from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, without_secrets
-from rankmetrics_spark.report import (
-    CONVENTION_PRINTERS,
-    INSTALL_PAGE,
-    LIST_PRINTERS,
-    Shown,
-    check_page_file,
-    check_page_libraries,
-    compared_rows,
-    has_page_libraries,
-    period_means,
-    print_all,
-    print_json,
-    print_over_time,
-    result_rows,
-    tie_warnings,
-    write_page,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,10 +105,10 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
         output = output or ("out/demo" if log["days"] == 1 else "out/days")
         made = make_log(Path(output) / "input", **log)
         _note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
-        file = str(Path(output) / "report.html") if has_page_libraries() else None
+        file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
         *earlier, last = (_loaded(str(made.config), (), output, date, file) for date in made.days or [None])
         written = _evaluate(last, style, choice, segments, earlier)
-    _say_report(written, f"no report: its charts need {INSTALL_PAGE}")
+    _say_report(written, f"no report: its charts need {rep.INSTALL_PAGE}")
 
 
 @main.command()
@@ -158,8 +142,8 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
 
     n, config = more.pop("examples"), more.pop("config")
     with exit_codes(_say):
-        check_page_file("--html", html)
-        check_page_libraries()
+        rep.check_page_file("--html", html)
+        rep.check_page_libraries()
         chosen = dates_of(**more)
         day, first = chosen["date"], chosen["first"]
         tables = None if first or (master or "").startswith("sc://") else local_tables(folder)
@@ -175,7 +159,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
         figures = figures_of(here, day) if here and not (n or log) else on_session(choose(engine, master), read)
         if figures.examples and figures.examples.note:
             _say.print(f"warning: {figures.examples.note}", soft_wrap=True)
-        path = write_page(figures, html)
+        path = rep.write_page(figures, html)
     _say_report(path)
 
 
@@ -200,7 +184,7 @@ def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
     from rankmetrics_spark.metrics import reference
 
-    LIST_PRINTERS[style](reference())
+    rep.LIST_PRINTERS[style](reference())
 
 
 @main.command()
@@ -234,7 +218,7 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
         loaded = _loaded(output, (), date=day)
         rows, refusal = on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
     if rows or style != "table":
-        LIST_PRINTERS[style](rows)
+        rep.LIST_PRINTERS[style](rows)
     for line in (*refusal, *first.open_questions(config)):
         _say.print(line, markup=False, soft_wrap=True)
     what = f"means of {config.part}; next" if rows else "once that is settled"
@@ -253,7 +237,7 @@ def schema() -> None:
     """The JSON schema of a config: editors complete its keys and mark mistakes."""
     from rankmetrics_spark.config import schema as schema_of_config
 
-    print_json(schema_of_config())
+    rep.print_json(schema_of_config())
 
 
 @main.command()
@@ -273,7 +257,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
         check_places(loaded, choice)
         lines = on_session(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
-    LIST_PRINTERS[style](rows)
+    rep.LIST_PRINTERS[style](rows)
     words = next_command(config, options["overrides"], options["date"])
     _note.print(f"nothing was computed; to run it: {words}", soft_wrap=True)
 
@@ -300,11 +284,11 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
                 return compare_conventions(*inputs(spark, loaded), loaded.options)
 
         rows = on_session(choice, table)
-    CONVENTION_PRINTERS[style](rows)
+    rep.CONVENTION_PRINTERS[style](rows)
     from rankmetrics_spark.conventions import tie_bounds
 
     bounds = [rule.name for rule in (loaded.convention, *tie_bounds(loaded.convention))]
-    for line in tie_warnings(rows, map(str, loaded.metrics), bounds):
+    for line in rep.tie_warnings(rows, map(str, loaded.metrics), bounds):
         _say.print(line, markup=False, soft_wrap=True)
 
 
@@ -350,7 +334,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             developed = on_session(choice, lambda spark: development_of(spark, request))
             if style != "table":
                 _note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
-            print_over_time(developed.days, developed.rows, style, developed.metrics)
+            rep.print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
         result = on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
@@ -360,7 +344,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     more = {"losses": result.losses} if request.losses else {}
     more |= {"gains": result.gains} if request.gains else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}
-    print_all(result.date, result.comparisons, more, style, result.metrics, result.days, result.outlook)
+    rep.print_all(result.date, result.comparisons, more, style, result.metrics, result.days, result.outlook)
 
 
 @main.command()
@@ -408,8 +392,8 @@ def _evaluate(
             first = (*earlier, config)[0]
             with refusals_on_record(first, choice):
                 if config.report.file:
-                    check_page_file("report", config.report.file)
-                    check_page_libraries()
+                    rep.check_page_file("report", config.report.file)
+                    rep.check_page_libraries()
                 check_places(first, choice)
                 spark = engine.enter_context(session_of(choice, progress))
             from rankmetrics_spark.job import rows_here
@@ -418,18 +402,18 @@ def _evaluate(
             outcome = run_days(spark, (*earlier, config), choice, progress)
             progress("reading the result")
             here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons", "checks")}
-            rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
-            compared = compared_rows(here["comparisons"] or outcome.comparisons)
-            checked = compared_rows(here["checks"] or outcome.checks) if style != "table" else []
+            rows = rep.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
+            compared = rep.compared_rows(here["comparisons"] or outcome.comparisons)
+            checked = rep.compared_rows(here["checks"] or outcome.checks) if style != "table" else []
             if not config.report.file:
                 engine.close()
         try:
-            shown = Shown(period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
+            shown = rep.Shown(rep.period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
             _print(outcome, shown, style, segments, of_csv, checked)
         finally:
             # Even if the reader of the output has closed it.
             if config.report.file:
                 with live(_note) as progress:
                     progress("writing the report")
-                    write_page(figures_of_run(spark, config, outcome.record), config.report.file)
+                    rep.write_page(figures_of_run(spark, config, outcome.record), config.report.file)
     return Path(config.report.file) if config.report.file else None

@@ -15,16 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rankmetrics_spark.errors import (
-    LONGEST_WORD,
-    TRACE,
-    ConfigError,
-    RankmetricsError,
-    lost_engine,
-    printable,
-    raised_by_python,
-    root_cause,
-)
+from rankmetrics_spark import errors as err
 
 verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 """Whether each stage is printed with its seconds, and the stack trace of an error of Spark."""
@@ -44,37 +35,40 @@ def exit_codes(say: Console) -> Iterator[None]:
         PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     try:
         yield
-    except RankmetricsError as error:
-        _fail(say, lost_engine(error) or error)
+    except err.RankmetricsError as error:
+        _fail(say, err.lost_engine(error) or error)
     except KeyboardInterrupt:
-        _fail(say, RankmetricsError("interrupted"))
+        _fail(say, err.RankmetricsError("interrupted"))
     except BrokenPipeError:  # the reader of the output has closed it
         raise
     except UnicodeEncodeError as error:  # an old locale has no name for this file
-        text = error.object[:LONGEST_WORD]
-        _fail(say, ConfigError(f"'{text}' cannot be written in {error.encoding}; allowed: UTF-8, as with PYTHONUTF8=1"))
+        text = error.object[: err.LONGEST_WORD]
+        _fail(
+            say,
+            err.ConfigError(f"'{text}' cannot be written in {error.encoding}; allowed: UTF-8, as with PYTHONUTF8=1"),
+        )
     except OSError as error:
-        if lost := lost_engine(error):
+        if lost := err.lost_engine(error):
             _fail(say, lost)
         where = f" '{error.filename}'" if error.filename else ""
-        _fail(say, RankmetricsError(f"cannot use the file or folder{where}: {error.strerror or error}"))
+        _fail(say, err.RankmetricsError(f"cannot use the file or folder{where}: {error.strerror or error}"))
     except Exception as error:
-        if ours := raised_by_python(error) or lost_engine(error):
+        if ours := err.raised_by_python(error) or err.lost_engine(error):
             _fail(say, ours)
         kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
         # An error of our own code on executors is a bug and keeps its trace.
         of_our_code = any(name.endswith(".PythonException") for name in kinds)
         of_spark = not of_our_code and any(name.startswith(("pyspark.errors.", "py4j.")) for name in kinds)
-        if verbose.get() or os.environ.get(TRACE) or not of_spark:
+        if verbose.get() or os.environ.get(err.TRACE) or not of_spark:
             raise
         # An error of Spark means that pyspark is installed.
         from rankmetrics_spark.engines import name_of_engine
 
-        failed = f"{name_of_engine()} failed: {root_cause(error)}"
-        _fail(say, RankmetricsError(f"{failed}; -v, or {TRACE}=1, shows its whole error"))
+        failed = f"{name_of_engine()} failed: {err.root_cause(error)}"
+        _fail(say, err.RankmetricsError(f"{failed}; -v, or {err.TRACE}=1, shows its whole error"))
 
 
-def _fail(say: Console, error: RankmetricsError) -> NoReturn:
+def _fail(say: Console, error: err.RankmetricsError) -> NoReturn:
     say.quiet = False
     say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
     sys.exit(error.exit_code)
@@ -94,7 +88,7 @@ def live(console: Console) -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     if not (console.is_terminal or verbose.get()):
-        yield lambda text: console.print(Text(f"{printable(text)} ..."), soft_wrap=True)
+        yield lambda text: console.print(Text(f"{err.printable(text)} ..."), soft_wrap=True)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -112,7 +106,7 @@ class _Stages:
 
     def begin(self, text: str) -> None:
         self.end()
-        self.text, self.since = printable(text), time.monotonic()
+        self.text, self.since = err.printable(text), time.monotonic()
         self.progress.reset(self.task, description=self.text)
 
     def end(self) -> None:

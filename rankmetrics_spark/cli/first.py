@@ -15,18 +15,8 @@ from typing import Any, cast
 import click
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import sources
-from rankmetrics_spark.config import (
-    SCHEMA_FILE,
-    Config,
-    Input,
-    Source,
-    from_mapping,
-    local_path,
-    of_single_lists,
-    parse,
-    schema,
-)
+from rankmetrics_spark import config as cfg
+from rankmetrics_spark import sources, tools
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, unknown
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -34,19 +24,6 @@ from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES
-from rankmetrics_spark.tools import (
-    FORMAT_OF,
-    SAMPLE_ROWS,
-    FirstConfig,
-    LogSample,
-    checked_sample,
-    guesses,
-    numbers,
-    present,
-    sample,
-    unusable,
-    unusable_names,
-)
 
 
 @dataclass(frozen=True)
@@ -75,28 +52,28 @@ class InitRequest:
         place = Path(self.log)
         if place.exists():
             return {"format": "delta", "path": self.log} if (place / "_delta_log").is_dir() else None
-        format = FORMAT_OF.get(place.suffix.lower())
+        format = tools.FORMAT_OF.get(place.suffix.lower())
         if "://" in self.log:
             return {"format": format or "parquet", "path": self.log}
         is_name = format is None and re.fullmatch(r"[\w`-]+(\.[\w`-]+){1,2}", self.log)
         return {"format": "table", "table": self.log} if is_name else None
 
 
-def sample_of_engine(spark: SparkSession, section: Mapping[str, str]) -> LogSample:
+def sample_of_engine(spark: SparkSession, section: Mapping[str, str]) -> tools.LogSample:
     """The first rows of a table, or of a folder that is not on this machine.
 
     Raises:
         InputError: It cannot be read, or has no rows.
     """
-    config = from_mapping({"source": section})
+    config = cfg.from_mapping({"source": section})
     with errors_in_words(config):
-        head = sources.read(spark, config.source).limit(SAMPLE_ROWS)
+        head = sources.read(spark, config.source).limit(tools.SAMPLE_ROWS)
         rows = python_table(head, "pandas")
     place = section.get("table") or section["path"]
-    return checked_sample(place, section["format"], rows, {}, (len(rows) < SAMPLE_ROWS, "tag"))
+    return tools.checked_sample(place, section["format"], rows, {}, (len(rows) < tools.SAMPLE_ROWS, "tag"))
 
 
-def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
+def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfig:
     """A config for a log; on a terminal, what cannot be guessed is asked.
 
     Raises:
@@ -114,13 +91,13 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
     for name in request.segments:
         if name not in log.rows.columns:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
-    columns = guesses(log.rows, roles)
-    first = FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
+    columns = tools.guesses(log.rows, roles)
+    first = tools.FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
     if first.truth:
         lists, of_truth = columns.get("list"), first.judged_columns.items()
         mapped = [guess.column for role, guess in of_truth if role in JUDGEMENT_ROLES]
         shown, judged_names = map(str, log.rows.columns), map(str, first.truth.rows.columns)
-        if events := of_single_lists(shown, judged_names, lists.columns if lists else (), mapped):
+        if events := cfg.of_single_lists(shown, judged_names, lists.columns if lists else (), mapped):
             raise ConfigError(events)
     while missing := first.missing():
         first = _answered(first, missing[0], roles)
@@ -131,11 +108,11 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
             roles["experiment"] = guessed
         else:
             refused.append(guessed)
-        first = replace(first, columns=guesses(first.log.rows, roles, refused))
+        first = replace(first, columns=tools.guesses(first.log.rows, roles, refused))
     return _decided(first, request)
 
 
-def _decided(first: FirstConfig, request: InitRequest) -> FirstConfig:
+def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfig:
     """The config with its baseline and its smallest relevant grade, once the user's columns and values can serve."""
     if request.baseline is not None and request.baseline not in first.experiments and first.log.whole:
         one = "none, since no column or file names an experiment; --column experiment=NAME, if one does"
@@ -146,7 +123,7 @@ def _decided(first: FirstConfig, request: InitRequest) -> FirstConfig:
     given = [("", first.log, role, guess.column) for role, guess in first.columns.items() if guess.reason == "given"]
     judged = [("judgements.", first.truth, role, name) for role, name in first.judged.items()]
     for prefix, sampled, role, name in (*given, *judged):
-        if sampled and (problem := unusable(sampled.rows, role, name)):
+        if sampled and (problem := tools.unusable(sampled.rows, role, name)):
             raise ConfigError(f"--column {prefix}{role}={name}: {problem}")
     baseline, relevant = request.baseline or first.likely_baseline, request.relevant_from
     if not request.baseline and len(first.experiments) > 1 and asks():
@@ -167,7 +144,7 @@ def _decided(first: FirstConfig, request: InitRequest) -> FirstConfig:
     return first
 
 
-def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConfig:
+def _answered(first: tools.FirstConfig, role: str, roles: dict[str, str]) -> tools.FirstConfig:
     """The config with what was missing, as a user on a terminal says.
 
     Raises:
@@ -193,7 +170,7 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
         if sampled.lists and word == role:
             names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
         alike = ("position", "score") if word == "position" else (word,)
-        problems = [f"; {problem}" for each in alike for problem in unusable_names(sampled.rows, each)]
+        problems = [f"; {problem}" for each in alike for problem in tools.unusable_names(sampled.rows, each)]
         nothing = f"no column of '{sampled.path}' looks like the {word}{''.join(problems)}"
         raise ConfigError(f"{nothing}; it has {', '.join(names)}; allowed: {allowed}")
     question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
@@ -203,7 +180,7 @@ def _answered(first: FirstConfig, role: str, roles: dict[str, str]) -> FirstConf
     if word != role:
         return replace(first, judged={**first.judged, word: answer})
     roles[role] = answer
-    return replace(first, columns=guesses(first.log.rows, roles))
+    return replace(first, columns=tools.guesses(first.log.rows, roles))
 
 
 def _file(question: str) -> str:
@@ -215,16 +192,16 @@ def asks() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-OnEngine = Callable[[Callable[[SparkSession], LogSample]], LogSample]
+OnEngine = Callable[[Callable[[SparkSession], tools.LogSample]], tools.LogSample]
 
 
-def sample_of(request: InitRequest, on_engine: OnEngine) -> LogSample:
+def sample_of(request: InitRequest, on_engine: OnEngine) -> tools.LogSample:
     """The first rows of the log; ``on_engine`` calls a function with a session, which local files do not need."""
     section = request.input
-    return sample(request.log) if section is None else on_engine(lambda spark: sample_of_engine(spark, section))
+    return tools.sample(request.log) if section is None else on_engine(lambda spark: sample_of_engine(spark, section))
 
 
-def write_first_config(first: FirstConfig, file: Path) -> None:
+def write_first_config(first: tools.FirstConfig, file: Path) -> None:
     """Write the config, and the JSON schema that its first line names beside it.
 
     Raises:
@@ -232,15 +209,15 @@ def write_first_config(first: FirstConfig, file: Path) -> None:
         OutputError: It cannot be written.
     """
     content = first.text().replace("THIS_FILE", str(file))
-    from_mapping(cast("Mapping[str, object]", parse(content)))
+    cfg.from_mapping(cast("Mapping[str, object]", cfg.parse(content)))
     try:
         file.write_text(content, encoding="utf-8")
-        (file.parent / SCHEMA_FILE).write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
+        (file.parent / cfg.SCHEMA_FILE).write_text(json.dumps(cfg.schema(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise OutputError(f"cannot write '{file}': {error.strerror}") from error
 
 
-def open_questions(first: FirstConfig) -> list[str]:
+def open_questions(first: tools.FirstConfig) -> list[str]:
     """What is odd in the log, and what only the user knows and was not asked: a line each."""
     unasked = [] if asks() else first.unsettled()
     return [*first.notes(), *(f"not asked without a terminal: {question}" for question in unasked)]
@@ -256,7 +233,9 @@ def next_command(config: str, changes: Sequence[str] = (), date: str | None = No
     return shlex.join(["rankmetrics", "evaluate", "--config", config, *more])
 
 
-def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> tuple[list[dict[str, Any]], list[str]]:
+def sample_means(
+    spark: SparkSession, config: cfg.Config, first: tools.FirstConfig
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Experiment, metric, users and mean over the first rows of a log; a TREC run is read in whole.
 
     If the quality gates stop a run over these rows, their means would mislead: then there is a sentence instead.
@@ -277,7 +256,7 @@ def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> tup
     return sorted(every, key=lambda row: (row["experiment"], order[row["metric"]])), []
 
 
-def _advice(first: FirstConfig, refusal: str) -> str:
+def _advice(first: tools.FirstConfig, refusal: str) -> str:
     """What the sample says about why a run would stop."""
     if "reasons: repeated" in refusal and first.parts_in_words:
         return f"; {first.parts_in_words}"
@@ -285,14 +264,14 @@ def _advice(first: FirstConfig, refusal: str) -> str:
     if guess is None or not re.search("reasons: (unreadable|null)_relevance", refusal):
         return ""
     column = first.rows[guess.column]
-    empty = len(column) - len(present(column))
-    if not empty or numbers(column).isna().any():
+    empty = len(column) - len(tools.present(column))
+    if not empty or tools.numbers(column).isna().any():
         return ""
     rows = f"{empty:,} of {len(column):,} rows have no value in {guess.column}"
     return f"; {rows}: fill them with 0 if empty means no click"
 
 
-def plan_in_words(spark: SparkSession, config: Config) -> list[tuple[str, str]]:
+def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, str]]:
     """What each part of a config means for its inputs: (part, text). Reads schemas and no rows.
 
     Raises:
@@ -336,13 +315,13 @@ def _columns(columns: dict[str, str]) -> str:
     return ", ".join(f"{role} = {column}" for role, column in columns.items())
 
 
-def _place(section: Input) -> str:
+def _place(section: cfg.Input) -> str:
     """Format and place of an input, with the number and size of its files where they are on this machine."""
     if section.table:
         return f"table {section.table}"
     files: list[Path] = []
     for path in section.paths:
-        if place := local_path(path):
+        if place := cfg.local_path(path):
             files += [place] if place.is_file() else place.rglob("*")
     files = [file for file in files if file.is_file() and not file.name.startswith(("_", "."))]
     size = (
@@ -351,12 +330,12 @@ def _place(section: Input) -> str:
         else ""
     )
     filtered = f", where {section.where}" if section.where not in (None, "true") else ""
-    parts = section.parts if isinstance(section, Source) else (section,)
+    parts = section.parts if isinstance(section, cfg.Source) else (section,)
     formats = ", ".join(dict.fromkeys(part.format for part in parts))
     return f"{formats}, {', '.join(map(_resolved, section.paths))}{size}{filtered}"
 
 
 def _resolved(path: str) -> str:
     """A path of this machine with the folder that it is relative to; any other as it is."""
-    local = local_path(path)
+    local = cfg.local_path(path)
     return path if local is None or local.is_absolute() else str(local.absolute())

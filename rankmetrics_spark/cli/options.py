@@ -12,40 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.console import Console
 
+from rankmetrics_spark import config as cfg
+from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.exit_codes import live, verbose
-from rankmetrics_spark.config import (
-    ENGINES,
-    RATES,
-    Config,
-    Days,
-    check_local_paths,
-    dates_in_words,
-    description,
-    evaluation_day,
-    load,
-    override,
-    read_document,
-    resolved,
-)
 from rankmetrics_spark.engines import Choice, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, printable, without_secrets
-from rankmetrics_spark.report import (
-    DOCUMENT_STYLES,
-    RESULT_TABLES,
-    Shown,
-    accounting,
-    document,
-    folded,
-    paths_text,
-    print_csv,
-    print_gates,
-    print_json,
-    print_not_published,
-    print_result,
-    print_verdict,
-    result_object,
-    safe_cells,
-)
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, rows_of
 
 if TYPE_CHECKING:
@@ -69,7 +40,7 @@ class Folding(Console):
     def print(self, *objects: Any, **more: Any) -> None:
         """As in ``Console``; with ``soft_wrap``, lines of a terminal break at spaces."""
         if more.get("soft_wrap") and self.is_terminal:
-            objects = tuple(folded(each, self.width) if isinstance(each, str) else each for each in objects)
+            objects = tuple(rep.folded(each, self.width) if isinstance(each, str) else each for each in objects)
         super().print(*objects, **more)
 
 
@@ -121,14 +92,14 @@ SET = click.option(
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=lambda context, option, typed: [f"{key}=" for key in description() if key.startswith(typed)],
+    shell_complete=lambda context, option, typed: [f"{key}=" for key in cfg.description() if key.startswith(typed)],
     help="Override a key of the config: metrics=ap@10.",
 )
 
 
 def document_of(config: str) -> str | dict[str, object]:
     """The file of a config, or what stdin holds if it is ``-``: stdin can be read once."""
-    return read_document(config) if config == "-" else config
+    return cfg.read_document(config) if config == "-" else config
 
 
 def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
@@ -138,15 +109,15 @@ def _chosen_format(context: click.Context, option: click.Parameter, style: str) 
     """
     say.quiet = style != "table" and not _apart
     note.quiet = say.quiet or _quiet.get()
-    is_document = style in DOCUMENT_STYLES
-    document.set(style if is_document else None)
+    is_document = style in rep.DOCUMENT_STYLES
+    rep.document.set(style if is_document else None)
     return "table" if is_document else style
 
 
 _STYLE = click.option(
     "--format",
     "style",
-    type=click.Choice(["table", "json", "csv", *DOCUMENT_STYLES]),
+    type=click.Choice(["table", "json", "csv", *rep.DOCUMENT_STYLES]),
     default="table",
     callback=_chosen_format,
     help="How the result is printed on stdout.",
@@ -155,7 +126,7 @@ _SAFE_CELLS = click.option(
     "--safe-cells",
     is_flag=True,
     expose_value=False,
-    callback=lambda context, option, value: safe_cells.set(value),
+    callback=lambda context, option, value: rep.safe_cells.set(value),
     help="With --format csv: an apostrophe before texts that a spreadsheet would compute, which start with = + - or @.",
 )
 
@@ -168,7 +139,7 @@ def FORMAT(command: Callable[..., Any]) -> Callable[..., Any]:
 _csv_table: ContextVar[str | None] = ContextVar("_csv_table", default=None)
 _TABLE = click.option(
     "--table",
-    type=click.Choice(RESULT_TABLES),
+    type=click.Choice(rep.RESULT_TABLES),
     expose_value=False,
     callback=lambda context, option, value: _csv_table.set(value),
     help="With --format csv: which table is printed; the means by default.",
@@ -193,14 +164,14 @@ def table_of_csv(style: str, compared: bool) -> str:
     if table == "comparisons" and not compared:
         raise ConfigError(
             "--table comparisons is given, and nothing is compared; allowed: a comparison.baseline, pairs: all, or "
-            f"one of {', '.join(name for name in RESULT_TABLES if name != table)}"
+            f"one of {', '.join(name for name in rep.RESULT_TABLES if name != table)}"
         )
-    return table or RESULT_TABLES[0]
+    return table or rep.RESULT_TABLES[0]
 
 
 ENGINE = click.option(
     "--engine",
-    type=click.Choice(ENGINES),
+    type=click.Choice(cfg.ENGINES),
     default=None,
     help="spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given.",
 )
@@ -261,7 +232,7 @@ class Commands(Command, click.Group):
 
 def _day(date: str | None) -> str | None:
     """Return the date of an option; ``yesterday`` and days back are counted in UTC."""
-    return resolved(evaluation_day("--date", date), "UTC") if date else date
+    return cfg.resolved(cfg.evaluation_day("--date", date), "UTC") if date else date
 
 
 def dates_of(date: str | None, first: str | None, last: str | None) -> dict[str, str | None]:
@@ -282,16 +253,16 @@ def loaded(
     date: str | None = None,
     report: str | None = None,
     where: str | None = None,
-) -> Config:
+) -> cfg.Config:
     """A config with what the command line says of it; ``where`` filters a log that its config does not filter.
 
     Raises:
         ConfigError: The config is wrong, or it has a filter of its own.
     """
     # The variable of a bundle says null for none.
-    none = where is None or override({}, f"source.where={where}") == {"source": {"where": None}}
+    none = where is None or cfg.override({}, f"source.where={where}") == {"source": {"where": None}}
     if not none:
-        config = read_document(config) if isinstance(config, str) else config
+        config = cfg.read_document(config) if isinstance(config, str) else config
         source = config.get("source")
         own = source.get("where") if isinstance(source, Mapping) else None
         if own is not None:
@@ -302,19 +273,19 @@ def loaded(
             )
     # The folder is no override, because YAML reads an empty text as null.
     filters = [] if none else [f"source.where={where}"]
-    return load(
+    return cfg.load(
         config, [*filters, *overrides], date=date, sink=None if output is None else {"path": output}, report=report
     )
 
 
 def configs_of_days(
     config: str | Mapping[str, object], first: str | None, last: str | None, options: dict[str, Any]
-) -> list[Config]:
+) -> list[cfg.Config]:
     """The configs of all days from the first to the last."""
     if not first or not last or options["date"]:
         raise ConfigError("--from and --to name the days to evaluate; allowed: both of them, without --date")
     first, last = (loaded(config, **options | {"date": date}).evaluation_date for date in (first, last))
-    days = Days(first, last, ())
+    days = cfg.Days(first, last, ())
     if days.first > days.last:
         raise ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
     days.refuse_too_long("--from and --to")
@@ -326,39 +297,44 @@ def configs_of_days(
 
 
 def print_outcome(
-    outcome: Outcome, shown: Shown, style: str, segments: bool, of_csv: str, checks: Sequence[Mapping[str, Any]] = ()
+    outcome: Outcome,
+    shown: rep.Shown,
+    style: str,
+    segments: bool,
+    of_csv: str,
+    checks: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Print the result on stdout, and on stderr what was counted and where it is; the session may have ended."""
     tables = {"means": shown.rows, "comparisons": shown.compared, "checks": checks}
     if style == "json":
-        print_json(result_object(outcome.record, tables, outcome.paths))
+        rep.print_json(rep.result_object(outcome.record, tables, outcome.paths))
     elif style == "csv":
-        print_csv(tables[of_csv])
+        rep.print_csv(tables[of_csv])
     if not say.quiet:
-        print_verdict(outcome.record["verdict"], style, shown if style == "table" else None)
+        rep.print_verdict(outcome.record["verdict"], style, shown if style == "table" else None)
     if style == "table":
-        print_result(shown, segments)
+        rep.print_result(shown, segments)
     # People can read the result before the report is written.
     sys.stdout.flush()
-    for line in accounting(outcome.record):
+    for line in rep.accounting(outcome.record):
         (say if line.startswith("warning: ") else note).print(line, markup=False, soft_wrap=True)
-    note.print(paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
+    note.print(rep.paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
 
 
-def print_failure(error: RankmetricsError, config: Config) -> None:
+def print_failure(error: RankmetricsError, config: cfg.Config) -> None:
     """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
-    checks = rows_of(check for check in error.checks if check.status != NOT_CHECKED and check.name in RATES)
+    checks = rows_of(check for check in error.checks if check.status != NOT_CHECKED and check.name in cfg.RATES)
     with redirect_stdout(sys.stderr):
         if error.record:
-            print_not_published(error.record, config.metrics)
+            rep.print_not_published(error.record, config.metrics)
         elif any(row["status"] == FAIL for row in checks):
-            print_gates(checks, "rates of the log and their margins")
+            rep.print_gates(checks, "rates of the log and their margins")
     if error.page:
         say.print(f"open the page, which is not published: {without_secrets(error.page)}", soft_wrap=True)
 
 
 @contextmanager
-def refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
+def refusals_on_record(config: cfg.Config, choice: Choice) -> Iterator[None]:
     """Write a record for a run that fails before it has a session, if this process can write it."""
     try:
         yield
@@ -370,14 +346,16 @@ def refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
         raise
 
 
-def check_places(config: Config, choice: Choice, writes: bool = True) -> None:
+def check_places(config: cfg.Config, choice: Choice, writes: bool = True) -> None:
     """Refuse local paths that cannot work, of inputs and of what is written, where this process can check them."""
     # The engine runs here, and no setting names another file system.
     if choice.here and not any("defaultFS" in name for name in config.spark):
-        check_local_paths(config.inputs, config.sink if writes else None)
+        cfg.check_local_paths(config.inputs, config.sink if writes else None)
 
 
-def run_days(spark: SparkSession, days: Sequence[Config], choice: Choice, progress: Callable[[str], None]) -> Outcome:
+def run_days(
+    spark: SparkSession, days: Sequence[cfg.Config], choice: Choice, progress: Callable[[str], None]
+) -> Outcome:
     """Run the configs of days one after the other and return what the last one wrote; a day that fails stops them.
 
     The paths of the first day are checked by now; those of a later one may come while the days before it are run.
@@ -399,7 +377,9 @@ def run_days(spark: SparkSession, days: Sequence[Config], choice: Choice, progre
             if isinstance(error, RankmetricsError):
                 print_failure(error, of_day)
             if len(days) > 1:
-                say.print(f"stopped at {of_day.evaluation_date}; published: {dates_in_words(published) or 'no day'}")
+                say.print(
+                    f"stopped at {of_day.evaluation_date}; published: {cfg.dates_in_words(published) or 'no day'}"
+                )
             raise
         published.append(of_day.evaluation_date)
     return outcome

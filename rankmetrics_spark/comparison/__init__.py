@@ -13,6 +13,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import config as cfg
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.contrasts import against_rest, margins, within_margin
@@ -48,17 +49,6 @@ from rankmetrics_spark.comparison.table import UserTable, Within, largest_change
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
-from rankmetrics_spark.config import (
-    AaCheck,
-    Bootstrap,
-    Comparison,
-    Options,
-    PlannedLooks,
-    Resampling,
-    check_units,
-    day,
-    refuse,
-)
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
@@ -78,9 +68,9 @@ def compare(
     segment_combinations: Sequence[Sequence[str]] = (),
     design: str = "auto",
     wilcoxon: bool = False,
-    randomization: bool | Mapping[str, int] | Resampling = False,
-    bootstrap: bool | Mapping[str, object] | Bootstrap = False,
-    aa_check: bool | Mapping[str, int] | AaCheck = False,
+    randomization: bool | Mapping[str, int] | cfg.Resampling = False,
+    bootstrap: bool | Mapping[str, object] | cfg.Bootstrap = False,
+    aa_check: bool | Mapping[str, int] | cfg.AaCheck = False,
     primary: str | Sequence[str | Metric] = (),
     guardrails: str | Sequence[str | Metric] = (),
     families: str = "split",
@@ -91,7 +81,7 @@ def compare(
     power: float = 0.8,
     min_users: int = 0,
     before: AnyTable | str | None = None,
-    looks: str | Mapping[str, object] | PlannedLooks = "one",
+    looks: str | Mapping[str, object] | cfg.PlannedLooks = "one",
     tuning_users: int = 10_000,
     dates: tuple[str, str] | None = None,
     shared_users: str = "keep",
@@ -161,7 +151,7 @@ def compare(
         >>> [*compare(users, baseline="control").to_pandas()["difference"].round(6)]  # doctest: +SKIP
         [0.333333]
     """
-    comparison = Comparison.read(
+    comparison = cfg.Comparison.read(
         {
             "baseline": baseline,
             "candidates": candidates,
@@ -190,8 +180,8 @@ def compare(
             "only_changed": only_changed,
         }
     )
-    check_units(comparison, ["cuped"] if before is not None else [])
-    split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
+    cfg.check_units(comparison, ["cuped"] if before is not None else [])
+    split = cfg.Options(segments=segments or None, segment_combinations=segment_combinations or None)
     rows = users = spark_table(user_metrics, "user_metrics", before)
     days = of_days = None
     if dates is not None:
@@ -253,7 +243,7 @@ def effect_over_time(
         InputError: ``user_metrics`` or ``before`` lacks a column, no date of ``dates`` is there, or ``evaluation_date``
             holds something else than dates. That of rows of different conventions comes from the engine.
     """
-    comparison = Comparison.read(
+    comparison = cfg.Comparison.read(
         {
             "baseline": baseline,
             "candidates": candidates,
@@ -276,27 +266,27 @@ def effect_over_time(
     return result_table(result)
 
 
-def development(table: UserTable, comparison: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
+def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(comparison)
     of_users = (("mean_over", "users", "users"), ("cluster", None, "null"), ("only_changed", False, "false"))
     for name, usual, word in of_users:
         if (value := getattr(comparison, name)) != usual:
             why = f"{word}, since an effect over time is one of {'all ' * (word == 'false')}users"
-            raise refuse(comparison.path_of(name), value, why)
+            raise cfg.refuse(comparison.path_of(name), value, why)
     if comparison.correction == "tukey":
         # Slopes are no means.
         comparison = replace(comparison, correction="holm")
     start = None
     if dates is not None:
-        start, last = (day("dates", date) for date in first_and_last(dates))
+        start, last = (cfg.day("dates", date) for date in first_and_last(dates))
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
     return over_time(table, Request.of(comparison), Rules.of(comparison, table), start)
 
 
-def _refuse_nothing(comparison: Comparison) -> None:
+def _refuse_nothing(comparison: cfg.Comparison) -> None:
     if not comparison.is_requested:
         raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
 
@@ -305,7 +295,7 @@ def _earlier_values(before: AnyTable | str | None, users: DataFrame) -> DataFram
     return before if before is None or isinstance(before, str) else spark_table(before, "before", users)
 
 
-def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None = None) -> DataFrame:
+def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None) -> DataFrame:
     """The table ``comparisons``: one row per (baseline, candidate, segment, metric).
 
     Args:
@@ -325,7 +315,7 @@ def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None
     return in_one_step(partials, body, types_of(statistics))
 
 
-def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
+def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
     request, table = Request.of(comparison), _of_units(table, comparison)
     partials = sums_by_key(table, request)
@@ -334,18 +324,18 @@ def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
     return partials
 
 
-def bootstrap_means(table: UserTable, comparison: Comparison, sums: DataFrame) -> DataFrame:
+def bootstrap_means(table: UserTable, comparison: cfg.Comparison, sums: DataFrame) -> DataFrame:
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
     return in_one_step(sums, partial(final_means, rules=Rules.of(comparison, table)), MEANS)
 
 
-def _of_units(table: UserTable, comparison: Comparison) -> UserTable:
+def _of_units(table: UserTable, comparison: cfg.Comparison) -> UserTable:
     """The table with the column of the cluster, whose name in it is that of the log unless the table says otherwise."""
     return table if table.cluster is not None else replace(table, cluster=comparison.cluster)
 
 
 def with_cluster_intervals(
-    means: DataFrame, table: UserTable, comparison: Comparison, sums: DataFrame | None = None
+    means: DataFrame, table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None
 ) -> DataFrame:
     """The means with the intervals of clusters as units; as they are without a cluster.
 
@@ -368,7 +358,7 @@ def with_cluster_intervals(
     return means.join(intervals, same_row, "left").select(*replaced)
 
 
-def decomposition(table: UserTable, comparison: Comparison, segment: str) -> DataFrame:
+def decomposition(table: UserTable, comparison: cfg.Comparison, segment: str) -> DataFrame:
     """Each difference from the baseline, split into what the mix of users changed and what changed within segments.
 
     Args:
@@ -380,7 +370,7 @@ def decomposition(table: UserTable, comparison: Comparison, segment: str) -> Dat
         One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
         ``within``. Over the labels, mix and within add up to the difference of the means.
     """
-    partials = sums_by_key(table, Request.of(Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
+    partials = sums_by_key(table, Request.of(cfg.Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
     body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
     split = in_one_step(partials, body, DECOMPOSITION)
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)

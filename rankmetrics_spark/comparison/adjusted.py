@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
     BEFORE_PAIR_SUMS,
@@ -18,22 +19,6 @@ from rankmetrics_spark.comparison.totals import (
     arm,
     moments,
     sum_table,
-)
-from rankmetrics_spark.statistics import (
-    LIMB_UNIT,
-    CovariateMoments,
-    Denominator,
-    Estimate,
-    Floats,
-    Moments,
-    PairMoments,
-    cuped_denominator_independent,
-    cuped_denominator_paired,
-    cuped_independent,
-    cuped_paired,
-    paired_t,
-    total_of,
-    welch,
 )
 
 SMALL_EARLIER_P = 0.001
@@ -53,12 +38,12 @@ class Adjusted:
         earlier_p: (g,) p-value of the difference that the experiments had before.
     """
 
-    estimate: Estimate
-    denominator: Denominator
-    reduction: Floats
-    n_before: Floats
-    spread: Floats
-    earlier_p: Floats
+    estimate: st.Estimate
+    denominator: st.Denominator
+    reduction: st.Floats
+    n_before: st.Floats
+    spread: st.Floats
+    earlier_p: st.Floats
 
     @property
     def decides(self) -> Any:
@@ -73,50 +58,50 @@ class Adjusted:
         return Adjusted(*tests, *(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
 
 
-def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], confidence: float) -> Adjusted:
+def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[st.Moments, st.Moments], confidence: float) -> Adjusted:
     """Independent rows: each user less what their own earlier value explains; ``arms`` are all users of both."""
     # Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one.
     sums, before = [], []
     for role, values in zip((BASELINE, CANDIDATE), arms, strict=True):
         own = sum_table(totals, [arm(key, role)._replace(kind="before") for key in keys], len(BEFORE_SUMS))
         before.append(moments(own, own[:, 0], BEFORE_SUMS, ("b", "bb")))
-        sums.append((values, before[-1], total_of(own, BEFORE_SUMS, "bv"), total_of(own, BEFORE_SUMS, "v")))
+        sums.append((values, before[-1], st.total_of(own, BEFORE_SUMS, "bv"), st.total_of(own, BEFORE_SUMS, "v")))
     baseline, candidate = with_mean_covariate(sums)
     with np.errstate(all="ignore"):
-        estimate, reduction = cuped_independent(baseline, candidate, confidence)
-        denominator = cuped_denominator_independent(baseline, candidate)
-        earlier = welch(before[0], before[1], confidence)
+        estimate, reduction = st.cuped_independent(baseline, candidate, confidence)
+        denominator = st.cuped_denominator_independent(baseline, candidate)
+        earlier = st.welch(before[0], before[1], confidence)
     n = (before[0].n + before[1].n).astype(float)
     spread = baseline.spread + candidate.spread
     return Adjusted(estimate, denominator, reduction, n, spread, earlier.p_value)
 
 
-def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence: float) -> Adjusted:
+def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confidence: float) -> Adjusted:
     """Paired rows: the difference of each user less what the difference of their earlier values explains.
 
     A user without an earlier value in both counts as one whose earlier values do not differ.
     """
     sums = sum_table(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
     before = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
-    everyone = Moments(pair.difference.n, before.total, before.squares)
-    difference = CovariateMoments(pair.difference, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xd"))
-    baseline = CovariateMoments(pair.baseline, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xb"))
+    everyone = st.Moments(pair.difference.n, before.total, before.squares)
+    difference = st.CovariateMoments(pair.difference, everyone, st.total_of(sums, BEFORE_PAIR_SUMS, "xd"))
+    baseline = st.CovariateMoments(pair.baseline, everyone, st.total_of(sums, BEFORE_PAIR_SUMS, "xb"))
     with np.errstate(all="ignore"):
-        estimate, reduction = cuped_paired(difference, confidence)
-        denominator = cuped_denominator_paired(pair, difference, baseline)
-        earlier = paired_t(before, confidence)
+        estimate, reduction = st.cuped_paired(difference, confidence)
+        denominator = st.cuped_denominator_paired(pair, difference, baseline)
+        earlier = st.paired_t(before, confidence)
     n = before.n.astype(float)
     return Adjusted(estimate, denominator, reduction, n, difference.spread, earlier.p_value)
 
 
-def with_mean_covariate(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:
+def with_mean_covariate(arms: list[tuple[st.Moments, st.Moments, Any, Any]]) -> list[st.CovariateMoments]:
     """Moments in which a user without an earlier value has the mean of all users who have one."""
     n, total = (np.sum([getattr(arm[1], name) for arm in arms], axis=0) for name in ("n", "total"))
     fill = np.array([0 if not k else t // k for t, k in zip(total, n, strict=True)], dtype=object)
-    unit = 2**LIMB_UNIT
+    unit = 2**st.LIMB_UNIT
     result = []
     for y, x, products, y_with_x in arms:
         n_without = y.n - x.n
-        covariate = Moments(y.n, x.total + n_without * fill, x.squares + n_without * (fill * fill // unit))
-        result.append(CovariateMoments(y, covariate, products + (y.total - y_with_x) * fill // unit))
+        covariate = st.Moments(y.n, x.total + n_without * fill, x.squares + n_without * (fill * fill // unit))
+        result.append(st.CovariateMoments(y, covariate, products + (y.total - y_with_x) * fill // unit))
     return result

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.adjusted import with_mean_covariate
 from rankmetrics_spark.comparison.daily import first_places
 from rankmetrics_spark.comparison.periods import period_rows
@@ -27,25 +28,14 @@ from rankmetrics_spark.engines import Batches, Step, few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
-from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
-    LIMB_UNIT,
-    Arrivals,
-    Floats,
-    group_sums,
-    limb_columns,
-    limbs_of_products,
-    total_of,
-    variance_reduction_of,
-)
 
-ARRIVAL_SUMS = ("users", "once", "twice", "freedom", *limb_columns("v", "vv", "i", "ss"))
+ARRIVAL_SUMS = ("users", "once", "twice", "freedom", *st.limb_columns("v", "vv", "i", "ss"))
 """Sums over the users of an experiment up to a day: users, those who came on one day and on two, days beyond the first
 of each user, values, squares, 1 / lists, squares around the user's mean."""
 _VALUE, _LISTS, _DAY = "value", "lists", "day"
 
 
-def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None = None) -> Arrivals:
+def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None = None) -> st.Arrivals:
     """Users by day, from one row per (experiment_id, user_id, evaluation_date); runs one small job.
 
     A user counts in the experiment of their first day only, of several the first by name. Values of days ``before``
@@ -87,12 +77,12 @@ class States:
 
     new: Ints
     counts: Ints
-    means: Floats
-    inverse: Floats
-    around: Floats
+    means: st.Floats
+    inverse: st.Floats
+    around: st.Floats
 
     @classmethod
-    def of(cls, user: Ints, values: Floats, lists: Floats) -> States:
+    def of(cls, user: Ints, values: st.Floats, lists: st.Floats) -> States:
         """The states of rows in the order of user and day: one step for all users' first rows, then their second ones.
 
         Source: Welford, Note on a method for calculating corrected sums of squares and products (1962).
@@ -122,8 +112,8 @@ def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...])
     own = experiment == np.repeat(experiment[first], np.diff(first, append=len(user)))
     order, user, experiment = order[own], user[own], experiment[own]
     values = rows.values[_VALUE][order]
-    if np.abs(values).max(initial=0.0) > LARGEST_SUMMAND:
-        raise InputError(f"a value of {np.abs(values).max():.3g} is too large; allowed: up to {LARGEST_SUMMAND:.3g}")
+    if np.abs(values).max(initial=0.0) > st.LARGEST_SUMMAND:
+        raise InputError(f"a value of {np.abs(values).max():.3g} is too large; allowed: up to {st.LARGEST_SUMMAND:.3g}")
     refuse_repeats(~(np.diff(user) | np.diff(day[order])).astype(bool), of_days=True)
     states = States.of(user, values, rows.values[_LISTS][order])
     n, v = states.counts, states.means
@@ -151,17 +141,17 @@ class _Groups:
     new: Ints
     n: int
 
-    def sums(self, counts: list[Ints], summed: list[tuple[Floats, int]]) -> Ints:
+    def sums(self, counts: list[Ints], summed: list[tuple[st.Floats, int]]) -> Ints:
         """(n, c) sums of counts and of the limbs of products of so many values, less those of replaced states."""
-        states = (np.asarray(each, np.int64) for each in (*counts, *limbs_of_products(summed)))
+        states = (np.asarray(each, np.int64) for each in (*counts, *st.limbs_of_products(summed)))
         changes = (each - np.where(self.new, 0, np.concatenate([[0], each[:-1]])) for each in states)
-        return group_sums(changes, self.group, self.n)
+        return st.group_sums(changes, self.group, self.n)
 
 
 # ---- sums -> what a plan needs
 
 
-def _arrivals(totals: Totals, days: tuple[str, ...]) -> Arrivals:
+def _arrivals(totals: Totals, days: tuple[str, ...]) -> st.Arrivals:
     """Sums of all experiments; variances are those within experiments."""
     experiments = by_name({key.candidate for key in totals.sums})
     tables = [_by_day(totals, "arrivals", name, days, len(ARRIVAL_SUMS)) for name in experiments]
@@ -173,14 +163,14 @@ def _arrivals(totals: Totals, days: tuple[str, ...]) -> Arrivals:
     of_all = sum(freedom, np.zeros(len(days)))
     variance = spread / np.where(of_all > 0, of_all, np.nan)
     users, once, twice, more = (added[:, i].astype(float) for i in range(4))
-    inverse, around = (total_of(added, ARRIVAL_SUMS, name) / 2**LIMB_UNIT for name in ("i", "ss"))
+    inverse, around = (st.total_of(added, ARRIVAL_SUMS, name) / 2**st.LIMB_UNIT for name in ("i", "ss"))
     residual = variance
     if any(key.kind == "before" for key in totals.sums):
         earlier = [_by_day(totals, "before", name, days, len(BEFORE_SUMS)) for name in experiments]
-        known = [(arm, moments(table, table[:, 0], BEFORE_SUMS, ("b", "bb")), total_of(table, BEFORE_SUMS, "bv"),
-                  total_of(table, BEFORE_SUMS, "v")) for arm, table in zip(arms, earlier, strict=True)]  # fmt: skip
-        residual = variance * (1 - np.nan_to_num(variance_reduction_of(*with_mean_covariate(known))))
-    return Arrivals(
+        known = [(arm, moments(table, table[:, 0], BEFORE_SUMS, ("b", "bb")), st.total_of(table, BEFORE_SUMS, "bv"),
+                  st.total_of(table, BEFORE_SUMS, "v")) for arm, table in zip(arms, earlier, strict=True)]  # fmt: skip
+        residual = variance * (1 - np.nan_to_num(st.variance_reduction_of(*with_mean_covariate(known))))
+    return st.Arrivals(
         users,
         once,
         twice,

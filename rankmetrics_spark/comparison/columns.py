@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
 from rankmetrics_spark.comparison.families import Rules, interval, intervals_at
 from rankmetrics_spark.comparison.notes import notes
@@ -24,45 +26,15 @@ from rankmetrics_spark.comparison.totals import (
     of_pair,
     replicate_means,
 )
-from rankmetrics_spark.schemas import (
-    ADJUSTED,
-    BOUNDS,
-    CUPED,
-    EXPERIMENT,
-    LOOKS,
-    METRIC,
-    PERIOD_FROM,
-    PERIOD_TO,
-    POWER,
-    RELATIVE,
-    ROLE,
-    SEGMENT,
-    SEQUENTIAL,
-)
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
-from rankmetrics_spark.statistics import (
-    LIMB_UNIT,
-    Estimate,
-    Floats,
-    aa_share_independent,
-    aa_share_paired,
-    acceleration_of_difference,
-    effect_size_independent,
-    effect_size_paired,
-    minimum_detectable_effect,
-    sign_flip_p,
-    signed_rank,
-    total_of,
-    weighted_totals,
-)
 from rankmetrics_spark.statistics import users_needed as users_that_show
 
 PAIRED_T, WELCH = "paired t", "welch"
 Texts = list[str | None]
 
 
-@statistic(EXPERIMENT, BASELINE_NAME, SEGMENT, METRIC, type="string")
+@statistic(sch.EXPERIMENT, BASELINE_NAME, sch.SEGMENT, sch.METRIC, type="string")
 def names(rows: Compared) -> tuple[Texts, ...]:
     """The candidate, what it is compared with, the users, and the metric."""
     fields = ("candidate", "baseline", "segment", "metric")
@@ -84,7 +56,9 @@ def test(rows: Compared) -> Texts:
     `minimum_detectable_effect` and `users_needed` follow it.
     """
     decides = zip(rows.deciding.p_value, rows.decided_by_cuped, rows.paired, strict=True)
-    return [None if np.isnan(p) else CUPED if cuped else PAIRED_T if paired else WELCH for p, cuped, paired in decides]
+    return [
+        None if np.isnan(p) else sch.CUPED if cuped else PAIRED_T if paired else WELCH for p, cuped, paired in decides
+    ]
 
 
 @statistic(type="long")
@@ -94,7 +68,7 @@ def n_users(rows: Compared) -> Ints:
 
 
 @statistic("mean_baseline", "mean_candidate")
-def means(rows: Compared) -> tuple[Floats, ...]:
+def means(rows: Compared) -> tuple[st.Floats, ...]:
     """Means of these users."""
     each = zip((rows.pair.baseline, rows.pair.candidate), rows.moments, rows.arms, strict=True)
     # Without its values that are too large, the mean of an experiment would be another one.
@@ -105,7 +79,7 @@ def means(rows: Compared) -> tuple[Floats, ...]:
 
 
 @statistic("difference", "relative_difference", "ci_low", "ci_high", "p_value")
-def tested(rows: Compared) -> tuple[Floats, ...]:
+def tested(rows: Compared) -> tuple[st.Floats, ...]:
     """Candidate - baseline; the same as a share of the baseline, null where the baseline's mean is 0; interval at
     `confidence` and p-value of Student's t of the differences, or of Welch's t, whether it decides or not; without a
     spread, an exact interval or none.
@@ -115,7 +89,7 @@ def tested(rows: Compared) -> tuple[Floats, ...]:
 
 
 @statistic()
-def p_adjusted(rows: Compared) -> Floats:
+def p_adjusted(rows: Compared) -> st.Floats:
     """Corrected over the rows of its `family` that have a p-value."""
     return rows.p_adjusted
 
@@ -161,12 +135,12 @@ def look(rows: Compared) -> list[int | None]:
 
 
 @statistic()
-def confidence(rows: Compared) -> Floats:
+def confidence(rows: Compared) -> st.Floats:
     """Of every interval of the row."""
     return np.full(len(rows.keys), rows.rules.confidence)
 
 
-@statistic("correction", "family", ROLE, type="string")
+@statistic("correction", "family", sch.ROLE, type="string")
 def correction(rows: Compared) -> tuple[list[str], ...]:
     """How `p_adjusted` was corrected; the comparisons that were corrected together: `primary metrics`, `guardrails`,
     `secondary metrics` (candidates by metrics, all users), or `segments of country` (candidates by metrics by values);
@@ -212,15 +186,15 @@ def members(rows: Compared) -> tuple[Ints, ...]:
 
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")
-def errors(rows: Compared) -> tuple[Floats, ...]:
+def errors(rows: Compared) -> tuple[st.Floats, ...]:
     """Of `difference` in the plain test; Fieller's interval of `relative_difference`: it holds 0 where that of
     the difference does; null where the baseline's mean is not clearly above or below 0.
     """
     return rows.estimate.standard_error, rows.relative.ci_low, rows.relative.ci_high
 
 
-@statistic(*(f"{ADJUSTED}_{name}" for name in BOUNDS))
-def adjusted(rows: Compared) -> tuple[Floats, ...]:
+@statistic(*(f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS))
+def adjusted(rows: Compared) -> tuple[st.Floats, ...]:
     """Intervals of the difference and of the relative difference of the test that decides, with `looks` over these
     looks, at the level of the correction: they exclude 0 exactly where `p_adjusted < 1 - confidence`. This is the
     interval that verdict, terminal and page show. See "Intervals".
@@ -230,25 +204,25 @@ def adjusted(rows: Compared) -> tuple[Floats, ...]:
 
 
 @statistic()
-def effect_size(rows: Compared) -> Floats:
+def effect_size(rows: Compared) -> st.Floats:
     """Cohen's d: of the differences, or with the pooled deviation."""
-    return rows.chosen(effect_size_paired(rows.pair.difference), effect_size_independent(*rows.moments))
+    return rows.chosen(st.effect_size_paired(rows.pair.difference), st.effect_size_independent(*rows.moments))
 
 
-def _with_spread(rows: Compared) -> Estimate:
+def _with_spread(rows: Compared) -> st.Estimate:
     """The deciding tests; NaN without a spread, since users who are all alike do not say how many would show what."""
     none = np.full(len(rows.keys), np.nan)
-    return rows.deciding.where(rows.deciding.standard_error > 0, Estimate(*[none] * 6))
+    return rows.deciding.where(rows.deciding.standard_error > 0, st.Estimate(*[none] * 6))
 
 
-def _detectable(rows: Compared, confidence: Floats | float) -> Floats:
+def _detectable(rows: Compared, confidence: st.Floats | float) -> st.Floats:
     tested, n, level = _with_spread(rows), rows.n_users, 1 - confidence
     critical = rows.by_look(lambda rule: rule.critical(n, tested.df, level)) if rows.has("looks") else None
-    return minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.rules.power, critical)
+    return st.minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.rules.power, critical)
 
 
 @statistic("minimum_detectable_effect")
-def detectable(rows: Compared) -> Floats:
+def detectable(rows: Compared) -> st.Floats:
     """The true difference that this test alone, without a correction, finds with probability `power` (0.8). With
     `looks`: at this look. Null without a spread, like `users_needed`.
     """
@@ -256,7 +230,7 @@ def detectable(rows: Compared) -> Floats:
 
 
 @statistic("adjusted_minimum_detectable_effect")
-def adjusted_detectable(rows: Compared) -> Floats:
+def adjusted_detectable(rows: Compared) -> st.Floats:
     """The same of the corrected test: at `1 - confidence` divided by `n_comparisons` (`fdr_by`: and by
     1 + 1/2 + ... + 1/n), which is enough whatever the other comparisons show; without a correction, as above. It is
     what the verdict says.
@@ -264,14 +238,14 @@ def adjusted_detectable(rows: Compared) -> Floats:
     return _detectable(rows, 1 - rows.families.strictest_levels)
 
 
-@statistic(POWER)
-def power(rows: Compared) -> Floats:
+@statistic(sch.POWER)
+def power(rows: Compared) -> st.Floats:
     """That probability: it is asked for as `power`."""
     return np.full(len(rows.keys), rows.rules.power)
 
 
 @statistic()
-def users_needed(rows: Compared) -> Floats:
+def users_needed(rows: Compared) -> st.Floats:
     """Users who would show the observed difference with that probability, by this test alone. With `looks`: at a look
     with so many users, or at the last planned look.
     """
@@ -282,14 +256,14 @@ def users_needed(rows: Compared) -> Floats:
 
 
 @statistic(needs="ranks")
-def p_wilcoxon(rows: Compared) -> Floats:
+def p_wilcoxon(rows: Compared) -> st.Floats:
     """Wilcoxon's signed rank test, paired rows. Up to 25 differences without zeros and ties it is exact."""
     of_pairs = [rows.ranks.get(key._replace(kind="ranks"), Ranks(0, 0, 0)) for key in rows.keys]
     n, rank_sums, ties = (
         np.array([getattr(each, name) for each in of_pairs], dtype=object) for name in ("n", "twice_w_plus", "tie_term")
     )
     n_zero = of_pair(rows.both, "both").astype(object) - n
-    return np.where(rows.testable & rows.paired, signed_rank(n, rank_sums, ties, n_zero), np.nan)
+    return np.where(rows.testable & rows.paired, st.signed_rank(n, rank_sums, ties, n_zero), np.nan)
 
 
 _FINEST_ERROR, _FINEST_DIFFERENCE = 2.0**-22, 2.0**-20
@@ -304,23 +278,23 @@ def _resampled(rows: Compared) -> Bools:
 
 
 @statistic(needs="flips")
-def p_randomization(rows: Compared) -> Floats:
+def p_randomization(rows: Compared) -> st.Floats:
     """Random signs of the differences, paired rows."""
     p = np.full(len(rows.keys), np.nan)
     for i in np.flatnonzero(_resampled(rows) & rows.paired).tolist():
         if (replicates := rows.replicates("flips", i)) is not None:
-            sums = weighted_totals(replicates)[0]
-            p[i] = sign_flip_p(sums[-1:], sums[None, :-1])[0]
+            sums = st.weighted_totals(replicates)[0]
+            p[i] = st.sign_flip_p(sums[-1:], sums[None, :-1])[0]
     return p
 
 
 @statistic("bootstrap_ci_low", "bootstrap_ci_high", needs="bootstrap")
-def bootstrap(rows: Compared) -> Floats:
+def bootstrap(rows: Compared) -> st.Floats:
     """Interval of the difference from users drawn again, null without a spread; also for every mean, in
     `experiment_metrics`.
     """
     bounds = np.full((2, len(rows.keys)), np.nan)
-    of_arms = acceleration_of_difference(*rows.moments)
+    of_arms = st.acceleration_of_difference(*rows.moments)
     acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
     # Users who are all alike, drawn again, are the same users.
     for i in np.flatnonzero(_resampled(rows) & (rows.estimate.standard_error > 0)).tolist():
@@ -335,7 +309,7 @@ def bootstrap(rows: Compared) -> Floats:
 
 
 @statistic(needs="reshuffles")
-def aa_share(rows: Compared) -> Floats:
+def aa_share(rows: Compared) -> st.Floats:
     """Share of p-values below `1 - confidence` when users change sides at random. Far from 0.05 means that the test
     does not fit the data. The sides of independent rows are of equal size there, so it says less about arms of very
     different sizes.
@@ -345,13 +319,13 @@ def aa_share(rows: Compared) -> Floats:
         replicates = rows.replicates("aa_paired" if rows.paired[i] else "aa_independent", i)
         if replicates is None:
             continue
-        sums = weighted_totals(replicates)
+        sums = st.weighted_totals(replicates)
         if rows.paired[i]:
             both = rows.both[i : i + 1]
-            squares = (total_of(both, PAIR_SUMS, "dd") / 2**LIMB_UNIT).astype(float)
-            share[i] = aa_share_paired(of_pair(both, "both").astype(float), squares, sums[:1, :-1], level)[0]
+            squares = (st.total_of(both, PAIR_SUMS, "dd") / 2**st.LIMB_UNIT).astype(float)
+            share[i] = st.aa_share_paired(of_pair(both, "both").astype(float), squares, sums[:1, :-1], level)[0]
         else:
-            share[i] = aa_share_independent([*sums[:, -1]], sums[:, :-1], level)
+            share[i] = st.aa_share_independent([*sums[:, -1]], sums[:, :-1], level)
     return share
 
 
@@ -363,11 +337,11 @@ def sample_ratio(rows: Compared) -> Any:
     return np.full(len(rows.keys), rows.sample_ratio_p)
 
 
-_OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction", "standard_error", *RELATIVE)
+_OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction", "standard_error", *sch.RELATIVE)
 
 
-@statistic(*(f"{CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
-def cuped(rows: Compared) -> tuple[Floats, ...]:
+@statistic(*(f"{sch.CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
+def cuped(rows: Compared) -> tuple[st.Floats, ...]:
     """The same numbers less what the users' values from before the experiment explain; see below."""
     test, of = rows.adjusted, rows.adjusted.estimate
     share = intervals_at(rows.rules.confidence, of, test.denominator)[1]
@@ -376,7 +350,7 @@ def cuped(rows: Compared) -> tuple[Floats, ...]:
     return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))
 
 
-@statistic(LOOKS, type="string", needs="looks")
+@statistic(sch.LOOKS, type="string", needs="looks")
 def looks(rows: Compared) -> Texts:
     """The looks that the row holds for: `any`, or such as `6 of 14, obrien_fleming`. `better`, `p_adjusted`, verdict,
     gates with `on: bound`, `minimum_detectable_effect` and `users_needed` follow it.
@@ -387,8 +361,8 @@ def looks(rows: Compared) -> Texts:
     return [f"{plan.look or number or '?'} of {plan.planned}, {plan.spending}" for number in rows.look]
 
 
-@statistic("p_sequential", *(f"{SEQUENTIAL}_{name}" for name in BOUNDS), needs="looks")
-def sequential(rows: Compared) -> tuple[Floats, ...]:
+@statistic("p_sequential", *(f"{sch.SEQUENTIAL}_{name}" for name in sch.BOUNDS), needs="looks")
+def sequential(rows: Compared) -> tuple[st.Floats, ...]:
     """P-value and intervals of the test that decides (see `test`) that hold for these looks; see "Looking every day".
     Beyond the planned looks, and before 10 users have a hit in each experiment, there are none.
     """
@@ -402,7 +376,7 @@ def tuning_users(rows: Compared) -> list[int | None]:
     return [rows.rules.tuning_users if rows.rules.sequential == "any" else None] * len(rows.keys)
 
 
-@statistic(PERIOD_FROM, PERIOD_TO, type="string", needs="period")
+@statistic(sch.PERIOD_FROM, sch.PERIOD_TO, type="string", needs="period")
 def period(rows: Compared) -> tuple[Texts, ...]:
     """The dates of the users: a user counts with the mean over their lists of all these dates."""
     days, size = rows.rules.days, len(rows.keys)

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
 from rankmetrics_spark.comparison.families import Families, Rules, intervals_at
@@ -42,26 +43,6 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
-from rankmetrics_spark.statistics import (
-    LIMB_UNIT,
-    AnyLook,
-    Denominator,
-    Estimate,
-    Floats,
-    Looks,
-    Moments,
-    PairMoments,
-    PlannedLook,
-    adjusted_levels,
-    denominator_independent,
-    denominator_paired,
-    fieller,
-    over_looks,
-    paired_t,
-    sample_ratio_p,
-    welch,
-    with_decision,
-)
 
 Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
@@ -122,14 +103,14 @@ class Compared:
         return cls(totals, ranks, request, rules, keys, arms, both, paired)
 
     @cached_property
-    def moments(self) -> tuple[Moments, Moments]:
+    def moments(self) -> tuple[st.Moments, st.Moments]:
         """Of all users of baseline and candidate who have a value."""
         if self.rules.by_ratio:
             return arm_moments_over_lists(self.totals, self.keys)
         return arm_moments(self.arms[0]), arm_moments(self.arms[1])
 
     @cached_property
-    def pair(self) -> PairMoments:
+    def pair(self) -> st.PairMoments:
         """Of the users of both."""
         if self.rules.by_ratio:
             return pair_moments_of(list_pair_sums(self.totals, self.keys))
@@ -159,23 +140,23 @@ class Compared:
         return testable(self.arms)
 
     @cached_property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> st.Estimate:
         """The t test of each row's design; NaN where there is nothing to test, all but the difference if unresolved."""
         return self._resolved(with_exact(self, self._estimate, 1 - self.rules.confidence))
 
     @cached_property
-    def _estimate(self) -> Estimate:
-        paired = paired_t(self.pair.difference, self.rules.confidence)
-        independent = welch(*self.moments, self.rules.confidence)
+    def _estimate(self) -> st.Estimate:
+        paired = st.paired_t(self.pair.difference, self.rules.confidence)
+        independent = st.welch(*self.moments, self.rules.confidence)
         return self._of_design(paired, independent)
 
     @cached_property
-    def denominator(self) -> Denominator:
+    def denominator(self) -> st.Denominator:
         """The means that the differences are a share of."""
-        return denominator_paired(self.pair).where(self.paired, denominator_independent(*self.moments))
+        return st.denominator_paired(self.pair).where(self.paired, st.denominator_independent(*self.moments))
 
     @cached_property
-    def relative(self) -> Estimate:
+    def relative(self) -> st.Estimate:
         """The difference of the design's test as a share of the baseline, with an interval."""
         return intervals_at(self.rules.confidence, self.estimate, self.denominator)[1]
 
@@ -194,59 +175,59 @@ class Compared:
         return np.asarray(self.adjusted.decides & self.testable & ~self.unresolved)
 
     @cached_property
-    def single(self) -> Estimate:
+    def single(self) -> st.Estimate:
         """The test of a single look: CUPED's where it decides, else that of the design."""
         if not self.rules.cuped:
             return self.estimate
         return self.adjusted.estimate.where(self.decided_by_cuped, self.estimate)
 
     @cached_property
-    def single_denominator(self) -> Denominator:
+    def single_denominator(self) -> st.Denominator:
         """The means that the differences of that test are a share of."""
         if not self.rules.cuped:
             return self.denominator
         return self.adjusted.denominator.where(self.decided_by_cuped, self.denominator)
 
     @cached_property
-    def deciding(self) -> Estimate:
+    def deciding(self) -> st.Estimate:
         """The test that p-values are corrected from, and that says who is better; over several looks if asked for."""
         return self._deciding[0]
 
     @cached_property
-    def deciding_relative(self) -> Estimate:
+    def deciding_relative(self) -> st.Estimate:
         """The difference of the deciding test as a share of the baseline."""
         return self._deciding[1]
 
     @cached_property
-    def _deciding(self) -> tuple[Estimate, Estimate]:
+    def _deciding(self) -> tuple[st.Estimate, st.Estimate]:
         return self.at(self.rules.confidence)
 
-    def at(self, confidence: Floats | float) -> tuple[Estimate, Estimate]:
+    def at(self, confidence: st.Floats | float) -> tuple[st.Estimate, st.Estimate]:
         """The deciding test and its relative difference at these levels; NaN for a look without a rule."""
         single, denominator = self.single, self.single_denominator
         if self.rules.sequential == "one":
             test, relative = intervals_at(confidence, single, denominator)
             return with_exact(self, test, 1 - confidence), relative
         none = np.full(len(self.keys), np.nan)
-        test = Estimate(single.difference, single.standard_error, single.df, none, none, none)
-        tests = test, fieller(test, none, denominator)
+        test = st.Estimate(single.difference, single.standard_error, single.df, none, none, none)
+        tests = test, st.fieller(test, none, denominator)
         for chosen, rule in self.looks:
             of_rule = intervals_at(confidence, single, denominator, self.n_users, rule)
             tests = of_rule[0].where(chosen, tests[0]), of_rule[1].where(chosen, tests[1])
         return tests
 
     @cached_property
-    def corrected(self) -> tuple[Estimate, Estimate]:
+    def corrected(self) -> tuple[st.Estimate, st.Estimate]:
         """The deciding test and its relative difference, with intervals that exclude 0 exactly where it found one."""
         p, alpha = self.deciding.p_value, 1 - self.rules.confidence
-        levels = adjusted_levels(p, self.p_adjusted, alpha, self.families.strictest_levels)
+        levels = st.adjusted_levels(p, self.p_adjusted, alpha, self.families.strictest_levels)
         if self.families.covers_jointly:
             levels = np.where(np.isnan(p), np.nan, self.families.strictest_levels)
         alone = levels == alpha
         both = self.at(np.where(alone, self.rules.confidence, 1 - levels))
         plain = self.deciding, self.deciding_relative
         pairs = zip(plain, both, strict=True)
-        test, relative = (old.where(alone, with_decision(new, self.decided)) for old, new in pairs)
+        test, relative = (old.where(alone, st.with_decision(new, self.decided)) for old, new in pairs)
         return test, relative
 
     @cached_property
@@ -255,7 +236,7 @@ class Compared:
         return np.asarray(self.p_adjusted < 1 - self.rules.confidence)
 
     @cached_property
-    def looks(self) -> list[tuple[Bools, Looks]]:
+    def looks(self) -> list[tuple[Bools, st.Looks]]:
         """Which rows follow which rule over several looks; empty where a single look decides.
 
         A row with too few hits, and one whose look is not known, or beyond the plan, follows none.
@@ -264,10 +245,10 @@ class Compared:
         if plan == "one":
             return []
         if isinstance(plan, str):
-            return [(self.hits_suffice, AnyLook(self.rules.tuning_users, alpha))]
+            return [(self.hits_suffice, st.AnyLook(self.rules.tuning_users, alpha))]
         numbers = np.where(self.hits_suffice, [plan.look or look or 0 for look in self.look], 0)
         planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
-        return [(numbers == n, PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
+        return [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
 
     def enough_hits(self, arms: Iterable[Ints], both: Ints) -> Bools:
         """(g,) whether a test of these users over several looks has enough of them with a hit."""
@@ -286,22 +267,22 @@ class Compared:
         numbers = {pair: self.rules.looks.get(pair) for pair in {*pairs}}
         return [numbers[pair] for pair in pairs]
 
-    def by_look(self, of: Callable[[Looks], Floats]) -> Floats:
+    def by_look(self, of: Callable[[st.Looks], st.Floats]) -> st.Floats:
         """(g,) a number of each row's rule over several looks; NaN where it follows none."""
         numbers = np.full(len(self.keys), np.nan)
         for rows, rule in self.looks:
             numbers = np.where(rows, of(rule), numbers)
         return numbers
 
-    def at_looks(self, single: Estimate, n_users: Ints | None = None) -> Estimate:
+    def at_looks(self, single: st.Estimate, n_users: Ints | None = None) -> st.Estimate:
         """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
         if self.rules.sequential == "one":
             return single
         none = np.full(len(self.keys), np.nan)
-        tests = Estimate(single.difference, single.standard_error, single.df, none, none, none)
+        tests = st.Estimate(single.difference, single.standard_error, single.df, none, none, none)
         for rows, rule in self.looks:
             n = self.n_users if n_users is None else n_users
-            tests = over_looks(single, n, rule, self.rules.confidence).where(rows, tests)
+            tests = st.over_looks(single, n, rule, self.rules.confidence).where(rows, tests)
         return tests
 
     @cached_property
@@ -315,7 +296,7 @@ class Compared:
         return Families(self.keys, self.roles, self.rules, self.deciding)
 
     @property
-    def p_adjusted(self) -> Floats:
+    def p_adjusted(self) -> st.Floats:
         """(g,) p-values that are corrected over their family."""
         return self.families.p_adjusted
 
@@ -333,17 +314,19 @@ class Compared:
         size = np.abs(estimate.difference)
         return np.asarray((estimate.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
 
-    def _of_design(self, paired: Estimate, independent: Estimate) -> Estimate:
+    def _of_design(self, paired: st.Estimate, independent: st.Estimate) -> st.Estimate:
         """Tests of each row's design; NaN where nothing can be tested."""
-        names = Estimate.__dataclass_fields__
-        return Estimate(*(self.chosen(getattr(paired, name), getattr(independent, name)) for name in names))
+        names = st.Estimate.__dataclass_fields__
+        return st.Estimate(*(self.chosen(getattr(paired, name), getattr(independent, name)) for name in names))
 
-    def _resolved(self, tests: Estimate) -> Estimate:
+    def _resolved(self, tests: st.Estimate) -> st.Estimate:
         """The tests; only the differences are left where the spread is unresolved."""
         names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
-        return Estimate(tests.difference, *(np.where(self.unresolved, np.nan, getattr(tests, name)) for name in names))
+        return st.Estimate(
+            tests.difference, *(np.where(self.unresolved, np.nan, getattr(tests, name)) for name in names)
+        )
 
-    def chosen(self, paired: Floats, independent: Floats) -> Floats:
+    def chosen(self, paired: st.Floats, independent: st.Floats) -> st.Floats:
         """(g,) numbers of each row's design; NaN where nothing can be tested."""
         return np.where(self.testable, np.where(self.paired, paired, independent), np.nan)
 
@@ -391,7 +374,7 @@ class Compared:
         users = of_arm(sum_table(self.totals, keys, len(ARM_SUMS)), "users")
         # Who was left out followed the plan as well: without these users, a small share would look too small.
         users = users + np.array([self.left_out(key) for key in keys], np.int64)
-        return float(sample_ratio_p(users, [*self.rules.shares.values()]))
+        return float(st.sample_ratio_p(users, [*self.rules.shares.values()]))
 
     @cached_property
     def doubts(self) -> list[str | None]:
@@ -406,7 +389,7 @@ def testable(arms: Sequence[Ints]) -> Bools:
     return np.asarray(sound[0] & sound[1] & (hits > 0))
 
 
-def _rounding(of: Moments) -> Floats:
+def _rounding(of: st.Moments) -> st.Floats:
     """(g,) squared error of the mean that a variance has which ``Moments.variance`` cannot tell from 0."""
     mean = np.abs(np.nan_to_num(of.mean))
-    return np.asarray(((1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
+    return np.asarray(((1 + 4 * mean) * 2.0**-st.LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))

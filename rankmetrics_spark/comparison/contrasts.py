@@ -7,40 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison import totals
 from rankmetrics_spark.comparison.alike import side_of_margin
 from rankmetrics_spark.comparison.compared import testable
 from rankmetrics_spark.comparison.families import TUKEY
 from rankmetrics_spark.comparison.registry import statistic
-from rankmetrics_spark.comparison.totals import (
-    BASELINE,
-    CANDIDATE,
-    PAIR_SUMS,
-    Key,
-    arm,
-    arm_moments,
-    arm_sum_table,
-    of_arm,
-    of_pair,
-    pair_moments,
-    rest_over_lists,
-    sum_table,
-)
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
-from rankmetrics_spark.statistics import (
-    Floats,
-    Moments,
-    adjusted_p_values,
-    critical_value,
-    difference_of_differences,
-    fieller,
-    nonzero,
-    one_sided_p,
-    paired_t,
-    share_independent,
-    shifted,
-    welch,
-    with_share,
-)
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Bools, Compared
@@ -52,7 +25,7 @@ _MARGINS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p
 
 
 @statistic(*_MARGINS, needs="margin")
-def margins(rows: Compared) -> tuple[Floats, ...]:
+def margins(rows: Compared) -> tuple[st.Floats, ...]:
     """The margin of the metric, in its unit or as a share of the baseline's mean; how much worse the candidate may be
     at this confidence, in the same unit (below 0: it is better; null where nobody knows); one-sided p-value of the test
     that it is no worse than the margin; p-value of the two one-sided tests (TOST) that the difference is within the
@@ -87,24 +60,24 @@ def within_margin(rows: Compared) -> list[str | None]:
     return [None if doubt else EQUIVALENT if both else NO_WORSE if one else None for both, one, doubt in shown]
 
 
-def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Floats, Floats]:
+def _side(rows: Compared, size: st.Floats, in_shares: Bools, sign: int) -> tuple[st.Floats, st.Floats]:
     """(g,) one-sided p-values of being within the margin below (1) or above (-1), and how far it may be there."""
     confidence, shift, (baseline, candidate) = rows.rules.confidence, sign * size, rows.moments
-    share = with_share(rows.single, rows.single_denominator, shift, confidence)
+    share = st.with_share(rows.single, rows.single_denominator, shift, confidence)
     # Welch's degrees of freedom are those of the scaled baseline.
-    welchs = share_independent(baseline, candidate, shift, confidence)
+    welchs = st.share_independent(baseline, candidate, shift, confidence)
     share = share.where(rows.paired | rows.decided_by_cuped, welchs)
-    test = share.where(in_shares, shifted(rows.single, shift, confidence, np.nan))
+    test = share.where(in_shares, st.shifted(rows.single, shift, confidence, np.nan))
     at_look = rows.at_looks(test)
 
-    critical = critical_value(share.df, confidence)
+    critical = st.critical_value(share.df, confidence)
     if rows.has("looks"):
         at_rule = rows.by_look(lambda rule: rule.critical(rows.n_users, share.df, 1 - confidence))
         critical = np.maximum(at_rule, critical)
     # Fieller's bounds are those of the test of a share. They are unknown where the baseline is not clearly above 0, and
     # without a spread, unless the difference is certain.
     at_level = rows.single.within(critical)
-    ratio, name = fieller(at_level, critical, rows.single_denominator), "ci_low" if sign > 0 else "ci_high"
+    ratio, name = st.fieller(at_level, critical, rows.single_denominator), "ci_low" if sign > 0 else "ci_high"
     unknown = np.isnan(rows.deciding.ci_low) | ~(rows.single_denominator.mean > 0)
     of_share = np.where(unknown, np.nan, getattr(ratio, name))
     worst = -sign * np.where(in_shares, of_share, getattr(rows.deciding, name))
@@ -112,24 +85,24 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
     mean = np.where(in_shares, rows.single_denominator.mean, 1.0)
     p, exact = side_of_margin(rows, size * mean, sign)
     still = rows.single.standard_error == 0
-    return np.where(still, p, one_sided_p(at_look, sign)), np.where(still, exact / mean, worst)
+    return np.where(still, p, st.one_sided_p(at_look, sign)), np.where(still, exact / mean, worst)
 
 
 @statistic(SHARE_CHANGED, *DILUTED, needs="changed")
-def diluted(rows: Compared) -> tuple[Floats, ...]:
+def diluted(rows: Compared) -> tuple[st.Floats, ...]:
     """Share of the users of both whose lists differ: the row tests these. And the effect over all users of both, to
     which the others add 0: `difference` times that share, with the paired t interval of these differences and zeros, at
     `confidence`.
     """
     changed, n = rows.pair.difference, rows.n_both.astype(object)
-    everyone = paired_t(Moments(n, changed.total, changed.squares), rows.rules.confidence)
+    everyone = st.paired_t(st.Moments(n, changed.total, changed.squares), rows.rules.confidence)
     shares = rows.n_users / np.where(rows.n_both == 0, np.nan, rows.n_both)
     numbers = (everyone.difference, everyone.ci_low, everyone.ci_high)
     return shares, *(np.where(rows.testable, each, np.nan) for each in numbers)
 
 
 @statistic(*REST, *FROM_REST, "p_rest", "p_rest_adjusted", needs="segments")
-def against_rest(rows: Compared) -> tuple[Floats, ...]:
+def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     """Does the effect differ in this segment? `rest_difference` is the difference among all other users of the column,
     `from_rest` = `difference` - `rest_difference`, with its interval and p-value: Welch's test of two groups of
     users, or of four where the design is independent. `p_rest_adjusted` is corrected over the candidates and values of
@@ -138,25 +111,32 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
     """
     everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
     arms = [
-        arm_sum_table(rows.totals, everyone, place) - sums
-        for place, sums in zip((BASELINE, CANDIDATE), rows.arms, strict=True)
+        totals.arm_sum_table(rows.totals, everyone, place) - sums
+        for place, sums in zip((totals.BASELINE, totals.CANDIDATE), rows.arms, strict=True)
     ]
-    both = sum_table(rows.totals, everyone, len(PAIR_SUMS)) - rows.both
+    both = totals.sum_table(rows.totals, everyone, len(totals.PAIR_SUMS)) - rows.both
     tested = rows.testable & testable(arms) & ~rows.unresolved & _has_rest(rows)
-    of_arms, of_both = (arm_moments(arms[0]), arm_moments(arms[1])), pair_moments(both)
+    of_arms, of_both = (totals.arm_moments(arms[0]), totals.arm_moments(arms[1])), totals.pair_moments(both)
     if rows.has("looks"):
         tested &= rows.enough_hits(arms, both)
     if rows.rules.by_ratio:
-        of_arms, of_both = rest_over_lists(rows.totals, rows.keys, everyone)
+        of_arms, of_both = totals.rest_over_lists(rows.totals, rows.keys, everyone)
     confidence = rows.rules.confidence
-    paired = welch(of_both.difference, rows.pair.difference, confidence)
-    independent = difference_of_differences(of_arms, rows.moments, confidence)
-    n = np.where(rows.paired, of_pair(both, "both"), of_arm(arms[0], "n") + of_arm(arms[1], "n"))
+    paired = st.welch(of_both.difference, rows.pair.difference, confidence)
+    independent = st.difference_of_differences(of_arms, rows.moments, confidence)
+    n = np.where(rows.paired, totals.of_pair(both, "both"), totals.of_arm(arms[0], "n") + totals.of_arm(arms[1], "n"))
     apart = rows.at_looks(paired.where(rows.paired, independent), rows.n_users + n)
 
     difference = np.where(rows.paired, of_both.difference.mean, of_arms[1].mean - of_arms[0].mean)
     baseline = np.where(rows.paired, of_both.baseline.mean, of_arms[0].mean)
-    numbers = (difference, difference / nonzero(baseline), apart.difference, apart.ci_low, apart.ci_high, apart.p_value)
+    numbers = (
+        difference,
+        difference / st.nonzero(baseline),
+        apart.difference,
+        apart.ci_low,
+        apart.ci_high,
+        apart.p_value,
+    )
     *shown, p = (np.where(tested, each, np.nan) for each in numbers)
     return *shown, p, _adjusted(rows, p)
 
@@ -164,12 +144,12 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
 def _has_rest(rows: Compared) -> Bools:
     """(g,) whether each user of the two is in one segment of the column, so that the other users are the rest."""
     columns = {key.segment: segment_columns(key.segment) for key in rows.totals.sums}
-    users = Counter[tuple[Key, str]]()
+    users = Counter[tuple[totals.Key, str]]()
     for key, sums in rows.totals.sums.items():
         if key.kind in _COUNTED and key.segment != EVERYONE:
             users[key._replace(segment=EVERYONE), columns[key.segment]] += int(sums[0])
 
-    def complete(key: Key, column: str) -> bool:
+    def complete(key: totals.Key, column: str) -> bool:
         sums = rows.totals.sums.get(key)
         return users[key, column] == (0 if sums is None else int(sums[0]))
 
@@ -177,7 +157,11 @@ def _has_rest(rows: Compared) -> Bools:
     for i, key in enumerate(rows.keys):
         if key.segment != EVERYONE:
             whole, column = key._replace(segment=EVERYONE), columns.get(key.segment) or segment_columns(key.segment)
-            counted = [whole] if rows.paired[i] else [arm(whole, place) for place in (BASELINE, CANDIDATE)]
+            counted = (
+                [whole]
+                if rows.paired[i]
+                else [totals.arm(whole, place) for place in (totals.BASELINE, totals.CANDIDATE)]
+            )
             rests[i] = all(complete(each, column) for each in counted)
     return rests
 
@@ -186,7 +170,7 @@ _COUNTED = ("arm", "pair")
 """Kinds of sums that begin with a number of users."""
 
 
-def _adjusted(rows: Compared, p_values: Floats) -> Floats:
+def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
     """(g,) p-values, corrected over the rows of a column and a role.
 
     Two segments that are the rest of each other ask one question, which counts once.
@@ -200,7 +184,9 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
     questions: list[tuple[object, ...]] = []
     for key in rows.keys:
         column = segment_columns(key.segment)
-        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
+        names = set().union(
+            *(labels.get((key[place], key.metric, column), ()) for place in (totals.BASELINE, totals.CANDIDATE))
+        )
         questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     families: dict[object, dict[tuple[object, ...], int]] = {}
     for i, key in enumerate(rows.keys):
@@ -210,6 +196,6 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
         places = [*family.values()]
         # The segments of a column are no means that are compared in pairs.
         method = "holm" if rows.rules.correction == TUKEY else rows.rules.correction
-        adjusted[places] = adjusted_p_values(p_values[places], method)
+        adjusted[places] = st.adjusted_p_values(p_values[places], method)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])

@@ -15,18 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.pairs import add_rows, shared_users
 from rankmetrics_spark.comparison.totals import DAY as OF_DAY
 from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
 from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.schemas import EVERYONE
-from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
-    Floats,
-    exact_mean,
-    group_sums,
-    limbs_of,
-)
 
 DAY, CUMULATIVE, SINCE_FIRST, BEFORE, SLOPE = "day", "cumulative", "days_since_first", "before", "slope"
 KINDS = (DAY, CUMULATIVE, SINCE_FIRST, SLOPE, BEFORE)
@@ -55,7 +49,7 @@ class UserDays:
     weights: Mapping[str, Ints]
 
     @classmethod
-    def of(cls, rows: UserRows, date: Days, lists: Floats, weights: Mapping[str, Floats]) -> UserDays:
+    def of(cls, rows: UserRows, date: Days, lists: st.Floats, weights: Mapping[str, st.Floats]) -> UserDays:
         """The rows in their order; every list counts where it is unknown which ones have a value."""
         order = np.lexsort((date, rows.experiment, rows.user))
         known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
@@ -74,7 +68,7 @@ class UserDays:
         user, experiment = self.rows.user, self.rows.experiment
         return _runs((user[1:] != user[:-1]) | (experiment[1:] != experiment[:-1]), len(user))
 
-    def means(self, group: Ints) -> tuple[dict[str, Floats], Bools]:
+    def means(self, group: Ints) -> tuple[dict[str, st.Floats], Bools]:
         """Mean of each metric over the rows of a group up to each row, and whether one of them has a relevant item."""
         n = _running(self.lists, group)
         without_list, means = self.lists == 0, {}
@@ -82,9 +76,9 @@ class UserDays:
             # The bits of the mean over a period. Days without a list, and lists without a value, do not count.
             known = ~np.isnan(values)
             weight = np.where(known, self.weights[metric], 0)
-            beyond = known & (np.abs(values) > LARGEST_SUMMAND)
-            limbs = (limb.astype(np.int64) for limb in limbs_of(np.where(known & ~beyond, values, 0.0)))
-            mean = exact_mean([_running(limb * weight, group) for limb in limbs], _running(weight, group))
+            beyond = known & (np.abs(values) > st.LARGEST_SUMMAND)
+            limbs = (limb.astype(np.int64) for limb in st.limbs_of(np.where(known & ~beyond, values, 0.0)))
+            mean = st.exact_mean([_running(limb * weight, group) for limb in limbs], _running(weight, group))
             means[metric] = np.where(_running((beyond & (weight > 0)).astype(np.int64), group) > 0, np.inf, mean)
             if not (n > 0).all():
                 # Users who have no list so far keep the value that they have on each date, as in a period.
@@ -143,7 +137,7 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
         if known.any():
             places, at = first[known], last[known]
             values = {metric: each[at] for metric, each in means.items()}
-            none: dict[str, Floats] = {}
+            none: dict[str, st.Floats] = {}
             changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
             everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
             add_rows(totals, taken(period.rows, places, everyone, **changed), request)
@@ -154,7 +148,7 @@ def _add_counts(totals: Totals, days: UserDays) -> None:
     dates, t = np.unique(days.date, return_inverse=True)
     names, n = days.rows.experiments, len(dates)
     places = days.rows.experiment * n + t.reshape(-1)
-    counts = group_sums([np.ones(len(places)), days.rows.relevant], places, len(names) * n)
+    counts = st.group_sums([np.ones(len(places)), days.rows.relevant], places, len(names) * n)
     for place in np.flatnonzero(counts[:, 0]):
         totals.add(Key(OF_DAY, "", names[place // n], str(dates[place % n]), ""), counts[place])
 
@@ -222,11 +216,11 @@ def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Request) -
     own = days.own
     first, size = first_places(own), own[-1] + 1
     relevant = np.bincount(own, days.rows.relevant, size) > 0
-    none: dict[str, Floats] = {}
+    none: dict[str, st.Floats] = {}
     everyone = [([f"{SLOPE}="], np.zeros(size, np.int64))]
     of_metrics: dict[str, dict[str, Any]] = {"values": {}, "lists": {}}
     for metric, values in days.rows.values.items():
-        is_beyond = np.abs(values) > LARGEST_SUMMAND
+        is_beyond = np.abs(values) > st.LARGEST_SUMMAND
         known = ~np.isnan(values) & ~is_beyond
         # Added row by row, in the order of the dates.
         n = np.maximum(np.bincount(own, known, size), 1.0)

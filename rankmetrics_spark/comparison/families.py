@@ -10,27 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.comparison.totals import Ints, Key
 from rankmetrics_spark.config import Comparison, Days, PlannedLooks
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
-from rankmetrics_spark.statistics import (
-    Denominator,
-    Estimate,
-    Floats,
-    Looks,
-    adjusted_levels,
-    adjusted_p_values,
-    bca,
-    critical_value,
-    fieller,
-    over_looks,
-    percentile,
-    strictest_level,
-    tukey_levels,
-    tukey_p_values,
-)
 
 Bools = npt.NDArray[np.bool_]
 FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
@@ -150,7 +135,7 @@ class Families:
     keys: Sequence[Key]
     roles: Sequence[str]
     rules: Rules
-    deciding: Estimate
+    deciding: st.Estimate
 
     @cached_property
     def names(self) -> list[str]:
@@ -166,17 +151,17 @@ class Families:
         return [name if name == FAMILIES[PRIMARY] else "all but primary" for name in names]
 
     @cached_property
-    def p_adjusted(self) -> Floats:
+    def p_adjusted(self) -> st.Floats:
         """(g,) p-values that are corrected over their family."""
         adjusted = np.full(len(self.keys), np.nan)
         for rows, share in self._rows:
             if self.rules.correction == TUKEY:
                 groups = [*self._groups(rows)]
                 for group, k in groups:
-                    p = tukey_p_values(self.deciding.p_value[group], self.deciding.df[group], k)
+                    p = st.tukey_p_values(self.deciding.p_value[group], self.deciding.df[group], k)
                     adjusted[group] = np.minimum(p * len(groups) / share, 1)
             else:
-                p = adjusted_p_values(self.deciding.p_value[rows], self.rules.correction)
+                p = st.adjusted_p_values(self.deciding.p_value[rows], self.rules.correction)
                 adjusted[rows] = np.minimum(p / share, 1)
         return adjusted
 
@@ -189,16 +174,16 @@ class Families:
         return n
 
     @cached_property
-    def strictest_levels(self) -> Floats:
+    def strictest_levels(self) -> st.Floats:
         """(g,) the level that a row has to pass whatever the others of its family show."""
         levels, alpha = np.full(len(self.keys), np.nan), 1 - self.rules.confidence
         for rows, share in self._rows:
             if self.rules.correction == TUKEY:
                 groups = [*self._groups(rows)]
                 for group, k in groups:
-                    levels[group] = tukey_levels(share * alpha / len(groups), self.deciding.df[group], k)
+                    levels[group] = st.tukey_levels(share * alpha / len(groups), self.deciding.df[group], k)
             else:
-                levels[rows] = strictest_level(share * alpha, int(self.n_tested[rows][0]), self.rules.correction)
+                levels[rows] = st.strictest_level(share * alpha, int(self.n_tested[rows][0]), self.rules.correction)
         return levels
 
     @cached_property
@@ -232,32 +217,38 @@ class Families:
 
 
 def intervals_at(
-    confidence: Floats | float, single: Estimate, denominator: Denominator, n: Any = None, looks: Looks | None = None
-) -> tuple[Estimate, Estimate]:
+    confidence: st.Floats | float,
+    single: st.Estimate,
+    denominator: st.Denominator,
+    n: Any = None,
+    looks: st.Looks | None = None,
+) -> tuple[st.Estimate, st.Estimate]:
     """The test, and the same as a share of the baseline, with intervals at these levels, one number or (g,).
 
     ``n`` are the users of the test, ``looks`` is the rule over several looks; without one, it is a single look.
     """
-    critical = critical_value(single.df, confidence, n, looks)
-    test = single if looks is None else over_looks(single, n, looks, confidence)
+    critical = st.critical_value(single.df, confidence, n, looks)
+    test = single if looks is None else st.over_looks(single, n, looks, confidence)
     test = test.within(critical)
-    return test, fieller(test, critical, denominator)
+    return test, st.fieller(test, critical, denominator)
 
 
-def levels_of(p: Floats, p_adjusted: Floats, correction: str, alpha: float) -> Floats:
+def levels_of(p: st.Floats, p_adjusted: st.Floats, correction: str, alpha: float) -> st.Floats:
     """(g,) levels of the intervals of one family, which agree with its corrected p-values."""
-    strictest = strictest_level(alpha, int(np.count_nonzero(~np.isnan(p))), correction)
-    return adjusted_levels(p, p_adjusted, alpha, np.full(len(p), strictest))
+    strictest = st.strictest_level(alpha, int(np.count_nonzero(~np.isnan(p))), correction)
+    return st.adjusted_levels(p, p_adjusted, alpha, np.full(len(p), strictest))
 
 
 _CUT = 2.0**-28
 """Replicates so close to the estimate are equal to it."""
 
 
-def interval(means: Floats, estimate: Floats, acceleration: Floats, rules: Rules) -> tuple[Floats, Floats]:
+def interval(
+    means: st.Floats, estimate: st.Floats, acceleration: st.Floats, rules: Rules
+) -> tuple[st.Floats, st.Floats]:
     """Bootstrap interval of (g, r) replicates, as the rules want it."""
     # Replicates are cut off and the estimate is not, so a replicate that is equal to it lies a little beside it.
     means = np.where(np.abs(means - estimate[:, None]) <= _CUT, estimate[:, None], means)
     if rules.bca:
-        return bca(means, estimate, acceleration, rules.confidence)
-    return percentile(means, rules.confidence)
+        return st.bca(means, estimate, acceleration, rules.confidence)
+    return st.percentile(means, rules.confidence)

@@ -12,33 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from scipy.special import ndtri
 
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.comparison.compared import PAIRED
 from rankmetrics_spark.comparison.table import lists_of
 from rankmetrics_spark.config import Comparison, Days, Gate
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    LOOKS,
-    METRIC,
-    N_LISTS,
-    N_RELEVANT,
-    SEGMENT,
-    USER,
-    doubt_of,
-    number,
-)
-from rankmetrics_spark.statistics import (
-    Arrivals,
-    always_valid_bound,
-    mixture_rho,
-    round_below,
-    spending_bounds,
-    strictest_level,
-)
 
 Row = Mapping[str, Any]
 
@@ -109,13 +89,13 @@ def outlooks(
     for place, row in enumerate(rows):
         # A comparison of all users on the metric that shows no difference.
         is_open = (
-            row[SEGMENT] == EVERYONE
-            and row[METRIC] == str(metric)
+            row[sch.SEGMENT] == sch.EVERYONE
+            and row[sch.METRIC] == str(metric)
             and metric.higher_is_better is not None
             and row["better"] is None
-            and number(row["p_adjusted"]) is not None
-            and not doubt_of(row)
-            and number(row.get("adjusted_minimum_detectable_effect"))
+            and sch.number(row["p_adjusted"]) is not None
+            and not sch.doubt_of(row)
+            and sch.number(row.get("adjusted_minimum_detectable_effect"))
         )
         if is_open and (effect := _target(row, gates, metric)):
             targets[place] = effect
@@ -123,7 +103,7 @@ def outlooks(
     outlook_of: dict[int, Outlook | None] = {}
     for design in dict.fromkeys(rows[place]["design"] for place in chosen):
         places = [place for place in chosen if rows[place]["design"] == design]
-        pairs = [(rows[place][BASELINE], rows[place][EXPERIMENT]) for place in places]
+        pairs = [(rows[place][sch.BASELINE], rows[place][sch.EXPERIMENT]) for place in places]
         n_users = max(rows[place]["n_users"] for place in places)
         rate = arrivals(_measured(users, metric, pairs, design == PAIRED, n_users), metric, days)
         outlook_of |= {place: outlook(rows[place], rate, section, targets[place]) for place in places}
@@ -134,12 +114,12 @@ Target = tuple[float, float | None, str]
 """An effect in the metric's unit, the same as a share of the baseline's mean, and what names it: see ``Outlook``."""
 
 
-def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Outlook | None:
+def outlook(row: Row, rate: st.Arrivals, section: Comparison, target: Target) -> Outlook | None:
     """The outlook of one comparison; None where it is unknown, and at the last planned look.
 
     What is found today shrinks as the standard error does, and with the bound of the looks.
     """
-    looks, further = row.get(LOOKS), 2 * rate.days
+    looks, further = row.get(sch.LOOKS), 2 * rate.days
     if looks not in (None, "any"):
         # Such as "6 of 14, obrien_fleming".
         numbers, _, spending = looks.partition(", ")
@@ -151,13 +131,13 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Ou
     n_users = row["n_users"] * np.concatenate([[1.0], growth])
     # Standard errors that an effect has to have to be found, today and on each further day.
     of_family = (1 - section.confidence) * (section.primary_share or 1.0)
-    level = strictest_level(of_family, row["n_comparisons"], section.correction)
+    level = st.strictest_level(of_family, row["n_comparisons"], section.correction)
     bounds = np.full(len(n_users), -ndtri(level / 2))
     if looks == "any":
-        rho = mixture_rho(section.tuning_users, 1 - section.confidence)
-        bounds = np.maximum(bounds, always_valid_bound(n_users, rho, level))
+        rho = st.mixture_rho(section.tuning_users, 1 - section.confidence)
+        bounds = np.maximum(bounds, st.always_valid_bound(n_users, rho, level))
     elif looks is not None:
-        of_looks = spending_bounds(np.arange(1, planned + 1) / planned, level / 2, spending)
+        of_looks = st.spending_bounds(np.arange(1, planned + 1) / planned, level / 2, spending)
         bounds = np.maximum(bounds, of_looks[look - 1 :][: len(n_users)])
     bounds = bounds + ndtri(section.power)
     effects = row["adjusted_minimum_detectable_effect"] * errors * bounds[1:] / bounds[0]
@@ -167,7 +147,7 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Ou
     enough = np.flatnonzero(effects <= effect)
     at = int(enough[0]) + 1 if len(enough) else None
     needed = n_users[at] if at else n_users[-1] * (effects[-1] / effect) ** 2
-    names = (row[EXPERIMENT], row[BASELINE], row[METRIC])
+    names = (row[sch.EXPERIMENT], row[sch.BASELINE], row[sch.METRIC])
     users, last, more = round(float(needed)), float(effects[-1]), bool(growth[-1] >= 1 + FEW_NEW_USERS)
     return Outlook(*names, effect, relative, limit, at, users, further, last, more, looks, section.power)
 
@@ -177,14 +157,14 @@ def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:
 
     None where what is found today is enough, or where the candidate is shown to be within the margin.
     """
-    mean, today = number(row["mean_baseline"]) or 0.0, float(row["adjusted_minimum_detectable_effect"])
+    mean, today = sch.number(row["mean_baseline"]) or 0.0, float(row["adjusted_minimum_detectable_effect"])
     limits: list[Target] = []
     for gate in gates:
-        if gate.metric == metric and gate.segment == EVERYONE and gate.experiment in (None, row[EXPERIMENT]):
+        if gate.metric == metric and gate.segment == sch.EVERYONE and gate.experiment in (None, row[sch.EXPERIMENT]):
             limits += [(gate.max_drop, None, _GATE)] if gate.max_drop else []
             share = gate.max_relative_drop
             limits += [(share * mean, share, _GATE)] if share and mean > 0 else []
-    margin, relative = number(row.get("margin")), number(row.get("relative_margin"))
+    margin, relative = sch.number(row.get("margin")), sch.number(row.get("relative_margin"))
     limits += [(margin, None, _MARGIN)] if margin else []
     limits += [(relative * mean, relative, _MARGIN)] if relative and mean > 0 else []
     if row.get("within_margin"):
@@ -192,9 +172,9 @@ def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:
     if limits:
         return limit if (limit := min(limits, key=lambda each: each[0]))[0] < today else None
     if mean > 0:
-        share = round_below(100 * today / mean) / 100
+        share = st.round_below(100 * today / mean) / 100
         return share * mean, share, ""
-    return round_below(today), None, ""
+    return st.round_below(today), None, ""
 
 
 def _measured(
@@ -203,13 +183,13 @@ def _measured(
     """The rows that say how users arrive: of the experiments, or of the differences of the first pair's users."""
     # A rate is as sure from a part of many users, and reading them all again would cost as much as the comparison.
     parts = 2 ** max(0, math.floor(math.log2(max(n_users, 1) / USERS_OF_SAMPLE)))
-    rows = users.where(f"pmod(xxhash64({USER}), {parts}) = 0") if parts > 1 else users
-    experiment = F.col(EXPERIMENT).cast("string")
+    rows = users.where(f"pmod(xxhash64({sch.USER}), {parts}) = 0") if parts > 1 else users
+    experiment = F.col(sch.EXPERIMENT).cast("string")
     if not is_paired:
         return rows.where(experiment.isin([*{name for pair in pairs for name in pair}]))
     value = F.col(metric.column)
     sides = [F.max(F.when(experiment == name, value)) for name in pairs[0]]
     lists = F.min(F.expr(lists_of(metric.column, users.columns)))
-    both = rows.where(experiment.isin([*pairs[0]])).groupBy(USER, DATE)
-    differences = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(N_LISTS))
-    return differences.select("*", F.lit("difference").alias(EXPERIMENT), F.lit(1).alias(N_RELEVANT))
+    both = rows.where(experiment.isin([*pairs[0]])).groupBy(sch.USER, sch.DATE)
+    differences = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(sch.N_LISTS))
+    return differences.select("*", F.lit("difference").alias(sch.EXPERIMENT), F.lit(1).alias(sch.N_RELEVANT))

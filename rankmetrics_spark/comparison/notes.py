@@ -9,23 +9,8 @@ import numpy as np
 from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
+from rankmetrics_spark.comparison import totals
 from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
-from rankmetrics_spark.comparison.totals import (
-    ALONE,
-    ARM_SUMS,
-    BASELINE,
-    CANDIDATE,
-    LEFT_OUT,
-    LEFT_OUT_PAIR,
-    LEFT_OUT_SUMS,
-    Ints,
-    Key,
-    arm,
-    effective_units,
-    of_arm,
-    of_pair,
-    sum_table,
-)
 from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
@@ -60,8 +45,8 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         of_users = _overlap(rows, i)
     said = [of_users, _left_out_of_all(rows, i), heavy]
     alone = []
-    for place in (BASELINE, CANDIDATE):
-        sums = rows.totals.sums.get(arm(rows.keys[i], place)._replace(kind=ALONE, segment=EVERYONE))
+    for place in (totals.BASELINE, totals.CANDIDATE):
+        sums = rows.totals.sums.get(totals.arm(rows.keys[i], place)._replace(kind=totals.ALONE, segment=EVERYONE))
         if sums is not None:
             n = int(sums[0])
             alone.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
@@ -99,10 +84,10 @@ def _heavy(rows: Compared) -> dict[int, str]:
     """Row -> how many users with equally many lists an experiment is worth, where a few users have most of them."""
     said: dict[int, str] = {}
     units, what = rows.rules.units, "lists" if rows.rules.over_lists else "users"
-    effective = effective_units(rows.totals, rows.keys, rows.paired)
+    effective = totals.effective_units(rows.totals, rows.keys, rows.paired)
     for i, key in enumerate(rows.keys):
         parts = []
-        for place, of_arm_here in zip((BASELINE, CANDIDATE), effective, strict=True):
+        for place, of_arm_here in zip((totals.BASELINE, totals.CANDIDATE), effective, strict=True):
             n = rows.n_users[i] if rows.paired[i] else rows.count(i, place, "n")
             if of_arm_here[i] < min(EFFECTIVE_USERS, n * _EVEN):
                 parts.append(f"as {of_arm_here[i]:.0f} equal ones in {key[place]}")
@@ -115,17 +100,17 @@ def _heavy(rows: Compared) -> dict[int, str]:
 def _left_out_of_all(rows: Compared, i: int) -> str | None:
     """How many users of each experiment are left out because they are in another one too."""
     parts = []
-    for place in (BASELINE, CANDIDATE):
-        key = arm(rows.keys[i], place)._replace(segment=EVERYONE)
+    for place in (totals.BASELINE, totals.CANDIDATE):
+        key = totals.arm(rows.keys[i], place)._replace(segment=EVERYONE)
         if n := rows.left_out(key):
-            users = int(of_arm(sum_table(rows.totals, [key], len(ARM_SUMS)), "users")[0])
+            users = int(totals.of_arm(totals.sum_table(rows.totals, [key], len(totals.ARM_SUMS)), "users")[0])
             parts.append(f"{n:,} of the {n + users:,} {_of(rows)} {rows.keys[i][place]}")
     return f"without {' and '.join(parts)}, who are in more than one experiment" if parts else None
 
 
 def _all_but(rows: Compared, i: int, both: int) -> list[str]:
     """How many users each experiment has beside so many, where it has some."""
-    sizes = {place: rows.count(i, place, "n") for place in (BASELINE, CANDIDATE)}
+    sizes = {place: rows.count(i, place, "n") for place in (totals.BASELINE, totals.CANDIDATE)}
     return [f"{n - both:,} of the {n:,} {_of(rows)} {rows.keys[i][place]}" for place, n in sizes.items() if n > both]
 
 
@@ -136,7 +121,7 @@ def _of(rows: Compared) -> str:
 
 def _overlap(rows: Compared, i: int) -> str | None:
     """How many users a test of independent users takes for different ones, and what that does to it."""
-    shared = int(of_pair(rows.both, "both")[i])
+    shared = int(totals.of_pair(rows.both, "both")[i])
     if not shared:
         return None
     unit = rows.rules.units
@@ -147,7 +132,10 @@ def _overlap(rows: Compared, i: int) -> str | None:
     text = f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
     # Where most users of a side are in both, the others may be why the means differ. Where experiments share a few
     # users only, everybody else is in one of them.
-    sizes, parts = [rows.count(i, place, "n") for place in (BASELINE, CANDIDATE)], _all_but(rows, i, shared)
+    sizes, parts = (
+        [rows.count(i, place, "n") for place in (totals.BASELINE, totals.CANDIDATE)],
+        _all_but(rows, i, shared),
+    )
     if not parts or 2 * shared < min(sizes):
         return text
     who = f"{' and '.join(parts)} {'is' if sum(sizes) == 2 * shared + 1 else 'are'} in one experiment only"
@@ -158,9 +146,9 @@ def too_few_hits(rows: Compared, i: int) -> str:
     """Why a row has no test over several looks yet."""
     needs = f"no test yet: several looks need {HITS_OF_LOOKS} {rows.rules.units}"
     if rows.paired[i]:
-        n = of_pair(rows.both, "higher")[i] + of_pair(rows.both, "lower")[i]
+        n = totals.of_pair(rows.both, "higher")[i] + totals.of_pair(rows.both, "lower")[i]
         return f"{needs} whose values differ, and there {'is' if n == 1 else 'are'} {n}"
-    found = {str(rows.keys[i][place]): rows.count(i, place, "hits") for place in (BASELINE, CANDIDATE)}
+    found = {str(rows.keys[i][place]): rows.count(i, place, "hits") for place in (totals.BASELINE, totals.CANDIDATE)}
     few = " and ".join(f"{name} has {n}" for name, n in found.items() if n < HITS_OF_LOOKS)
     return f"{needs} with a hit in each experiment, and {few}"
 
@@ -184,7 +172,7 @@ _PROBLEMS = {
 
 def _doubt(rows: Compared, i: int, told: str) -> str | None:
     """Why a row has no test, or why its test cannot be trusted."""
-    experiments = {place: str(rows.keys[i][place]) for place in (BASELINE, CANDIDATE)}
+    experiments = {place: str(rows.keys[i][place]) for place in (totals.BASELINE, totals.CANDIDATE)}
     for name, (text, forbidden) in _PROBLEMS.items():
         if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
             return f"{text.replace('users', rows.rules.units)} in {' and '.join(wrong)}"
@@ -224,7 +212,7 @@ def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
             return f"{n} {rows.rules.units} have different lists in the two experiments"
         others = ", and only_changed compares no others" if rows.rules.only_changed else ""
         return f"{n} {rows.rules.units} in both experiments{others}"
-    few = [str(rows.keys[i][place]) for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+    few = [str(rows.keys[i][place]) for place in (totals.BASELINE, totals.CANDIDATE) if rows.count(i, place, "n") < 2]
     return f"fewer than two {rows.rules.units} in {' and '.join(few)}"
 
 
@@ -236,8 +224,12 @@ def _different_users(rows: Compared) -> dict[int, str]:
     everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
     found: dict[int, str] = {}
     for keys in (everyone, rows.keys):
-        users, some, sums = zip(*(_left_out_sums(rows, keys, place) for place in (BASELINE, CANDIDATE)), strict=True)
-        pairs = sum_table(rows.totals, [key._replace(kind=LEFT_OUT_PAIR) for key in keys], len(LEFT_OUT_SUMS))
+        users, some, sums = zip(
+            *(_left_out_sums(rows, keys, place) for place in (totals.BASELINE, totals.CANDIDATE)), strict=True
+        )
+        pairs = totals.sum_table(
+            rows.totals, [key._replace(kind=totals.LEFT_OUT_PAIR) for key in keys], len(totals.LEFT_OUT_SUMS)
+        )
         more, squares = (_shares(pairs, name) for name in ("t", "tt"))
         # Of users who have a value in one of both experiments only, this is McNemar's test.
         of_pairs = chdtrc(1, np.square(more) / np.where(squares > 0, squares, 1.0))
@@ -250,16 +242,20 @@ def _different_users(rows: Compared) -> dict[int, str]:
     return found
 
 
-def _left_out_sums(rows: Compared, keys: Sequence[Key], place: int) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+def _left_out_sums(
+    rows: Compared, keys: Sequence[totals.Key], place: int
+) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
     """(g,) users of an experiment; those with a list without a value; sums of shares of these lists, and of squares."""
-    arms = [arm(key, place) for key in keys]
-    sums = sum_table(rows.totals, [key._replace(kind=LEFT_OUT) for key in arms], len(LEFT_OUT_SUMS))
-    users = of_arm(sum_table(rows.totals, arms, len(ARM_SUMS)), "users").astype(float)
+    arms = [totals.arm(key, place) for key in keys]
+    sums = totals.sum_table(
+        rows.totals, [key._replace(kind=totals.LEFT_OUT) for key in arms], len(totals.LEFT_OUT_SUMS)
+    )
+    users = totals.of_arm(totals.sum_table(rows.totals, arms, len(totals.ARM_SUMS)), "users").astype(float)
     return users, sums[:, 0].astype(float), (_shares(sums, "t"), _shares(sums, "tt"))
 
 
-def _shares(sums: Ints, name: str) -> Floats:
-    return np.asarray((total_of(sums, LEFT_OUT_SUMS, name) / 2**LIMB_UNIT).astype(float))
+def _shares(sums: totals.Ints, name: str) -> Floats:
+    return np.asarray((total_of(sums, totals.LEFT_OUT_SUMS, name) / 2**LIMB_UNIT).astype(float))
 
 
 ALL_COUNT = "use a convention and a metric that count all of them, such as zero_relevant: zero"
@@ -268,7 +264,7 @@ ALL_COUNT = "use a convention and a metric that count all of them, such as zero_
 def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: bool) -> str:
     digits = next((digits for digits in range(2, 9) if len({f"{share:.{digits}f}" for share in has}) > 1), 9)
     low, high = (f"{100 * share:.{digits - 2}f} %" for share in has)
-    baseline, candidate = (rows.keys[i][place] for place in (BASELINE, CANDIDATE))
+    baseline, candidate = (rows.keys[i][place] for place in (totals.BASELINE, totals.CANDIDATE))
     units = "lists" if of_lists else rows.rules.units
     who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
     if of_lists:
@@ -278,7 +274,7 @@ def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: boo
 
 def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     """That chance does not explain why no user of an experiment has a relevant item; empty where it may."""
-    other = BASELINE + CANDIDATE - place
+    other = totals.BASELINE + totals.CANDIDATE - place
     hits, n = (rows.count(i, other, sums) for sums in ("with_relevant", "n"))
     if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= SMALL_P:
         return ""

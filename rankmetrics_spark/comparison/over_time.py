@@ -12,20 +12,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison import daily
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
-from rankmetrics_spark.comparison.daily import (
-    BEFORE,
-    CUMULATIVE,
-    DAY,
-    ENTERING,
-    KINDS,
-    LEAVING,
-    SINCE_FIRST,
-    SLOPE,
-    UserDays,
-    add_days,
-)
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
@@ -57,30 +48,13 @@ from rankmetrics_spark.comparison.totals import DAY as OF_DAY
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.schemas import (
-    ADJUSTED,
-    BOUNDS,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    METRIC,
-    N_LISTS,
-    NOT_TRUSTED,
-    lists_with_value,
-)
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
-from rankmetrics_spark.statistics import (
-    Floats,
-    adjusted_p_values,
-    critical_value,
-    with_decision,
-)
 
 _NUMBERS = ("mean_baseline", "mean_candidate", "difference", "ci_low", "ci_high", "relative_difference",
             "relative_ci_low", "relative_ci_high", "p_value", "p_adjusted",
-            *(f"{ADJUSTED}_{name}" for name in BOUNDS), "confidence")  # fmt: skip
+            *(f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS), "confidence")  # fmt: skip
 OVER_TIME = {
-    **dict.fromkeys((BASELINE_NAME, EXPERIMENT, METRIC, "kind", "label"), "string"),
+    **dict.fromkeys((BASELINE_NAME, sch.EXPERIMENT, sch.METRIC, "kind", "label"), "string"),
     **dict.fromkeys(("day_number", "n_users"), "long"),
     **dict.fromkeys(("design", "test"), "string"),
     **dict.fromkeys(_NUMBERS, "double"),
@@ -92,11 +66,11 @@ _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 def over_time(table: UserTable, request: Request, rules: Rules, start: str | None) -> DataFrame:
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
-    if DATE not in table.rows.columns:
-        raise InputError(f"user_metrics has no column {DATE}: {unknown('column', DATE, table.rows.columns)}")
+    if sch.DATE not in table.rows.columns:
+        raise InputError(f"user_metrics has no column {sch.DATE}: {unknown('column', sch.DATE, table.rows.columns)}")
     refuse_other_types(table.rows)
     plain = replace(request, bootstrap=0, flips=0, reshuffles=0)
-    dated = replace(table, segments={_DATE_LABEL: DATE}, combinations=(), within={})
+    dated = replace(table, segments={_DATE_LABEL: sch.DATE}, combinations=(), within={})
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
@@ -104,9 +78,9 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     body = partial(_sums_of_days, layout=layout, weights=weights, request=plain, start=start)
     # The lists of each row, and those that have a value of each metric: null where that is unknown.
     stored = table.rows.columns
-    numbers = [f"double({N_LISTS if N_LISTS in stored else 1}) AS {_LISTS}"]
+    numbers = [f"double({sch.N_LISTS if sch.N_LISTS in stored else 1}) AS {_LISTS}"]
     for metric in table.metrics:
-        with_value = lists_with_value(metric.column)
+        with_value = sch.lists_with_value(metric.column)
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
     parts = Step(body, PARTIALS).of(by_user(dated, *numbers, *alike_columns(table.alike)))
     whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
@@ -128,8 +102,8 @@ def _sums_of_days(
         dates = np.array(texts, "datetime64[D]")
         own = {metric: rows.values[metric] for metric in weights}
         with_value = {metric: rows.values[column] for metric, column in weights.items()}
-        days = UserDays.of(replace(rows, values=own), dates[code], rows.values[_LISTS], with_value)
-        add_days(totals, days, request, start)
+        days = daily.UserDays.of(replace(rows, values=own), dates[code], rows.values[_LISTS], with_value)
+        daily.add_days(totals, days, request, start)
     yield from as_batches(totals)
 
 
@@ -158,29 +132,29 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
         running, of_days, of_slopes = Totals(), Totals(), Totals()
         for key, sums in totals.sums.items():
             kind, _, date = key.segment.partition("=")
-            if kind not in (ENTERING, LEAVING):
-                if kind == SLOPE:
-                    of_slopes.sums[key._replace(segment=EVERYONE)] = sums
+            if kind not in (daily.ENTERING, daily.LEAVING):
+                if kind == daily.SLOPE:
+                    of_slopes.sums[key._replace(segment=sch.EVERYONE)] = sums
                 else:
                     (of_days if key.kind == OF_DAY else running).sums[key] = sums
                 continue
             of_key = changes[key._replace(segment="")]
-            of_key[date] = of_key.get(date, 0) + (sums if kind == ENTERING else -sums)
+            of_key[date] = of_key.get(date, 0) + (sums if kind == daily.ENTERING else -sums)
         dates = sorted({date for of_key in changes.values() for date in of_key})
         for key, of_key in changes.items():
             state: Any = 0
             for date in dates:
                 state = state + of_key.get(date, 0)
                 if np.any(state):
-                    running.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
+                    running.sums[key._replace(segment=f"{daily.CUMULATIVE}={date}")] = state
         rows = Compared.of(running, {}, request, rules)
         doubts = _doubts(of_days, rows.keys)
         columns = _points(rows, start, doubts)
         slopes = _slopes(of_slopes, rows, doubts)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
-    fields = (merged[name] for name in (BASELINE_NAME, EXPERIMENT, METRIC, "kind", "day_number"))
+    fields = (merged[name] for name in (BASELINE_NAME, sch.EXPERIMENT, sch.METRIC, "kind", "day_number"))
     places = [
-        (baseline is None, baseline, candidate is None, candidate, metric, KINDS.index(kind), day or 0)
+        (baseline is None, baseline, candidate is None, candidate, metric, daily.KINDS.index(kind), day or 0)
         for baseline, candidate, metric, kind, day in zip(*fields, strict=True)
     ]
     order = sorted(range(len(places)), key=places.__getitem__)
@@ -198,38 +172,38 @@ def _doubts(of_days: Totals, keys: Sequence[Key]) -> Doubts:
     doubts = {}
     for segment in segments:
         kind, _, label = segment.partition("=")
-        known = whole if segment == EVERYONE or kind == SINCE_FIRST else {}
-        if kind == CUMULATIVE:
+        known = whole if segment == sch.EVERYONE or kind == daily.SINCE_FIRST else {}
+        if kind == daily.CUMULATIVE:
             sums = {key: counts for key, counts in of_days.sums.items() if key.segment <= label}
             known = doubts_of_days(replace(of_days, sums=sums), whole)
-        doubts.update({(*pair, segment): f"{NOT_TRUSTED}: {words}" for pair, words in known.items()})
+        doubts.update({(*pair, segment): f"{sch.NOT_TRUSTED}: {words}" for pair, words in known.items()})
     return doubts
 
 
 def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
     """The differences of days, periods and days since the first date."""
     kinds, labels = zip(*(key.segment.partition("=")[::2] for key in rows.keys), strict=True)
-    first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == DAY), default="")
+    first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == daily.DAY), default="")
     # Only the sums up to a day grow from look to look; a day is looked at once.
-    growing = np.array([kind == CUMULATIVE for kind in kinds])
+    growing = np.array([kind == daily.CUMULATIVE for kind in kinds])
     at_once = replace(rows, rules=replace(rows.rules, sequential="one"))
     relative = rows.deciding_relative.where(growing, at_once.deciding_relative)
     deciding = rows.deciding.where(growing, at_once.deciding)
     looks = np.where(growing & (rows.rules.sequential == "any"), "every look", "a single look")
-    before = np.array([kind == BEFORE for kind in kinds]) & ~rows.paired
+    before = np.array([kind == daily.BEFORE for kind in kinds]) & ~rows.paired
     p = np.where(before, deciding.p_value, np.nan)
-    p_before = adjusted_p_values(p, rows.rules.correction)
+    p_before = st.adjusted_p_values(p, rows.rules.correction)
     alpha = 1 - rows.rules.confidence
     levels = levels_of(p, p_before, rows.rules.correction, alpha)
     at_levels = intervals_at(1 - levels, rows.single, rows.single_denominator)
-    corrected = [with_decision(each, p_before < alpha) for each in at_levels]
+    corrected = [st.with_decision(each, p_before < alpha) for each in at_levels]
     # No other row is corrected.
     shown = [new.where(before, old) for new, old in zip(corrected, (deciding, relative), strict=True)]
     baseline, candidate = means(rows)
     columns: dict[str, Any] = {
         **_names(rows.keys),
         "kind": kinds,
-        "label": [start if kind == BEFORE else label for kind, label in zip(kinds, labels, strict=True)],
+        "label": [start if kind == daily.BEFORE else label for kind, label in zip(kinds, labels, strict=True)],
         "day_number": [_day_number(*each, first) for each in zip(kinds, labels, strict=True)],
         "n_users": rows.n_users,
         "design": design(rows),
@@ -245,7 +219,7 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
         "note": _notes(rows.keys, _chosen(growing.tolist(), rows.doubts, at_once.doubts), doubts),
     }
     # The same users have the same past in both experiments: it says nothing about the split.
-    kept = [i for i, kind in enumerate(kinds) if kind in KINDS and (kind != BEFORE or not rows.paired[i])]
+    kept = [i for i, kind in enumerate(kinds) if kind in daily.KINDS and (kind != daily.BEFORE or not rows.paired[i])]
     return {name: [values[i] for i in kept] for name, values in columns.items()}
 
 
@@ -260,27 +234,27 @@ def _notes(keys: Sequence[Key], known: Sequence[str | None], doubts: Doubts) -> 
     return [note or doubts.get((key.baseline, key.candidate, key.segment)) for key, note in pairs]
 
 
-def _adjusted(absolute: tuple[Floats, Floats], relative: tuple[Floats, Floats]) -> dict[str, Floats]:
-    return dict(zip((f"{ADJUSTED}_{name}" for name in BOUNDS), (*absolute, *relative), strict=True))
+def _adjusted(absolute: tuple[st.Floats, st.Floats], relative: tuple[st.Floats, st.Floats]) -> dict[str, st.Floats]:
+    return dict(zip((f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS), (*absolute, *relative), strict=True))
 
 
 def _names(keys: Sequence[Key]) -> dict[str, list[Any]]:
-    fields = {BASELINE_NAME: "baseline", EXPERIMENT: "candidate", METRIC: "metric"}
+    fields = {BASELINE_NAME: "baseline", sch.EXPERIMENT: "candidate", sch.METRIC: "metric"}
     return {column: [getattr(key, field) for key in keys] for column, field in fields.items()}
 
 
 def _day_number(kind: str, label: str, first: str) -> int | None:
     """Days since the first day of the period, or since a user's first date."""
-    if kind == SINCE_FIRST:
+    if kind == daily.SINCE_FIRST:
         return int(label)
-    if kind in (DAY, CUMULATIVE):
+    if kind in (daily.DAY, daily.CUMULATIVE):
         return int((np.datetime64(label) - np.datetime64(first)).astype(int))
     return None
 
 
 def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[Any]]:
     """How much each difference changes per day since a user's first date, from the slopes of the users themselves."""
-    places = [i for i, key in enumerate(points.keys) if key.segment == EVERYONE]
+    places = [i for i, key in enumerate(points.keys) if key.segment == sch.EVERYONE]
     keys, paired = [points.keys[i] for i in places], points.paired[places]
     arms = arm_sum_table(slopes, keys, BASELINE), arm_sum_table(slopes, keys, CANDIDATE)
     both = sum_table(slopes, keys, len(PAIR_SUMS))
@@ -290,11 +264,11 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
     slope, n, alpha = rows.estimate, len(keys), 1 - plain.confidence
     base, mean = (each[places] for each in means(points))
     share = np.where(base > 0, base, np.nan)
-    p_adjusted = adjusted_p_values(slope.p_value, plain.correction)
+    p_adjusted = st.adjusted_p_values(slope.p_value, plain.correction)
     levels = levels_of(slope.p_value, p_adjusted, plain.correction, alpha)
-    corrected = with_decision(slope.within(critical_value(slope.df, 1 - levels)), p_adjusted < alpha)
+    corrected = st.with_decision(slope.within(st.critical_value(slope.df, 1 - levels)), p_adjusted < alpha)
     bounds = corrected.ci_low, corrected.ci_high
-    texts = {"kind": SLOPE, "label": "per day since the first date", "valid_at": "a single look"}
+    texts = {"kind": daily.SLOPE, "label": "per day since the first date", "valid_at": "a single look"}
     columns: dict[str, Any] = {
         **_names(keys),
         **{name: [text] * n for name, text in texts.items()},

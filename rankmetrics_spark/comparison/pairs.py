@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.totals import (
     ALL_PAIRED,
     ARM_LISTS,
@@ -27,15 +28,6 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 from rankmetrics_spark.schemas import EVERYONE
-from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
-    Floats,
-    group_sums,
-    limbs_of_products,
-    poisson_weights,
-    random_signs,
-    weighted_sums,
-)
 
 MOST_VALUES = 2**24
 """Values of users in pairs that are resampled in one go."""
@@ -67,7 +59,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
             return
     if rows.lists:
         values = {
-            metric: np.where(np.abs(each * rows.lists[metric]) > LARGEST_SUMMAND, np.inf, each)
+            metric: np.where(np.abs(each * rows.lists[metric]) > st.LARGEST_SUMMAND, np.inf, each)
             for metric, each in rows.values.items()
         }
         rows = replace(rows, values=values)
@@ -106,7 +98,7 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> 
     for metric, values in rows.values.items():
         has_value, some = ~np.isnan(values), summable(values)
         v = np.nan_to_num(some)
-        beyond = has_value & (np.abs(values) > LARGEST_SUMMAND)
+        beyond = has_value & (np.abs(values) > st.LARGEST_SUMMAND)
         counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, has_value & (values != 0))
         group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
         without = rows.left_out(metric, values)
@@ -142,9 +134,9 @@ class _Group:
     ) -> None:
         """Add counts, and the sums of values and of products of values, of each experiment in each segment."""
         names, place = self._present
-        columns = [*counts, *limbs_of_products(summed)]
+        columns = [*counts, *st.limbs_of_products(summed)]
         nothing = np.zeros(len(names), np.int64)
-        sums = [group_sums([each], place, len(names))[:, 0] if each.any() else nothing for each in columns]
+        sums = [st.group_sums([each], place, len(names))[:, 0] if each.any() else nothing for each in columns]
         _add_sums(totals, kind, metric, names, sums)
 
     @cached_property
@@ -163,7 +155,7 @@ class _Group:
         return names, place.reshape(-1)
 
 
-_Products = Sequence[tuple[Floats, int]]
+_Products = Sequence[tuple[st.Floats, int]]
 """Values, and how many factors each of them is made of."""
 
 
@@ -208,7 +200,7 @@ class RowPairs:
                 i, j, hashes = left[some], right[some], rows.lists_hash
                 yield cls(i, j, None if hashes is None else hashes[i] != hashes[j], starts, names)
 
-    def of_both(self, values: Floats) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+    def of_both(self, values: st.Floats) -> tuple[st.Floats, st.Floats, npt.NDArray[np.bool_]]:
         """Values of baseline and candidate, 0 where two rows do not count; and which ones count.
 
         They count if both have a value and, where only changed lists are compared, different lists.
@@ -220,7 +212,7 @@ class RowPairs:
     ) -> None:
         """Add counts, and the sums of values and of products of values, of each pair in each segment."""
         nothing = np.zeros(len(self.starts), np.int64)
-        columns = (each.astype(np.float64, copy=False) for each in (*counts, *limbs_of_products(summed)))
+        columns = (each.astype(np.float64, copy=False) for each in (*counts, *st.limbs_of_products(summed)))
         sums = [np.add.reduceat(each, self.starts).astype(np.int64) if each.any() else nothing for each in columns]
         _add_sums(totals, kind, metric, self.names, sums)
 
@@ -294,13 +286,13 @@ def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tup
     weights: dict[str, npt.NDArray[Any]] = {}
     # Drawn once for all metrics and segments.
     if request.bootstrap:
-        weights["bootstrap"] = poisson_weights(rows.keys, request.bootstrap_seed, request.bootstrap)
+        weights["bootstrap"] = st.poisson_weights(rows.keys, request.bootstrap_seed, request.bootstrap)
     signs = ("flips", request.flip_seed, request.flips), ("reshuffles", request.reshuffle_seed, request.reshuffles)
     for kind, seed, n in signs:
         if n:
             # The last replicate has + for every user.
             plus = np.ones((len(rows.keys), 1), np.int8)
-            weights[kind] = np.concatenate([random_signs(rows.keys, seed, n), plus], axis=1)
+            weights[kind] = np.concatenate([st.random_signs(rows.keys, seed, n), plus], axis=1)
     arms: list[tuple[Name, Name]] = [("", name) for name in rows.experiments]
     left, right = pairs
     for labels, code in rows.segments:
@@ -318,7 +310,7 @@ def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tup
 
 
 def _summands(
-    units: Units, table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
+    units: Units, table: st.Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
 ) -> dict[str, list[_Columns]]:
     """The columns that the weights of each kind multiply."""
     experiments, left, right = pairs
@@ -353,7 +345,7 @@ def _add_weighted(
 ) -> None:
     table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
     for label, part in units.slices():
-        sums = weighted_sums(units.of_users(weights, part), table[part])
+        sums = st.weighted_sums(units.of_users(weights, part), table[part])
         start = 0
         for metric, each in summands:
             shape = (len(each.columns), len(each.names))

@@ -10,30 +10,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.comparison.table import REPEATED, UserTable, lists_of
 from rankmetrics_spark.config import Days, dates_in_words, day, refuse
 from rankmetrics_spark.engines import few_rows, group_means, weight_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, hashed_cut, metric_of_column
 from rankmetrics_spark.pointers import Pointer, dates_without
-from rankmetrics_spark.schemas import (
-    CONVENTION_HASH,
-    DATE,
-    EXPERIMENT,
-    FIRST_DATE,
-    N_DAYS,
-    N_LISTS,
-    N_RELEVANT,
-    N_REPEATED,
-    N_SHOWN,
-    USER,
-    USER_COLUMNS,
-    lists_with_value,
-    quoted,
-)
 
-_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
-_NEEDED = (EXPERIMENT, USER, DATE, N_LISTS, N_RELEVANT)
+_COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
+_NEEDED = (sch.EXPERIMENT, sch.USER, sch.DATE, sch.N_LISTS, sch.N_RELEVANT)
 _DAY, _PLACE = "_day", "_place"
 _BITS = 63
 """Days that one whole number tells apart."""
@@ -67,9 +53,9 @@ def published_days(users: DataFrame, first: str, last: str, place: str = "dates"
             there, or its dates follow different conventions.
     """
     refuse_missing(users)
-    convention = [CONVENTION_HASH] * (CONVENTION_HASH in users.columns)
+    convention = [sch.CONVENTION_HASH] * (sch.CONVENTION_HASH in users.columns)
     conventions: dict[str, set[str]] = {}
-    for date, *digest in few_rows(users.selectExpr(f"string({DATE})", *convention).distinct()):
+    for date, *digest in few_rows(users.selectExpr(f"string({sch.DATE})", *convention).distinct()):
         conventions.setdefault(date, set()).update(map(str, digest))
     refuse_other_values(conventions)
     return period_days(conventions, first, last, place)
@@ -198,36 +184,38 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False) -> Dat
     refuse_missing(users)
     columns = users.columns
     metrics = [name for name in columns if metric_of_column(name) is not None]
-    computed = {*USER_COLUMNS, *metrics, *map(lists_with_value, metrics)}
+    computed = {*sch.USER_COLUMNS, *metrics, *map(sch.lists_with_value, metrics)}
     described = [name for name in columns if name not in computed and hashed_cut(name) is None]
-    for name in {N_DAYS, FIRST_DATE} & {*described}:
+    for name in {sch.N_DAYS, sch.FIRST_DATE} & {*described}:
         raise InputError(f"user_metrics has a column {name}, which the rows of a period need; rename it")
     counts = [name for name in _COUNTS if name in columns]
     lists = {name: f"_lists_{name}" for name in metrics}
-    rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).selectExpr(
-        *(quoted(name) for name in (EXPERIMENT, USER, *described)),
+    rows = users.where(F.col(sch.DATE).cast("string").isin([*days.dates])).selectExpr(
+        *(sch.quoted(name) for name in (sch.EXPERIMENT, sch.USER, *described)),
         *(f"bigint({name}) AS {name}" for name in counts),
-        f"bigint(replace(string({DATE}), '-', '')) + CASE WHEN {N_LISTS} > 0 THEN 0 ELSE {_NO_LIST} END AS {_DAY}",
+        f"bigint(replace(string({sch.DATE}), '-', '')) "
+        f"+ CASE WHEN {sch.N_LISTS} > 0 THEN 0 ELSE {_NO_LIST} END AS {_DAY}",
         *metrics,
-        *(f"CASE WHEN {N_LISTS} = 0 THEN {name} END AS _without_{name}" for name in metrics),
+        *(f"CASE WHEN {sch.N_LISTS} = 0 THEN {name} END AS _without_{name}" for name in metrics),
         *(f"{lists_of(name, columns)} AS {weight}" for name, weight in lists.items()),
-        *[f"datediff(date({DATE}), date'{days.first}') AS {_PLACE}"] * find_repeats,
+        *[f"datediff(date({sch.DATE}), date'{days.first}') AS {_PLACE}"] * find_repeats,
     )
     aggregates = [
-        *(f"min_by({quoted(name)}, {_DAY}) AS {quoted(name)}" for name in described),
+        *(f"min_by({sch.quoted(name)}, {_DAY}) AS {sch.quoted(name)}" for name in described),
         *(f"sum({name}) AS {name}" for name in counts),
-        f"sum(CASE WHEN {N_LISTS} > 0 THEN 1L ELSE 0L END) AS {N_DAYS}",
-        f"string(min({_DAY}) % {_NO_LIST}) AS {FIRST_DATE}",
+        f"sum(CASE WHEN {sch.N_LISTS} > 0 THEN 1L ELSE 0L END) AS {sch.N_DAYS}",
+        f"string(min({_DAY}) % {_NO_LIST}) AS {sch.FIRST_DATE}",
         *(f"max(_without_{name}) AS _without_{name}" for name in metrics),
         *[_repeated(days)] * find_repeats,
     ]
-    means = group_means(rows, [EXPERIMENT, USER], lists, aggregates)
-    date = f"concat_ws('-', substr({FIRST_DATE}, 1, 4), substr({FIRST_DATE}, 5, 2), substr({FIRST_DATE}, 7, 2))"
+    means = group_means(rows, [sch.EXPERIMENT, sch.USER], lists, aggregates)
+    parts = ", ".join(f"substr({sch.FIRST_DATE}, {start}, {length})" for start, length in ((1, 4), (5, 2), (7, 2)))
+    date = f"concat_ws('-', {parts})"
     return means.selectExpr(
-        *(quoted(name) for name in (EXPERIMENT, USER, *described, *counts, N_DAYS)),
-        f"{date} AS {FIRST_DATE}",
-        *(f"CASE WHEN {N_LISTS} = 0 THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
-        *(f"{weight_of(name)} AS {lists_with_value(name)}" for name in metrics),
+        *(sch.quoted(name) for name in (sch.EXPERIMENT, sch.USER, *described, *counts, sch.N_DAYS)),
+        f"{date} AS {sch.FIRST_DATE}",
+        *(f"CASE WHEN {sch.N_LISTS} = 0 THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
+        *(f"{weight_of(name)} AS {sch.lists_with_value(name)}" for name in metrics),
         *[REPEATED] * find_repeats,
     )
 
@@ -252,16 +240,16 @@ def refuse_missing(users: DataFrame) -> None:
 
 def refuse_other_types(users: DataFrame) -> None:
     """Refuse a column of dates of another type, such as a timestamp: its texts are those of no date."""
-    kind = users.schema[DATE].dataType
+    kind = users.schema[sch.DATE].dataType
     if not isinstance(kind, (T.DateType, T.StringType)):
-        raise InputError(f"{DATE} of user_metrics is of type {kind.simpleString()}; allowed: dates, or texts such as "
-                         "2026-11-01")  # fmt: skip
+        found = kind.simpleString()
+        raise InputError(f"{sch.DATE} of user_metrics is of type {found}; allowed: dates, or texts such as 2026-11-01")
 
 
 def refuse_other_values(texts: Iterable[object]) -> None:
     """Refuse texts of the column of dates that are none, and null."""
     try:
         for text in texts:
-            day(DATE, text)
+            day(sch.DATE, text)
     except ConfigError as error:
         raise InputError(f"user_metrics: {error}") from None

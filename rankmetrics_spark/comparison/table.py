@@ -11,21 +11,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Days, listed
 from rankmetrics_spark.engines import as_text, engine_of, in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    EXPERIMENT,
-    METRIC,
-    N_LISTS,
-    N_RELEVANT,
-    USER,
-    lists_with_value,
-    quoted,
-)
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
@@ -46,7 +37,7 @@ MEMBER, IS_ALONE = "_member", "_alone"
 """Columns of a row of a cluster: the hash of its user, and whether the user has no cluster."""
 _BLOCKS = 12
 """Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks."""
-_HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
+_HASHED = (f"xxhash64({sch.USER}) AS {HASHES[0]}", f"xxhash64({sch.USER}, 1) AS {HASHES[1]}")
 
 
 @dataclass(frozen=True)
@@ -109,7 +100,7 @@ class UserTable:
         """
         kinds = {field.name: field.dataType for field in rows.schema.fields}
         columns, segments = [*kinds], segments or {}
-        for name in (EXPERIMENT, USER, N_RELEVANT, *segments.values()):
+        for name in (sch.EXPERIMENT, sch.USER, sch.N_RELEVANT, *segments.values()):
             if name not in columns:
                 raise InputError(f"user_metrics has no column {name}: {unknown('column', name, columns)}")
         if metrics is None:
@@ -135,9 +126,9 @@ class UserTable:
             if not isinstance(kinds[before], T.NumericType):
                 raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
         elif before is not None:
-            if USER not in before.columns:
-                raise InputError(f"the user_metrics of the earlier date have no column {USER}: "
-                                 f"{unknown('column', USER, before.columns)}")  # fmt: skip
+            if sch.USER not in before.columns:
+                raise InputError(f"the user_metrics of the earlier date have no column {sch.USER}: "
+                                 f"{unknown('column', sch.USER, before.columns)}")  # fmt: skip
             if not {metric.column for metric in chosen} & {*before.columns}:
                 names = ", ".join(metric.column for metric in chosen)
                 raise InputError(f"the user_metrics of the earlier date have none of the columns {names}")
@@ -162,12 +153,12 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
 
     def text(column: str) -> str:
         """SQL: the values of a column as names."""
-        return as_text(quoted(column), kinds[column], engine)
+        return as_text(sch.quoted(column), kinds[column], engine)
 
     labels = (f"{text(column)} AS _segment_{i}" for i, column in enumerate(table.segments.values()))
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
-    experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
-    relevant = f"{N_RELEVANT} > 0 AS _relevant"
+    experiment = f"string({sch.EXPERIMENT}) AS {sch.EXPERIMENT}"
+    relevant = f"{sch.N_RELEVANT} > 0 AS _relevant"
     hashed: tuple[str, ...] = _HASHED
     if table.cluster is not None:
         # The users of a cluster together; who has none is a cluster of their own.
@@ -177,14 +168,14 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
         name = text(table.cluster)
         # Seeds of their own: a user may be called like a cluster.
         hashed = tuple(
-            f"CASE WHEN {name} IS NULL THEN xxhash64({USER}, {seed + 2}) ELSE xxhash64({name}, {seed}) END AS {alias}"
+            f"if({name} IS NULL, xxhash64({sch.USER}, {seed + 2}), xxhash64({name}, {seed})) AS {alias}"
             for seed, alias in enumerate(HASHES)
         )
-        hashed = (*hashed, f"xxhash64({USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
+        hashed = (*hashed, f"xxhash64({sch.USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
     columns = [metric.column for metric in table.metrics]
     if isinstance(table.before, str):
         # A column of earlier values serves every metric.
-        value = f"nullif(double({quoted(table.before)}), double('NaN'))"
+        value = f"nullif(double({sch.quoted(table.before)}), double('NaN'))"
         columns += [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in columns]
     rows = table.rows.selectExpr(*hashed, experiment, relevant, *labels, *columns, *more)
     if table.before is not None and not isinstance(table.before, str):
@@ -192,8 +183,8 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
         # rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the user
         # had in the two.
         rows = rows.join(_earlier_means(table.before, table.metrics, HASHES, BEFORE), list(HASHES), "left")
-        if EXPERIMENT in table.before.columns:
-            own = (*HASHES, EXPERIMENT)
+        if sch.EXPERIMENT in table.before.columns:
+            own = (*HASHES, sch.EXPERIMENT)
             rows = rows.join(_earlier_means(table.before, table.metrics, own, BEFORE_OWN), list(own), "left")
     return in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
@@ -201,9 +192,9 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
 def lists_by_metric(table: UserTable) -> Iterator[str]:
     """Columns for ``by_user``: the lists of a user that have a value, at least one: nothing shown is an empty list."""
     columns = table.rows.columns
-    if N_LISTS not in columns:
-        raise InputError(f"user_metrics has no column {N_LISTS}, which mean_over: lists needs: "
-                         f"{unknown('column', N_LISTS, columns)}")  # fmt: skip
+    if sch.N_LISTS not in columns:
+        raise InputError(f"user_metrics has no column {sch.N_LISTS}, which mean_over: lists needs: "
+                         f"{unknown('column', sch.N_LISTS, columns)}")  # fmt: skip
     for metric in table.metrics:
         yield f"double(greatest({lists_of(metric.column, columns)}, 1L)) AS {LISTS}{metric.column}"
 
@@ -212,17 +203,17 @@ def shares_without(table: UserTable) -> Iterator[str]:
     """Columns for ``by_user``: the share of a user's lists that have no value, where it is stored which have one."""
     columns = table.rows.columns
     for metric in table.metrics:
-        stored = lists_with_value(metric.column)
-        if stored in columns and N_LISTS in columns:
-            with_value = f"double(coalesce({stored}, {N_LISTS}))"
-            share = f"1D - least({with_value} / double(greatest({N_LISTS}, 1)), 1D)"
-            yield f"CASE WHEN {N_LISTS} > 0 THEN {share} ELSE 0D END AS {WITHOUT}{metric.column}"
+        stored = sch.lists_with_value(metric.column)
+        if stored in columns and sch.N_LISTS in columns:
+            with_value = f"double(coalesce({stored}, {sch.N_LISTS}))"
+            share = f"1D - least({with_value} / double(greatest({sch.N_LISTS}, 1)), 1D)"
+            yield f"CASE WHEN {sch.N_LISTS} > 0 THEN {share} ELSE 0D END AS {WITHOUT}{metric.column}"
 
 
 def lists_of(metric: str, columns: Iterable[str]) -> str:
     """SQL of the lists of a user that have a value; all lists where the user was stored without their number."""
-    stored = lists_with_value(metric)
-    return f"coalesce({stored}, {N_LISTS})" if stored in columns else f"bigint({N_LISTS})"
+    stored = sch.lists_with_value(metric)
+    return f"coalesce({stored}, {sch.N_LISTS})" if stored in columns else f"bigint({sch.N_LISTS})"
 
 
 def hash_of_lists(table: UserTable) -> str:
@@ -250,7 +241,7 @@ def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[
     # Added in the order of their size, so that the order of a user's experiments changes no bit.
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
               f"nullif(count({name}), 0) AS {prefix}{name}" for name in shared)  # fmt: skip
-    experiment = [f"string({EXPERIMENT}) AS {EXPERIMENT}"] if EXPERIMENT in keys else []
+    experiment = [f"string({sch.EXPERIMENT}) AS {sch.EXPERIMENT}"] if sch.EXPERIMENT in keys else []
     return before.selectExpr(*_HASHED, *experiment, *shared).groupBy(*keys).agg(*map(F.expr, values))
 
 
@@ -265,16 +256,20 @@ def user_changes(table: UserTable, request: Comparison) -> DataFrame:
         experiment_id, baseline, metric, user_id, value_baseline, value_candidate, difference.
     """
     values = ", ".join(f"'{metric}', {metric.column}" for metric in table.metrics)
-    long = table.rows.selectExpr(EXPERIMENT, USER, f"stack({len(table.metrics)}, {values}) AS ({METRIC}, value)")
-    of_baseline = F.col(EXPERIMENT).eqNullSafe(F.lit(request.baseline))
-    ours = long.where(of_baseline).select(USER, METRIC, F.col("value").alias("value_baseline"))
+    long = table.rows.selectExpr(
+        sch.EXPERIMENT, sch.USER, f"stack({len(table.metrics)}, {values}) AS ({sch.METRIC}, value)"
+    )
+    of_baseline = F.col(sch.EXPERIMENT).eqNullSafe(F.lit(request.baseline))
+    ours = long.where(of_baseline).select(sch.USER, sch.METRIC, F.col("value").alias("value_baseline"))
     theirs = long.where(~of_baseline).withColumnRenamed("value", "value_candidate")
     if request.candidates:
-        theirs = theirs.where(F.col(EXPERIMENT).isin(*request.candidates))
-    joined = theirs.join(ours, [USER, METRIC]).withColumns(
-        {BASELINE: F.lit(request.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
+        theirs = theirs.where(F.col(sch.EXPERIMENT).isin(*request.candidates))
+    joined = theirs.join(ours, [sch.USER, sch.METRIC]).withColumns(
+        {sch.BASELINE: F.lit(request.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
     )
-    return joined.select(EXPERIMENT, BASELINE, METRIC, USER, "value_baseline", "value_candidate", "difference")
+    return joined.select(
+        sch.EXPERIMENT, sch.BASELINE, sch.METRIC, sch.USER, "value_baseline", "value_candidate", "difference"
+    )
 
 
 def largest_changes(table: UserTable, request: Comparison, n: int, kind: Literal["loss", "gain"] = "loss") -> DataFrame:
@@ -291,9 +286,9 @@ def largest_changes(table: UserTable, request: Comparison, n: int, kind: Literal
         largest first.
     """
     lower = [str(metric) for metric in table.metrics if metric.higher_is_better is False]
-    sign = F.when(F.col(METRIC).isin(lower), -1.0).otherwise(1.0) if lower else F.lit(1.0)
+    sign = F.when(F.col(sch.METRIC).isin(lower), -1.0).otherwise(1.0) if lower else F.lit(1.0)
     size = sign * F.col("difference") if kind == "gain" else sign * (F.col("value_baseline") - F.col("value_candidate"))
     changed = user_changes(table, request).withColumn(kind, size).where(F.col(kind) > 0)
-    place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc(kind), USER))
-    first = changed.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
-    return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", kind)
+    place = F.row_number().over(Window.partitionBy(sch.EXPERIMENT, sch.METRIC).orderBy(F.desc(kind), sch.USER))
+    first = changed.withColumn("_place", place).where(f"_place <= {n}").orderBy(sch.EXPERIMENT, sch.METRIC, "_place")
+    return first.select(sch.EXPERIMENT, sch.METRIC, sch.USER, "value_baseline", "value_candidate", kind)

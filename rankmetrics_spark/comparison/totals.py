@@ -12,49 +12,38 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
-from rankmetrics_spark.statistics import (
-    LIMB_UNIT,
-    RESAMPLING_LIMBS,
-    Floats,
-    Moments,
-    PairMoments,
-    RatioPairSums,
-    RatioSums,
-    limb_columns,
-    total_of,
-    weighted_totals,
-)
 
 Ints = npt.NDArray[np.int64]
 Name = str | None
 """Name of an experiment; None for rows without one."""
 
-ARM_SUMS = ("users", "n", "with_relevant", "beyond", "hits", *limb_columns("v", "vv", "vvv"))
+ARM_SUMS = ("users", "n", "with_relevant", "beyond", "hits", *st.limb_columns("v", "vv", "vvv"))
 """Sums over the users of an experiment: users, those with a value, those with a value and a relevant item, those whose
 value is too large to be summed, those whose value is not 0, values, squares, cubes."""
-BEFORE_SUMS = ("n_before", *limb_columns("b", "bb", "bv", "v"))
+BEFORE_SUMS = ("n_before", *st.limb_columns("b", "bb", "bv", "v"))
 """Sums over the users of an experiment who have a value of an earlier date: it, its square, its product with the value,
 and the value."""
-BEFORE_PAIR_SUMS = ("n_before", *limb_columns("x", "xx", "xd", "xb"))
+BEFORE_PAIR_SUMS = ("n_before", *st.limb_columns("x", "xx", "xd", "xb"))
 """Sums over the users of both experiments who have an earlier value in each: the difference of the two (x), its square,
 its products with the difference of the values and with the baseline's value."""
-PAIR_SUMS = ("both", "higher", "lower", *limb_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
+PAIR_SUMS = ("both", "higher", "lower", *st.limb_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
 """Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
 ARM_LISTS, PAIR_LISTS = "arm_lists", "pair_lists"
 """Kinds of sums for means over lists."""
-LIST_SUMS = ("users", *limb_columns("y", "n", "yy", "yn", "nn"))
+LIST_SUMS = ("users", *st.limb_columns("y", "n", "yy", "yn", "nn"))
 """Sums over the users of an experiment who have a value: their lists (n), lists times value (y), products."""
 LIST_PAIR_SUMS = (
     "both",
-    *limb_columns("x", "m", "xx", "xm", "mm", "y", "n", "yy", "yn", "nn", "xy", "xn", "my", "mn"),
+    *st.limb_columns("x", "m", "xx", "xm", "mm", "y", "n", "yy", "yn", "nn", "xy", "xn", "my", "mn"),
 )
 """The same over the users of both experiments: of the baseline (x, m) and the candidate (y, n), and their products."""
 LEFT_OUT, LEFT_OUT_PAIR = "left_out", "left_out_pair"
 """Kinds of sums of what has no value: over the users of an experiment, and of both experiments of a pair."""
-LEFT_OUT_SUMS = ("users", *limb_columns("t", "tt"))
+LEFT_OUT_SUMS = ("users", *st.limb_columns("t", "tt"))
 """Sums over the users with a list without a value: the share of these lists (t; 1 without any value), its square. Over
 the users of both experiments: what t is more in the candidate. There are none where every list has a value."""
 SHARED = "shared"
@@ -71,7 +60,7 @@ DAY_VALUES, VALUE_UNIT = "day_values", 2**20
 values, each rounded to a whole number of these parts, so that they add up to the same bits on any engine."""
 ALONE = "alone"
 """Kind of the one sum of an experiment that counts its users without a cluster."""
-LIMBS = len(RESAMPLING_LIMBS)
+LIMBS = len(st.RESAMPLING_LIMBS)
 """Whole numbers that make up a sum of a replicate."""
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
 """Kind of replicates -> how many weighted sums it has."""
@@ -308,27 +297,27 @@ def of_pair(sums: Ints, name: str) -> Ints:
     return sums[:, PAIR_SUMS.index(name)]
 
 
-def moments(sums: Ints, n: Ints, names: Sequence[str], kinds: Sequence[str]) -> Moments:
+def moments(sums: Ints, n: Ints, names: Sequence[str], kinds: Sequence[str]) -> st.Moments:
     """Moments from the sums of a value, of its square and, where a third kind is given, of its cube."""
-    total, squares, *cubes = (total_of(sums, names, kind) for kind in kinds)
-    return Moments(n.astype(object), total, squares, cubes[0] if cubes else None)
+    total, squares, *cubes = (st.total_of(sums, names, kind) for kind in kinds)
+    return st.Moments(n.astype(object), total, squares, cubes[0] if cubes else None)
 
 
-def arm_moments(sums: Ints) -> Moments:
+def arm_moments(sums: Ints) -> st.Moments:
     """Moments of experiments, from (g, c) sums."""
     return moments(sums, of_arm(sums, "n"), ARM_SUMS, ("v", "vv", "vvv"))
 
 
-def pair_moments(sums: Ints) -> PairMoments:
+def pair_moments(sums: Ints) -> st.PairMoments:
     """Moments of the users of both experiments of pairs, from (g, c) sums."""
     n = of_pair(sums, "both")
     kinds = (("x", "xx"), ("y", "yy"), ("d", "dd", "ddd"))
-    return PairMoments(*(moments(sums, n, PAIR_SUMS, each) for each in kinds))
+    return st.PairMoments(*(moments(sums, n, PAIR_SUMS, each) for each in kinds))
 
 
-def replicate_means(sums: Ints) -> Floats:
+def replicate_means(sums: Ints) -> st.Floats:
     """(r,) weighted means from weighted sums of values and of ones; NaN where nobody has a weight."""
-    values, weights = weighted_totals(sums)
+    values, weights = st.weighted_totals(sums)
     return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))
 
 
@@ -356,12 +345,12 @@ def large_enough(totals: Totals, keys: Sequence[Key], min_users: int) -> list[Ke
 # A user's lists belong together, so the user stays the unit of every error: see ``statistics.RatioSums``.
 
 
-def arm_products(y: Floats, n: Floats) -> list[tuple[Floats, int]]:
+def arm_products(y: st.Floats, n: st.Floats) -> list[tuple[st.Floats, int]]:
     """What ``LIST_SUMS`` adds up after the users, each with its number of factors."""
     return [(y, 1), (n, 1), (y * y, 2), (y * n, 2), (n * n, 2)]
 
 
-def pair_products(x: Floats, m: Floats, y: Floats, n: Floats) -> list[tuple[Floats, int]]:
+def pair_products(x: st.Floats, m: st.Floats, y: st.Floats, n: st.Floats) -> list[tuple[st.Floats, int]]:
     """What ``LIST_PAIR_SUMS`` adds up after the users."""
     return [*arm_products(x, m), *arm_products(y, n), (x * y, 2), (x * n, 2), (m * y, 2), (m * n, 2)]
 
@@ -376,24 +365,24 @@ def list_pair_sums(totals: Totals, keys: Sequence[Key]) -> Ints:
     return sum_table(totals, [key._replace(kind=PAIR_LISTS) for key in keys], len(LIST_PAIR_SUMS))
 
 
-def ratio_of(sums: Ints) -> RatioSums:
+def ratio_of(sums: Ints) -> st.RatioSums:
     """The sums of experiments, put together."""
     names = ("y", "n", "yy", "yn", "nn")
-    return RatioSums(sums[:, 0].astype(object), *(total_of(sums, LIST_SUMS, name) for name in names))
+    return st.RatioSums(sums[:, 0].astype(object), *(st.total_of(sums, LIST_SUMS, name) for name in names))
 
 
-def pair_moments_of(sums: Ints) -> PairMoments:
+def pair_moments_of(sums: Ints) -> st.PairMoments:
     """Moments of the users of both, from (g, c) sums."""
     users = sums[:, 0].astype(object)
     baseline, candidate = (
-        RatioSums(users, *(total_of(sums, LIST_PAIR_SUMS, name) for name in names))
+        st.RatioSums(users, *(st.total_of(sums, LIST_PAIR_SUMS, name) for name in names))
         for names in (("x", "m", "xx", "xm", "mm"), ("y", "n", "yy", "yn", "nn"))
     )
-    shared = (total_of(sums, LIST_PAIR_SUMS, name) for name in ("xy", "xn", "my", "mn"))
-    return RatioPairSums(baseline, candidate, *shared).moments
+    shared = (st.total_of(sums, LIST_PAIR_SUMS, name) for name in ("xy", "xn", "my", "mn"))
+    return st.RatioPairSums(baseline, candidate, *shared).moments
 
 
-def arm_moments_over_lists(totals: Totals, keys: Sequence[Key]) -> tuple[Moments, Moments]:
+def arm_moments_over_lists(totals: Totals, keys: Sequence[Key]) -> tuple[st.Moments, st.Moments]:
     """Moments of baseline and candidate of each pair, whose means are those over lists."""
     baseline, candidate = (ratio_of(list_sums(totals, keys, place)).moments for place in (BASELINE, CANDIDATE))
     return baseline, candidate
@@ -401,7 +390,7 @@ def arm_moments_over_lists(totals: Totals, keys: Sequence[Key]) -> tuple[Moments
 
 def rest_over_lists(
     totals: Totals, keys: Sequence[Key], everyone: Sequence[Key]
-) -> tuple[tuple[Moments, Moments], PairMoments]:
+) -> tuple[tuple[st.Moments, st.Moments], st.PairMoments]:
     """The same of ``everyone`` less the users of each key: of the experiments, and of the users of both."""
     baseline, candidate = (
         ratio_of(list_sums(totals, everyone, place) - list_sums(totals, keys, place)).moments
@@ -410,7 +399,7 @@ def rest_over_lists(
     return (baseline, candidate), pair_moments_of(list_pair_sums(totals, everyone) - list_pair_sums(totals, keys))
 
 
-def effective_units(totals: Totals, keys: Sequence[Key], paired: Any) -> tuple[Floats, Floats]:
+def effective_units(totals: Totals, keys: Sequence[Key], paired: Any) -> tuple[st.Floats, st.Floats]:
     """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
 
     Source: Kish, Survey Sampling (1965).
@@ -420,11 +409,11 @@ def effective_units(totals: Totals, keys: Sequence[Key], paired: Any) -> tuple[F
     for place, names in ((BASELINE, ("m", "mm")), (CANDIDATE, ("n", "nn"))):
         of_arm_lists = list_sums(totals, keys, place)
         n, squares = (
-            np.where(paired, total_of(of_both, LIST_PAIR_SUMS, both), total_of(of_arm_lists, LIST_SUMS, own))
+            np.where(paired, st.total_of(of_both, LIST_PAIR_SUMS, both), st.total_of(of_arm_lists, LIST_SUMS, own))
             for both, own in zip(names, ("n", "nn"), strict=True)
         )
         known = squares != 0
-        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**LIMB_UNIT, np.nan).astype(float))
+        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**st.LIMB_UNIT, np.nan).astype(float))
     return result[0], result[1]
 
 

@@ -9,24 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.days import Period, PlannedLooks, looks
-from rankmetrics_spark.config.fields import (
-    SHARES_WITHIN,
-    Read,
-    Section,
-    choice,
-    count,
-    day,
-    flag,
-    key,
-    key_names,
-    listed,
-    number,
-    refuse,
-    section,
-    shares,
-    text,
-)
 from rankmetrics_spark.config.options import OPTION, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Metric, deciding, parse
@@ -38,13 +22,15 @@ _TIMES = "How many times the users are resampled."
 
 
 @dataclass(frozen=True)
-class Resampling(Section):
+class Resampling(fields.Section):
     """How often the users are resampled."""
 
     at: ClassVar[str] = "comparison.randomization"
 
-    replicates: int = key(9_999, count(99, MOST_REPLICATES), _TIMES)
-    seed: int = key(1, count(0, 2**63 - 1), "Chooses the random numbers; the same seed gives the same bits anywhere.")
+    replicates: int = fields.key(9_999, fields.count(99, MOST_REPLICATES), _TIMES)
+    seed: int = fields.key(
+        1, fields.count(0, 2**63 - 1), "Chooses the random numbers; the same seed gives the same bits anywhere."
+    )
 
 
 @dataclass(frozen=True)
@@ -53,8 +39,10 @@ class Bootstrap(Resampling):
 
     at: ClassVar[str] = "comparison.bootstrap"
 
-    replicates: int = key(1_000, count(99, MOST_REPLICATES), _TIMES)
-    method: str = key("percentile", choice("percentile", "bca"), "``bca`` is bias-corrected and accelerated.")
+    replicates: int = fields.key(1_000, fields.count(99, MOST_REPLICATES), _TIMES)
+    method: str = fields.key(
+        "percentile", fields.choice("percentile", "bca"), "``bca`` is bias-corrected and accelerated."
+    )
 
 
 @dataclass(frozen=True)
@@ -63,17 +51,19 @@ class AaCheck(Resampling):
 
     at: ClassVar[str] = "comparison.aa_check"
 
-    replicates: int = key(1_000, count(99, MOST_REPLICATES), _TIMES)
+    replicates: int = fields.key(1_000, fields.count(99, MOST_REPLICATES), _TIMES)
 
 
 @dataclass(frozen=True)
 @with_options
-class Cuped(Section):
+class Cuped(fields.Section):
     """Variance reduction with the values that the users had before the experiment: one of the two is given."""
 
     at: ClassVar[str] = "comparison.cuped"
 
-    date: str | None = key(None, day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output.")
+    date: str | None = fields.key(
+        None, fields.day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output."
+    )
     column: str | None = OPTION
 
     def __post_init__(self) -> None:
@@ -90,7 +80,7 @@ class Cuped(Section):
 def _margins(path: str, value: object) -> dict[str, float | str]:
     """Metric -> its margin: a number in its unit, or a text such as ``1%`` of the baseline's mean."""
     if not isinstance(value, Mapping) or not value:
-        raise refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
+        raise fields.refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
     margins: dict[str, float | str] = {}
     for name, margin in value.items():
         metric, in_percent = _metric(path, name), isinstance(margin, str) and margin.strip().endswith("%")
@@ -100,29 +90,31 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
             size = 0.0
         if isinstance(margin, bool) or not 0 < size < (100 if in_percent else 1e300):
             allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
-            raise refuse(f"{path}.{name}", margin, allowed)
+            raise fields.refuse(f"{path}.{name}", margin, allowed)
         margins[str(metric)] = f"{size:g}%" if in_percent else size
     return margins
 
 
-def _each(read: Read) -> Read:
+def _each(read: fields.Read) -> fields.Read:
     """The items of a list, each once."""
 
     def read_items(path: str, value: object) -> object:
-        return tuple(dict.fromkeys(read(f"{path}[{i}]", item) for i, item in enumerate(listed(path, value))))
+        return tuple(dict.fromkeys(read(f"{path}[{i}]", item) for i, item in enumerate(fields.listed(path, value))))
 
     return read_items
 
 
-def _switched(cls: type[Resampling]) -> Read:
+def _switched(cls: type[Resampling]) -> fields.Read:
     """A section, or ``true`` for all of its defaults; ``false`` for none."""
-    read = section(cls)
+    read = fields.section(cls)
 
     def read_section(path: str, value: object) -> object:
         if isinstance(value, bool):
             return cls() if value else None
         if not isinstance(value, (Mapping, cls)):
-            raise refuse(path, value, f"true, false, or a mapping with keys out of {', '.join(key_names(cls))}")
+            raise fields.refuse(
+                path, value, f"true, false, or a mapping with keys out of {', '.join(fields.key_names(cls))}"
+            )
         return read(path, value)
 
     return read_section
@@ -132,86 +124,102 @@ def _metric(path: str, value: object) -> Metric:
     if isinstance(value, Metric):
         return value
     try:
-        return parse(text(path, value))
+        return parse(fields.text(path, value))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 @dataclass(frozen=True)
 @with_options
-class Comparison(Section):
+class Comparison(fields.Section):
     """Which experiments are compared, and how."""
 
     at: ClassVar[str] = "comparison"
 
-    baseline: str | None = key(None, text, "The experiment that the others are compared with.")
-    pairs: str = key("baseline", choice("baseline", "all"), "Who is compared: with the baseline, or every pair.")
-    candidates: tuple[str, ...] = key((), _each(text), "Only these are compared with the baseline; empty = all.")
+    baseline: str | None = fields.key(None, fields.text, "The experiment that the others are compared with.")
+    pairs: str = fields.key(
+        "baseline", fields.choice("baseline", "all"), "Who is compared: with the baseline, or every pair."
+    )
+    candidates: tuple[str, ...] = fields.key(
+        (), _each(fields.text), "Only these are compared with the baseline; empty = all."
+    )
     confidence: float = OPTION
-    correction: str = key(
+    correction: str = fields.key(
         "holm",
-        choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"),
+        fields.choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"),
         "Correction of the p-values for the number of comparisons.",
     )
-    simultaneous: bool = key(
-        False, flag, "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``."
+    simultaneous: bool = fields.key(
+        False,
+        fields.flag,
+        "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.",
     )
-    primary: tuple[Metric, ...] = key(
+    primary: tuple[Metric, ...] = fields.key(
         (),
         _each(_metric),
         "The metrics that decide; by default the first gate's, else the first at its largest cut-off; no guardrail.",
     )
-    guardrails: tuple[Metric, ...] = key((), _each(_metric), "Metrics that must not get worse.")
-    families: str = key(
+    guardrails: tuple[Metric, ...] = fields.key((), _each(_metric), "Metrics that must not get worse.")
+    families: str = fields.key(
         "split",
-        choice("split", "one"),
+        fields.choice("split", "one"),
         "``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.",
     )
-    primary_share: float | None = key(
+    primary_share: float | None = fields.key(
         None,
-        number(0, 1, inclusive=False),
+        fields.number(0, 1, inclusive=False),
         "Share of the level of significance for the primary metrics; all other comparisons share the rest.",
     )
-    margin: Mapping[str, float | str] | None = key(
+    margin: Mapping[str, float | str] | None = fields.key(
         None, _margins, "Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit."
     )
-    design: str = key(
+    design: str = fields.key(
         "auto",
-        choice("auto", "paired", "independent"),
+        fields.choice("auto", "paired", "independent"),
         "``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in both).",
     )
-    shared_users: str = key(
+    shared_users: str = fields.key(
         "keep",
-        choice("keep", "drop"),
+        fields.choice("keep", "drop"),
         "``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.",
     )
     mean_over: str = OPTION
     cluster: str | None = OPTION
     only_changed: bool = OPTION
-    wilcoxon: bool = key(False, flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
-    randomization: Resampling | None = key(
+    wilcoxon: bool = fields.key(
+        False, fields.flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test."
+    )
+    randomization: Resampling | None = fields.key(
         None, _switched(Resampling), "Paired comparisons get the p-value of the sign-flip test: true, or its keys."
     )
-    bootstrap: Bootstrap | None = key(
+    bootstrap: Bootstrap | None = fields.key(
         None, _switched(Bootstrap), "Every mean and difference gets a bootstrap interval: true, or its keys."
     )
-    aa_check: AaCheck | None = key(
+    aa_check: AaCheck | None = fields.key(
         None, _switched(AaCheck), "How often the test finds a difference where there is none: true, or its keys."
     )
-    shares: Mapping[str, float] | None = key(
-        None, shares, "Planned share of the users of each experiment, for the check of the sample ratio."
+    shares: Mapping[str, float] | None = fields.key(
+        None, fields.shares, "Planned share of the users of each experiment, for the check of the sample ratio."
     )
-    power: float = key(0.8, number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect.")
-    min_users: int = key(0, count(0, 10**12), "Segments with fewer users in an experiment are not compared.")
-    cuped: Cuped | None = key(None, section(Cuped), "Variance reduction with values from before the experiment.")
-    looks: str | PlannedLooks = key(
+    power: float = fields.key(
+        0.8, fields.number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect."
+    )
+    min_users: int = fields.key(
+        0, fields.count(0, 10**12), "Segments with fewer users in an experiment are not compared."
+    )
+    cuped: Cuped | None = fields.key(
+        None, fields.section(Cuped), "Variance reduction with values from before the experiment."
+    )
+    looks: str | PlannedLooks = fields.key(
         "one", looks, "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan."
     )
-    tuning_users: int = key(
-        10_000, count(2, 10**12), "Users at which the intervals over any looks are tightest; fixed before the test."
+    tuning_users: int = fields.key(
+        10_000,
+        fields.count(2, 10**12),
+        "Users at which the intervals over any looks are tightest; fixed before the test.",
     )
-    period: Period | None = key(
-        None, section(Period), "A run compares the users of these dates: those that are published, and its own."
+    period: Period | None = fields.key(
+        None, fields.section(Period), "A run compares the users of these dates: those that are published, and its own."
     )
 
     def __post_init__(self) -> None:
@@ -227,7 +235,7 @@ class Comparison(Section):
                 f"{self.path_of('candidates')} is given with {self.path_of('pairs')}: all; allowed: one of the two"
             )
         if both := [metric for metric in self.primary if metric in self.guardrails]:
-            raise refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
+            raise fields.refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.primary_share is not None and self.families == "one":
             raise self._refused("primary_share", "families: split")
         if self.simultaneous and self.correction not in ("holm", "bonferroni", "tukey"):
@@ -236,7 +244,7 @@ class Comparison(Section):
             why = f"tukey with {self.path_of('pairs')}: all and {self.path_of('looks')}: one, or another correction"
             raise self._refused("correction", why)
         if self.baseline in self.candidates:
-            raise refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
+            raise fields.refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
         if self.period and not self.is_requested:
             raise ConfigError(
                 f"{self.path_of('period')} is given without {self.path_of('baseline')}; allowed: both, or "
@@ -280,30 +288,32 @@ class Comparison(Section):
 
 
 @dataclass(frozen=True)
-class Gate(Section):
+class Gate(fields.Section):
     """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5."""
 
     at: ClassVar[str] = "gates"
 
-    metric: Metric = key(None, _metric, "One of the metrics of the run.")
-    min: float | None = key(
+    metric: Metric = fields.key(None, _metric, "One of the metrics of the run.")
+    min: float | None = fields.key(
         None,
-        number(-1e300, 1e300, inclusive=True),
+        fields.number(-1e300, 1e300, inclusive=True),
         "The mean of every experiment must be at least this; for a metric where lower is better, at most.",
     )
-    max_drop: float | None = key(None, number(0, 1e300, inclusive=True), "How much worse a candidate may be.")
-    max_relative_drop: float | None = key(
-        None, number(0, 1e300, inclusive=True), "The same as a share of the baseline's mean, such as 0.01."
+    max_drop: float | None = fields.key(
+        None, fields.number(0, 1e300, inclusive=True), "How much worse a candidate may be."
     )
-    segment: str = key(EVERYONE, text, "The label of a segment, such as ``country=de``.")
-    experiment: str | None = key(None, text, "Only this experiment; by default every one.")
+    max_relative_drop: float | None = fields.key(
+        None, fields.number(0, 1e300, inclusive=True), "The same as a share of the baseline's mean, such as 0.01."
+    )
+    segment: str = fields.key(EVERYONE, fields.text, "The label of a segment, such as ``country=de``.")
+    experiment: str | None = fields.key(None, fields.text, "Only this experiment; by default every one.")
     # With CUPED, the difference and its interval are those of CUPED.
-    on: str = key(
+    on: str = fields.key(
         "point",
-        choice("point", "bound", "clear"),
+        fields.choice("point", "bound", "clear"),
         "The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.",
     )
-    trusted: bool = key(False, flag, "Fails too where the test is not trustworthy, or there is none.")
+    trusted: bool = fields.key(False, fields.flag, "Fails too where the test is not trustworthy, or there is none.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a metric and a limit."""
@@ -368,8 +378,8 @@ def gates(path: str, value: object) -> tuple[Gate, ...]:
     """A list of gates, or a single one."""
     items = [value] if isinstance(value, (Mapping, Gate)) else value
     if not isinstance(items, (list, tuple)):
-        raise refuse(path, value, "a list of mappings such as {metric: ndcg@10, max_drop: 0.01}")
-    read = section(Gate)
+        raise fields.refuse(path, value, "a list of mappings such as {metric: ndcg@10, max_drop: 0.01}")
+    read = fields.section(Gate)
     return tuple(read(f"{path}[{i}]", item) for i, item in enumerate(items))  # type: ignore[misc]
 
 
@@ -383,9 +393,11 @@ def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
     if cuped is None or cuped.date is None:
         return
     if comparison.period and cuped.date >= comparison.period.first:
-        raise refuse(cuped.path_of("date"), cuped.date, f"a date before the period from {comparison.period.first} on")
+        raise fields.refuse(
+            cuped.path_of("date"), cuped.date, f"a date before the period from {comparison.period.first} on"
+        )
     if cuped.date >= evaluation_date:
-        raise refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
+        raise fields.refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
 
 
 def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
@@ -400,10 +412,10 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
         if name is not None and name not in known:
             raise ConfigError(f"{comparison.path_of(place)}: {unknown('experiment', name, sorted(known))}")
     planned = sum((comparison.shares or {}).values())
-    if comparison.shares and planned < 1 - SHARES_WITHIN and set(known) == set(comparison.shares):
+    if comparison.shares and planned < 1 - fields.SHARES_WITHIN and set(known) == set(comparison.shares):
         raise ConfigError(
             f"{comparison.path_of('shares')} add up to {planned:.4g}, and name every experiment; allowed: 1 (within "
-            f"{SHARES_WITHIN}), or less where an experiment of the log is not named"
+            f"{fields.SHARES_WITHIN}), or less where an experiment of the log is not named"
         )
 
 

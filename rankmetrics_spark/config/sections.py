@@ -8,21 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias, cast
 
+from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.contents import separated_by_tabs
-from rankmetrics_spark.config.fields import (
-    Read,
-    Section,
-    choice,
-    count,
-    key,
-    mapped,
-    number,
-    refuse,
-    settings,
-    text,
-    texts,
-    two_ranks,
-)
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import OPTION, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
@@ -74,13 +61,13 @@ def limits(path: str, value: object) -> dict[str, dict[str, float]]:
     {'tie_rate': {'warn': 0.1, 'fail': 0.5}}
     """
     if not isinstance(value, Mapping):
-        raise refuse(path, value, f"a mapping with keys out of {', '.join(RATES)}")
+        raise fields.refuse(path, value, f"a mapping with keys out of {', '.join(RATES)}")
     for rate, levels in value.items():
         if rate not in RATES:
             raise ConfigError(f"{path}: {unknown('rate', rate, RATES)}")
         if not isinstance(levels, Mapping):
-            raise refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(LEVELS)}")
-    checked, share = {}, number(0, 1, inclusive=True)
+            raise fields.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(LEVELS)}")
+    checked, share = {}, fields.number(0, 1, inclusive=True)
     for rate, levels in value.items():
         if others := [level for level in levels if level not in LEVELS]:
             raise ConfigError(f"{path}.{rate}: {unknown('limit', others[0], LEVELS)}")
@@ -123,11 +110,11 @@ FORMATS: dict[str, Format] = {
 """Name -> format; its reader is registered in ``sources``."""
 
 
-def _format_of(*sections: str) -> Read:
+def _format_of(*sections: str) -> fields.Read:
     """The name of a format that each of these sections may have."""
 
     def read(path: str, value: object) -> object:
-        return choice(*(name for name, each in FORMATS.items() if {*sections} <= {*each.sections}))(path, value)
+        return fields.choice(*(name for name, each in FORMATS.items() if {*sections} <= {*each.sections}))(path, value)
 
     return read
 
@@ -152,7 +139,7 @@ def _format_by_name(path: str, paths: tuple[str, ...]) -> str | None:
     endings = [ENDING.search(name) for name in paths]
     formats = dict.fromkeys(ending and _ENDINGS[ending["format"].lower()] for ending in endings)
     if len(formats.keys() - {None}) > 1:
-        raise refuse(path, list(paths), "files of one format, or a mapping of each experiment to its files")
+        raise fields.refuse(path, list(paths), "files of one format, or a mapping of each experiment to its files")
     return next(iter(formats)) if len(formats) == 1 else None
 
 
@@ -163,26 +150,26 @@ def _of_experiments(path: str, value: object) -> Paths:
     {'control': ('a.parquet',), 'new': ('b/*.csv', 'c.csv')}
     """
     if isinstance(value, (str, list, tuple, int, os.PathLike)):
-        return texts(path, value)
+        return fields.texts(path, value)
     if not isinstance(value, Mapping) or not value:
-        raise refuse(path, value, "a text, a list of texts, or a mapping of each experiment to its files")
-    return {text(path, name): texts(f"{path}.{name}", paths) for name, paths in value.items()}
+        raise fields.refuse(path, value, "a text, a list of texts, or a mapping of each experiment to its files")
+    return {fields.text(path, name): fields.texts(f"{path}.{name}", paths) for name, paths in value.items()}
 
 
 @dataclass(frozen=True)
-class Input(Section):
+class Input(fields.Section):
     """A table to read."""
 
     roles: ClassVar[Mapping[str, str]] = {}
 
-    format: str = key(None, _format_of("source", "judgements"), _READ_AS)
-    path: tuple[str, ...] | None = key(
-        None, texts, "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
+    format: str = fields.key(None, _format_of("source", "judgements"), _READ_AS)
+    path: tuple[str, ...] | None = fields.key(
+        None, fields.texts, "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
     )
-    table: str | None = key(None, table_name, "A table of the catalog, instead of ``path``.")
-    where: str | None = key(None, condition, "SQL filter on the input's own column names.")
-    columns: Mapping[str, str | None] = key({}, mapped({}))
-    options: Mapping[str, str] = key({}, settings, "Options of the Spark reader.")
+    table: str | None = fields.key(None, table_name, "A table of the catalog, instead of ``path``.")
+    where: str | None = fields.key(None, condition, "SQL filter on the input's own column names.")
+    columns: Mapping[str, str | None] = fields.key({}, fields.mapped({}))
+    options: Mapping[str, str] = fields.key({}, fields.settings, "Options of the Spark reader.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
@@ -198,14 +185,14 @@ class Input(Section):
             raise self._refused("table", f"{path_of('path')} instead, since {path_of('format')} is '{own_format}'")
         if self.path and own_format == "table":
             allowed = f"{path_of('table')} instead, since {path_of('format')} is 'table'"
-            raise refuse(path_of("path"), next(iter(self.path)), allowed)
+            raise fields.refuse(path_of("path"), next(iter(self.path)), allowed)
         self._settle(format="table" if self.table else own_format or self._format_of_files())
         if not own_format and separated_by_tabs(self.path, self.options):
             self._settle(options={**self.options, "sep": "\t"})
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
         if names and self.format and FORMATS[self.format].is_utf8:  # the readers would ignore it
             allowed = f"csv or json with it, since {path_of('format')} '{self.format}' is always read as UTF-8"
-            raise refuse(f"{path_of('options')}.{names[0]}", self.options[names[0]], allowed)
+            raise fields.refuse(f"{path_of('options')}.{names[0]}", self.options[names[0]], allowed)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -255,7 +242,7 @@ class Input(Section):
         return named | {self.roles[role] for role in of_numbers if role not in self.columns}
 
 
-_PATHS = key(
+_PATHS = fields.key(
     None,
     _of_experiments,
     "Files or folders from where the command runs, or experiment: files; ``{date}`` is the evaluation date.",
@@ -270,25 +257,27 @@ class Source(Input):
     at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = ROLES
 
-    format: str = key(None, _format_of("source"), _READ_AS)
+    format: str = fields.key(None, _format_of("source"), _READ_AS)
     path: Paths | None = _PATHS  # type: ignore[assignment]
     columns: Mapping[str, str | None] = OPTION
     list: tuple[str, ...] = OPTION
     segments: tuple[str, ...] = OPTION
     segment_combinations: tuple[tuple[str, ...], ...] = OPTION
     first_rank: int = OPTION
-    experiment_from: str = key(
+    experiment_from: str = fields.key(
         "tag",
-        choice("tag", "file", "folder"),
+        fields.choice("tag", "file", "folder"),
         "What names the experiment of a row: its column (of a TREC run, the tag), its file, or the folder of its file.",
     )
-    team: str | None = key(
+    team: str | None = fields.key(
         None,
-        text,
+        fields.text,
         "Of interleaved lists: the column with the ranker that drafted the item; ``rankmetrics interleaving``.",
     )
-    ranks: Mapping[str, str] = key(
-        {}, two_ranks, "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them."
+    ranks: Mapping[str, str] = fields.key(
+        {},
+        fields.two_ranks,
+        "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them.",
     )
 
     def __post_init__(self) -> None:
@@ -349,26 +338,32 @@ class Judgements(Input):
     at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
 
-    format: str = key(None, _format_of("judgements"), _READ_AS)
+    format: str = fields.key(None, _format_of("judgements"), _READ_AS)
     columns: Mapping[str, str] = OPTION
 
 
 @dataclass(frozen=True)
 @with_options
-class Quality(Section):
+class Quality(fields.Section):
     """What happens to faulty rows."""
 
     at: ClassVar[str] = "quality"
 
-    on_invalid: str = key("quarantine", choice("quarantine", "fail"), "``fail`` allows no faulty row or judgement.")
-    max_invalid_fraction: float = key(
-        0.01, number(0, 1, inclusive=True), "Largest fraction of faulty judgements or rows, also in each experiment."
+    on_invalid: str = fields.key(
+        "quarantine", fields.choice("quarantine", "fail"), "``fail`` allows no faulty row or judgement."
+    )
+    max_invalid_fraction: float = fields.key(
+        0.01,
+        fields.number(0, 1, inclusive=True),
+        "Largest fraction of faulty judgements or rows, also in each experiment.",
     )
     repeated_items: str = OPTION
-    gates: Mapping[str, Mapping[str, float]] = key(
+    gates: Mapping[str, Mapping[str, float]] = fields.key(
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
-    on_broken_split: str = key("fail", choice("fail", "warn"), "If users do not follow ``comparison.shares``.")
+    on_broken_split: str = fields.key(
+        "fail", fields.choice("fail", "warn"), "If users do not follow ``comparison.shares``."
+    )
 
     @property
     def allowed_fraction(self) -> float:
@@ -377,28 +372,32 @@ class Quality(Section):
 
 
 @dataclass(frozen=True)
-class Lineage(Section):
+class Lineage(fields.Section):
     """Who is told about a run, by OpenLineage events."""
 
     at: ClassVar[str] = "lineage"
 
-    url: str | None = key(None, text, "Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set.")
-    namespace: str | None = key(None, text, "Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default.")
-    job: str = key("rankmetrics", text, "Name of the job in the events.")
+    url: str | None = fields.key(
+        None, fields.text, "Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set."
+    )
+    namespace: str | None = fields.key(
+        None, fields.text, "Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default."
+    )
+    job: str = fields.key("rankmetrics", fields.text, "Name of the job in the events.")
 
 
 @dataclass(frozen=True)
-class Sink(Section):
+class Sink(fields.Section):
     """Where the tables go."""
 
     at: ClassVar[str] = "sink"
 
-    format: str = key("parquet", choice("parquet", "delta", "iceberg"), "Format of the tables.")
-    path: str | None = key(None, text, "A folder; ``out`` unless a table is given.")
-    mode: str = key(
-        "overwrite_partitions", choice("overwrite_partitions"), "A run replaces the partitions that it computed."
+    format: str = fields.key("parquet", fields.choice("parquet", "delta", "iceberg"), "Format of the tables.")
+    path: str | None = fields.key(None, fields.text, "A folder; ``out`` unless a table is given.")
+    mode: str = fields.key(
+        "overwrite_partitions", fields.choice("overwrite_partitions"), "A run replaces the partitions that it computed."
     )
-    table: str | None = key(None, table_name, "A schema of a catalog for the tables, such as ``main.ranking``.")
+    table: str | None = fields.key(None, table_name, "A schema of a catalog for the tables, such as ``main.ranking``.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""
@@ -418,15 +417,17 @@ class Sink(Section):
 
 
 @dataclass(frozen=True)
-class Report(Section):
+class Report(fields.Section):
     """The page of a run."""
 
     at = "report"
 
-    file: str | None = key(None, text, "HTML file on this machine for the report; by default there is none.")
-    examples: int | None = key(
+    file: str | None = fields.key(
+        None, fields.text, "HTML file on this machine for the report; by default there is none."
+    )
+    examples: int | None = fields.key(
         None,
-        count(0, 100),
+        fields.count(0, 100),
         "Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.",
     )
 
@@ -438,5 +439,5 @@ class Report(Section):
         if isinstance(value, Mapping):
             return cls.read(value)
         if isinstance(value, (str, os.PathLike)):
-            return cls(file=text(path, value))
-        raise refuse(path, value, "an HTML file, or a mapping with keys out of file, examples")
+            return cls(file=fields.text(path, value))
+        raise fields.refuse(path, value, "an HTML file, or a mapping with keys out of file, examples")

@@ -9,28 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.road import JudgementCounts, Plan, is_called_missing
-from rankmetrics_spark.schemas import (
-    EXPERIMENT,
-    JUDGED,
-    MIXED,
-    N_GRADED,
-    N_KNOWN,
-    N_KNOWN_TOP,
-    N_NEGATIVE,
-    N_REFUTED,
-    N_RELEVANT,
-    N_REPEATED,
-    N_ROWS,
-    N_SHOWN,
-    N_TIED,
-    N_UNKNOWN,
-    REASON,
-    REJECTED,
-    TOP,
-    USER,
-)
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 Counts = dict[str, dict[str, Any]]
@@ -42,11 +23,11 @@ UNRECORDED = ("beyond_sums", "negative_grades", "without_segment")
 """Counts that a record does not have."""
 
 _SUMS = {
-    "repeated": N_REPEATED,
-    "tied": N_TIED,
-    "judged_items": N_KNOWN,
-    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
-    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
+    "repeated": sch.N_REPEATED,
+    "tied": sch.N_TIED,
+    "judged_items": sch.N_KNOWN,
+    "below_first_rank": f"CASE WHEN {sch.REJECTED}.{sch.REASON} LIKE 'position_below%' THEN {sch.N_ROWS} END",
+    "no_experiment": f"CASE WHEN {sch.REJECTED}.{sch.REASON} LIKE '%_experiment' THEN {sch.N_ROWS} END",
 }
 
 
@@ -97,38 +78,38 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
     ``judged_top_items``, those with a judgement; ``refuted``, judgements of the users of the lists with a grade of 0.
     """
     columns, segments = outcome.columns, dict(zip(plan.columns.segment_columns, plan.columns.segments, strict=True))
-    outside = f"NOT {JUDGED}" if only_judged else "false"
+    outside = f"NOT {sch.JUDGED}" if only_judged else "false"
     conditions = {
         "lists": "true",
-        "called_missing": is_called_missing(USER),
+        "called_missing": is_called_missing(sch.USER),
         "lists_outside": outside,
-        "beyond_judgements": f"{N_UNKNOWN} > 0",
-        "judged_lists": JUDGED,
-        "graded_lists": f"{N_GRADED} > 0",
-        "no_relevant": f"{N_RELEVANT} = 0 AND NOT ({outside})",
-        "short": f"{N_SHOWN} < {longest_cut(plan)}",
-        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
-        "mixed_segments": MIXED if MIXED in columns else "false",
+        "beyond_judgements": f"{sch.N_UNKNOWN} > 0",
+        "judged_lists": sch.JUDGED,
+        "graded_lists": f"{sch.N_GRADED} > 0",
+        "no_relevant": f"{sch.N_RELEVANT} = 0 AND NOT ({outside})",
+        "short": f"{sch.N_SHOWN} < {longest_cut(plan)}",
+        "gaps": f"{sch.TOP} > {sch.N_ROWS}" if sch.TOP in columns else "false",
+        "mixed_segments": sch.MIXED if sch.MIXED in columns else "false",
         **{f"_without{key}": f"{key} IS NULL" for key in segments},
         **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
     }
-    rows_outside = f"CASE WHEN {REJECTED} IS NULL AND {outside} THEN {N_ROWS} - {N_REPEATED} END"
-    negative = f"CASE WHEN {REJECTED} IS NULL THEN {N_NEGATIVE} END" if N_NEGATIVE in columns else "0"
+    rows_outside = f"CASE WHEN {sch.REJECTED} IS NULL AND {outside} THEN {sch.N_ROWS} - {sch.N_REPEATED} END"
+    negative = f"CASE WHEN {sch.REJECTED} IS NULL THEN {sch.N_NEGATIVE} END" if sch.N_NEGATIVE in columns else "0"
     sums_of_rows = _SUMS | {"rows_outside": rows_outside, "negative_grades": negative}
     if plan.scoring.looks_up:
-        tops = {"top_items": f"least({N_SHOWN}, {plan.scoring.top})", "judged_top_items": N_KNOWN_TOP}
-        sums_of_rows |= tops | {"refuted": N_REFUTED}
-    sums = outcome.groupBy(EXPERIMENT).agg(
-        F.sum(N_ROWS).alias("rows"),
-        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
+        tops = {"top_items": f"least({sch.N_SHOWN}, {plan.scoring.top})", "judged_top_items": sch.N_KNOWN_TOP}
+        sums_of_rows |= tops | {"refuted": sch.N_REFUTED}
+    sums = outcome.groupBy(sch.EXPERIMENT).agg(
+        F.sum(sch.N_ROWS).alias("rows"),
+        F.sum(F.when(F.col(sch.REJECTED).isNotNull(), F.col(sch.N_ROWS)).otherwise(0)).alias("faulty"),
         *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums_of_rows.items()),
-        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
+        *(F.expr(f"count_if({sch.REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
     )
     counts: Counts = {}
     # An engine gives groups in any order.
-    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is not None, row[EXPERIMENT] or "")):
+    for row in sorted(few_rows(sums), key=lambda row: (row[sch.EXPERIMENT] is not None, row[sch.EXPERIMENT] or "")):
         quarantined = row["faulty"] + row["repeated"]
-        counts[row[EXPERIMENT]] = {
+        counts[row[sch.EXPERIMENT]] = {
             "rows": row["rows"],
             "evaluated": row["rows"] - quarantined,
             "quarantined": quarantined,
@@ -141,10 +122,15 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
 
 def reasons(outcome: DataFrame) -> Reasons:
     """Return why rows were left out, and how many."""
-    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
-    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
-    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
-    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
+    reason = F.coalesce(F.col(f"{sch.REJECTED}.{sch.REASON}"), F.lit(REPEATED))
+    n = F.when(F.col(sch.REJECTED).isNotNull(), F.col(sch.N_ROWS)).otherwise(F.col(sch.N_REPEATED))
+    counts = (
+        outcome.groupBy(reason.alias(sch.REASON))
+        .agg(F.sum(n).alias("n"))
+        .where("n > 0")
+        .orderBy(F.desc("n"), sch.REASON)
+    )
+    return {row[sch.REASON]: row["n"] for row in few_rows(counts.limit(10))}
 
 
 def total_counts(counts: Counts, name: str) -> int:

@@ -10,28 +10,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATE_NAMES, RATE_SENTENCES, RATES, Gate, Limits
 from rankmetrics_spark.errors import printable
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CUPED,
-    EVERYONE,
-    EXPERIMENT,
-    FAIL,
-    METRIC,
-    MISSING,
-    NOT_CHECKED,
-    OK,
-    SEGMENT,
-    WARN,
-    Check,
-    Status,
-    among_changed,
-    doubt_of,
-    is_unknown,
-    of_test,
-    shown_of,
-)
 
 _PARTS = {
     "duplicate_rate": ("repeated", "rows"),
@@ -54,14 +35,14 @@ def notes_about_ids(counts: Mapping[str, Mapping[str, Any]], judgements: int) ->
     """What is called like a missing value, such as ``nan`` or ``NULL``, and may be one; one sentence each."""
     found = {
         "lists are of users": sum(count["called_missing"] for count in counts.values()),
-        "experiments are": sum(name in MISSING for name in counts),
+        "experiments are": sum(name in sch.MISSING for name in counts),
         "judgements are of users or items": judgements,
     }
     for what, n in found.items():
         if n:
             yield (
-                f"{n:,} {what} called {', '.join(MISSING[:-1])} or {MISSING[-1]}, as missing ids are written, and each "
-                "such text counts as an id; a filter (where) leaves them out"
+                f"{n:,} {what} called {', '.join(sch.MISSING[:-1])} or {sch.MISSING[-1]}, as missing ids are written, "
+                "and each such text counts as an id; a filter (where) leaves them out"
             )
 
 
@@ -85,7 +66,7 @@ class Findings:
     previous: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[sch.Check, ...] = ()
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the warnings, then counts and rates with a column per experiment."""
@@ -131,13 +112,13 @@ def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
     return {name: part / total for name, (part, total) in sums.items() if total}
 
 
-def rate_checks(findings: Findings, limits: Limits) -> list[Check]:
+def rate_checks(findings: Findings, limits: Limits) -> list[sch.Check]:
     """Return a row for each rate of each experiment, and for each limit of its change.
 
     The users who are in several experiments are those of the whole log: their rate is the same in each experiment.
     """
     previous = findings.previous.get("rates", {})
-    checks: list[Check] = []
+    checks: list[sch.Check] = []
     # An engine counts experiments in any order.
     for name, values in sorted(findings.rates.items(), key=lambda pair: str(pair[0])):
         prefix, before = f"{name}: ", previous.get(name, {})
@@ -152,43 +133,47 @@ def rate_checks(findings: Findings, limits: Limits) -> list[Check]:
 
 def _of_rate(
     rate: str, prefix: str, values: Rates, before: Mapping[str, float], limits: Limits, experiment: str | None
-) -> Iterator[Check]:
+) -> Iterator[sch.Check]:
     """Hold a rate against its limits, and against that of the previous run."""
     levels, value = limits.get(rate, {}), values.get(rate)
     if value is None:
-        yield Check(rate, NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]} are not counted in such a log", experiment)
+        yield sch.Check(rate, sch.NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]} are not counted in such a log", experiment)
         return
     fact = prefix + RATE_SENTENCES[rate].format(_share(value, levels.values()))
     yield _held(rate, "", value, levels, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
-            yield Check(f"{rate}_change", NOT_CHECKED, f"{fact}, and no previous run has it", experiment)
+            yield sch.Check(f"{rate}_change", sch.NOT_CHECKED, f"{fact}, and no previous run has it", experiment)
             return
         change = abs(value - before[rate])
         fact += f", {_share(before[rate])} in the previous run"
         yield _held(rate, "_change", change, levels, fact, experiment)
 
 
-def _held(rate: str, kind: str, value: float, levels: Mapping[str, float], fact: str, experiment: str | None) -> Check:
+def _held(
+    rate: str, kind: str, value: float, levels: Mapping[str, float], fact: str, experiment: str | None
+) -> sch.Check:
     """Hold a rate, or with the kind ``_change`` its change, against ``fail`` first, then against ``warn``."""
     name = f"{rate}{kind}"
-    status: Status
-    for status in (FAIL, WARN):
+    status: sch.Status
+    for status in (sch.FAIL, sch.WARN):
         limit = levels.get(f"{status}{kind}")
         if limit is not None and value > limit:
             sentence = f"{fact} ({_LIMITS[status, kind]} {_share(limit)}: quality.gates.{rate}.{status}{kind})"
-            return Check(name, status, sentence, experiment, value, limit, limit - value)
-    kept = [limit for level in (WARN, FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
+            return sch.Check(name, status, sentence, experiment, value, limit, limit - value)
+    kept = [limit for level in (sch.WARN, sch.FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
-        return Check(name, NOT_CHECKED, f"{fact}; it has no limit", experiment, value)
-    return Check(name, OK, f"{fact} (at most {_share(min(kept))})", experiment, value, min(kept), min(kept) - value)
+        return sch.Check(name, sch.NOT_CHECKED, f"{fact}; it has no limit", experiment, value)
+    return sch.Check(
+        name, sch.OK, f"{fact} (at most {_share(min(kept))})", experiment, value, min(kept), min(kept) - value
+    )
 
 
 _LIMITS = {
-    (WARN, ""): "warning above",
-    (FAIL, ""): "refused above",
-    (WARN, "_change"): "warning above a change of",
-    (FAIL, "_change"): "refused above a change of",
+    (sch.WARN, ""): "warning above",
+    (sch.FAIL, ""): "refused above",
+    (sch.WARN, "_change"): "warning above a change of",
+    (sch.FAIL, "_change"): "refused above a change of",
 }
 
 
@@ -217,7 +202,7 @@ def gate_checks(
     comparisons: Sequence[Row],
     experiments: Iterable[str] = (),
     candidates: Iterable[str] = (),
-) -> list[Check]:
+) -> list[sch.Check]:
     """Return a row for each limit of each gate and each experiment that it is about.
 
     >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
@@ -228,7 +213,7 @@ def gate_checks(
     >>> [check.status for check in gate_checks([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])]
     ['ok']
     """
-    checks: list[Check] = []
+    checks: list[sch.Check] = []
     for gate in gates:
         checks += _of_gate(gate, averages, experiments, _of_mean) if gate.min is not None else ()
         checks += _of_gate(gate, comparisons, candidates, _of_drop) if gate.compares else ()
@@ -236,14 +221,14 @@ def gate_checks(
 
 
 def _of_gate(
-    gate: Gate, rows: Sequence[Row], experiments: Iterable[str], check: Callable[[Gate, Row], Iterator[Check]]
-) -> Iterator[Check]:
-    matches = [row for row in rows if row[METRIC] == str(gate.metric) and row[SEGMENT] == gate.segment]
+    gate: Gate, rows: Sequence[Row], experiments: Iterable[str], check: Callable[[Gate, Row], Iterator[sch.Check]]
+) -> Iterator[sch.Check]:
+    matches = [row for row in rows if row[sch.METRIC] == str(gate.metric) and row[sch.SEGMENT] == gate.segment]
     if gate.experiment is not None:
-        matches = [row for row in matches if row[EXPERIMENT] == gate.experiment]
-    matches.sort(key=lambda row: str(row[EXPERIMENT]))
+        matches = [row for row in matches if row[sch.EXPERIMENT] == gate.experiment]
+    matches.sort(key=lambda row: str(row[sch.EXPERIMENT]))
     missing = {gate.experiment} if gate.experiment else set(experiments)
-    missing -= {str(row[EXPERIMENT]) for row in matches}
+    missing -= {str(row[sch.EXPERIMENT]) for row in matches}
     problem = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
     drops = (("max_drop", gate.max_drop), ("max_relative_drop", gate.max_relative_drop), ("trusted", gate.trusted))
     name = "min" if check is _of_mean else next(name for name, limit in drops if limit is not None)
@@ -251,10 +236,12 @@ def _of_gate(
     if not matches and gate.experiment is None:
         # One sentence: no experiment has the segment.
         of_nobody: list[str | None] = [None]
-        yield from (Check(name, FAIL, problem, experiment, **keys) for experiment in sorted(missing) or of_nobody)
+        yield from (
+            sch.Check(name, sch.FAIL, problem, experiment, **keys) for experiment in sorted(missing) or of_nobody
+        )
         return
     for experiment in sorted(missing):
-        yield Check(name, FAIL, f"{problem} and experiment '{experiment}'", experiment, **keys)
+        yield sch.Check(name, sch.FAIL, f"{problem} and experiment '{experiment}'", experiment, **keys)
     for row in matches:
         yield from check(gate, row)
 
@@ -263,14 +250,14 @@ def _sign(gate: Gate) -> int:
     return -1 if gate.metric.higher_is_better is False else 1
 
 
-def _of_mean(gate: Gate, row: Row) -> Iterator[Check]:
+def _of_mean(gate: Gate, row: Row) -> Iterator[sch.Check]:
     """Hold the mean, or a bound of it, against ``min``."""
     assert gate.min is not None
     low = _sign(gate) > 0
     side = "lower" if low == (gate.on == "bound") else "upper"
-    value, name = row["mean" if gate.on == "point" else "ci_low" if side == "lower" else "ci_high"], row[EXPERIMENT]
+    value, name = row["mean" if gate.on == "point" else "ci_low" if side == "lower" else "ci_high"], row[sch.EXPERIMENT]
     what = "" if gate.on == "point" else f"the {side} bound of "
-    if is_unknown(value):
+    if sch.is_unknown(value):
         missing = "mean" if gate.on == "point" else "interval"
         sentence = f"{name} has no {missing} of {_label(gate)}; the gate cannot be checked"
         yield _row_of_gate(gate, row, "min", sentence, None, gate.min, None)
@@ -280,23 +267,23 @@ def _of_mean(gate: Gate, row: Row) -> Iterator[Check]:
     yield _row_of_gate(gate, row, "min", sentence, value, gate.min, _sign(gate) * (value - gate.min))
 
 
-def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
+def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
     """Hold the difference of the deciding test, or a bound of it, against the limits; and the test, if asked for."""
     limits = (
         ("max_drop", gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
         ("max_relative_drop", gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
     )
-    pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
+    pair = f"{row[sch.EXPERIMENT]} against {row[sch.BASELINE]}"
     if gate.trusted:
-        doubt = doubt_of(row)
+        doubt = sch.doubt_of(row)
         sentence = f"the test of {_label(gate)} of {pair} is {doubt or 'not in doubt'}"
-        if not doubt and is_unknown(row["p_adjusted"]):
+        if not doubt and sch.is_unknown(row["p_adjusted"]):
             doubt = str(row.get("note") or "not tested")
             sentence = f"there is no test of {_label(gate)} of {pair}: {doubt}"
-        if not doubt and row.get("design") == "independent" and is_unknown(row.get("sample_ratio_p")):
+        if not doubt and row.get("design") == "independent" and sch.is_unknown(row.get("sample_ratio_p")):
             sentence += "; the split of the users is not checked without comparison.shares"
-        status: Status = FAIL if doubt else OK
-        yield Check("trusted", status, sentence, row[EXPERIMENT], segment=gate.segment, metric=str(gate.metric))
+        status: sch.Status = sch.FAIL if doubt else sch.OK
+        yield sch.Check("trusted", status, sentence, row[sch.EXPERIMENT], segment=gate.segment, metric=str(gate.metric))
     for name, limit, point, prefix, style, allowed in limits:
         if limit is None:
             continue
@@ -306,10 +293,10 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
             sign = -sign
         if gate.on == "clear":
             # The interval that agrees with the decision: a limit of 0 is passed exactly where the baseline is better.
-            value = shown_of(row, f"{prefix}ci_{'high' if sign > 0 else 'low'}")
+            value = sch.shown_of(row, f"{prefix}ci_{'high' if sign > 0 else 'low'}")
         else:
-            value = of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
-        drop = None if is_unknown(value) else -sign * value
+            value = sch.of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
+        drop = None if sch.is_unknown(value) else -sign * value
         if drop is None:
             sentence = f"{pair} has no {point.replace('_', ' ')} on {_label(gate)}; the gate cannot be checked"
             yield _row_of_gate(gate, row, name, sentence, None, limit, None)
@@ -319,14 +306,19 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
         size = style.format(abs(drop))
         before, after = row.get("mean_baseline"), row.get("mean_candidate")
         # With CUPED, and for a bound, the two means do not add up to the difference.
-        if gate.on == "point" and row.get("test") != CUPED and not is_unknown(before) and not is_unknown(after):
+        if (
+            gate.on == "point"
+            and row.get("test") != sch.CUPED
+            and not sch.is_unknown(before)
+            and not sch.is_unknown(after)
+        ):
             size += f" ({before:.3f} → {after:.3f})"
         size = size.replace("%", " %")
         limit_text = allowed.format(limit).replace("%", " %")
         if drop < 0:
             limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
-        against = f"{moved} {size} against {row[BASELINE]}{among_changed(row)}"
-        sentence = f"{_label(gate)} of {row[EXPERIMENT]} {against}; the gate allows {limit_text}"
+        against = f"{moved} {size} against {row[sch.BASELINE]}{sch.among_changed(row)}"
+        sentence = f"{_label(gate)} of {row[sch.EXPERIMENT]} {against}; the gate allows {limit_text}"
         yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
 
 
@@ -341,14 +333,14 @@ _MOVED = {
 
 def _row_of_gate(
     gate: Gate, row: Row, name: str, sentence: str, observed: float | None, limit: float, margin: float | None
-) -> Check:
+) -> sch.Check:
     """A number against the limit of a gate; what has no number keeps no limit."""
     is_kept = margin is not None and -margin <= _ROUNDING * max(1.0, abs(limit))
-    status, metric = OK if is_kept else FAIL, str(gate.metric)
-    return Check(name, status, sentence, row[EXPERIMENT], observed, limit, margin, gate.segment, metric)
+    status, metric = sch.OK if is_kept else sch.FAIL, str(gate.metric)
+    return sch.Check(name, status, sentence, row[sch.EXPERIMENT], observed, limit, margin, gate.segment, metric)
 
 
 def _label(gate: Gate) -> str:
     """What people call the metric, with the segment."""
     label = gate.metric.headline.removeprefix("mean ")
-    return label if gate.segment == EVERYONE else f"{label} in {gate.segment}"
+    return label if gate.segment == sch.EVERYONE else f"{label} in {gate.segment}"

@@ -10,6 +10,7 @@ from unicodedata import normalize
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
@@ -28,19 +29,6 @@ from rankmetrics_spark.gates.counts import (
 )
 from rankmetrics_spark.gates.limits import SHARED, Findings, notes_about_ids, rate_checks, rates
 from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements
-from rankmetrics_spark.schemas import (
-    EXPERIMENT,
-    FAIL,
-    ITEM,
-    OK,
-    REASON,
-    REJECTED,
-    RELEVANCE,
-    USER,
-    WARN,
-    Check,
-    only_value,
-)
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
@@ -64,8 +52,8 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
     overall = rates(arms(counts).values(), names)
     if SHARED in limits:
         # Shuffles ids only.
-        pairs = log.outcome.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
-        users = pairs.groupBy(USER).agg(F.count(F.lit(1)).alias("n"))
+        pairs = log.outcome.where(F.col(sch.REJECTED).isNull()).select(sch.EXPERIMENT, sch.USER).distinct()
+        users = pairs.groupBy(sch.USER).agg(F.count(F.lit(1)).alias("n"))
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     before = previous(per_arm) if previous else {}
@@ -103,8 +91,8 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
     columns = log.plan.columns
     if columns.list and columns.segments:
         # Shuffles ids and segments.
-        conditions = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
-        users = log.outcome.where(F.col(REJECTED).isNull()).groupBy(EXPERIMENT, USER)
+        conditions = {name: f"count({name}) > 0 AND {sch.only_value(name)} IS NULL" for name in columns.segment_columns}
+        users = log.outcome.where(F.col(sch.REJECTED).isNull()).groupBy(sch.EXPERIMENT, sch.USER)
         conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))
         found = conflicts.agg(*(F.expr(f"count_if({name}) AS {name}") for name in conditions)).first()
         for name, segment in zip(conditions, columns.segments, strict=True):
@@ -138,7 +126,7 @@ def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
             yield f"{n:,} shown items have no judgement and are removed from their lists ({path}.unjudged){spread}"
 
 
-def within_limits(findings: Findings, limits: Limits, others: Sequence[Check] = ()) -> Findings:
+def within_limits(findings: Findings, limits: Limits, others: Sequence[sch.Check] = ()) -> Findings:
     """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``, and the rows of all.
 
     ``others`` are checks that have no limit of the user.
@@ -146,7 +134,8 @@ def within_limits(findings: Findings, limits: Limits, others: Sequence[Check] = 
     checks = [*others, *rate_checks(findings, limits)]
     # A rate of the whole log has a row in each experiment.
     failures, warnings = (
-        [*dict.fromkeys(check.sentence for check in checks if check.status == status)] for status in (FAIL, WARN)
+        [*dict.fromkeys(check.sentence for check in checks if check.status == status)]
+        for status in (sch.FAIL, sch.WARN)
     )
     if failures:
         more = f"; and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
@@ -156,14 +145,14 @@ def within_limits(findings: Findings, limits: Limits, others: Sequence[Check] = 
     return replace(findings, warnings=(*findings.warnings, *warnings), checks=tuple(checks))
 
 
-def faulty_checks(counts: Counts, allowed: float) -> list[Check]:
+def faulty_checks(counts: Counts, allowed: float) -> list[sch.Check]:
     """Return the share of faulty rows of each experiment against what is allowed."""
     checks = []
     for name, count in arms(counts).items():
         n, rows = count["quarantined"], count["rows"]
         share, sentence = n / rows, f"{n:,} of {rows:,} rows of experiment '{name}' are faulty ({n / rows:.2%})"
-        status = FAIL if share > allowed else OK
-        checks.append(Check("faulty_rate", status, sentence, name, share, allowed, allowed - share))
+        status = sch.FAIL if share > allowed else sch.OK
+        checks.append(sch.Check("faulty_rate", status, sentence, name, share, allowed, allowed - share))
     return checks
 
 
@@ -191,7 +180,7 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
         # As trec_eval does.
         rule = log.plan.scoring.conventions[0]
         if rule.duplicates == "refuse" and total_counts(counts, "repeated") and log.plan.columns.item:
-            repeats = log.repeated().where(F.col(REASON) == "duplicate_item").count()
+            repeats = log.repeated().where(F.col(sch.REASON) == "duplicate_item").count()
             if repeats:
                 raise QualityError(
                     f"{repeats} of {total_counts(counts, 'rows')} rows repeat an item of their list, and the "
@@ -210,7 +199,7 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
         _refuse_large_values(log, counts)
     except QualityError as error:
         checks = faulty_checks(counts, settings.allowed_fraction)
-        whole = [] if any(check.status == FAIL for check in checks) else [Check("log", FAIL, str(error))]
+        whole = [] if any(check.status == sch.FAIL for check in checks) else [sch.Check("log", sch.FAIL, str(error))]
         error.checks = (*checks, *whole)
         raise
     _refuse_foreign_judgements(log, counts)
@@ -228,7 +217,7 @@ def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
     elif affected:
         n_faulty, rows = total_counts(affected, "quarantined"), total_counts(affected, "rows")
         sentence = f"{n_faulty} of {rows} rows of {_experiment_names(affected)} are faulty ({n_faulty / rows:.2%}"
-        faulty = log.outcome.where(F.col(EXPERIMENT).isin([*affected]))
+        faulty = log.outcome.where(F.col(sch.EXPERIMENT).isin([*affected]))
     else:
         if ranks_seem_to_start_at_0(log, counts) and allowed < 1:
             # Without the faulty rows, the other ranks would be off by one.
@@ -295,7 +284,9 @@ def _refuse_large_values(log: Inspected, counts: Counts) -> None:
     name, column = beyond[0]
     metric, hint = next(each for each in log.plan.scoring.metrics if each.column == column), ""
     if metric.needs != "scores":
-        tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
+        tables = (
+            [log.rows.where(F.col(sch.REJECTED).isNull()).select(sch.RELEVANCE)] if log.plan.columns.relevance else []
+        )
         if log.judged is not None:
             tables.append(_typed(log, log.judged).where(f"{FAULTY} IS NULL").select(GRADE))
         rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
@@ -315,10 +306,10 @@ def _refuse_foreign_judgements(log: Inspected, counts: Counts) -> None:
     if log.judged is None or not total_counts(counts, "lists"):
         return
     typed = _typed(log, log.judged)
-    sound = log.rows.where(F.col(REJECTED).isNull())
-    name = USER if not total_counts(counts, "judged_lists") else ITEM
+    sound = log.rows.where(F.col(sch.REJECTED).isNull())
+    name = sch.USER if not total_counts(counts, "judged_lists") else sch.ITEM
     # Check items only if relevance comes from the judgements; judged items may all be irrelevant.
-    if name == ITEM and (log.plan.columns.relevance or total_counts(counts, "judged_items")):
+    if name == sch.ITEM and (log.plan.columns.relevance or total_counts(counts, "judged_items")):
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         raise InputError(

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import sources
+from rankmetrics_spark import sinks, sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, lost_engine, raised_by_python
@@ -26,21 +26,6 @@ from rankmetrics_spark.job.record import Outcome, Record, on_disk, record_refusa
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
-from rankmetrics_spark.sinks import (
-    MOST_ROWS,
-    Entry,
-    Partitions,
-    Store,
-    Written,
-    check_row_counts,
-    partitions_for,
-    previous_quality,
-    publish,
-    refuse_names,
-    refuse_other_convention,
-    refuse_other_date,
-    store_of,
-)
 from rankmetrics_spark.sources import at_midnight, whole_log
 
 Progress = Callable[[str], None]
@@ -94,13 +79,13 @@ class _Context:
         return Record.open(self.config, engine_of(self.spark), versions_of(self.spark), more)
 
     @cached_property
-    def store(self) -> Store:
+    def store(self) -> sinks.Store:
         """Where this run writes."""
-        return store_of(self.spark, self.config.sink, self.record.run_id, self.config.spark)
+        return sinks.store_of(self.spark, self.config.sink, self.record.run_id, self.config.spark)
 
-    def partitions(self, filled: str, most: int = 1, few: bool = True) -> Partitions:
+    def partitions(self, filled: str, most: int = 1, few: bool = True) -> sinks.Partitions:
         """The partitions of a table that has rows where this was counted; see ``partitions_for``."""
-        return partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
+        return sinks.partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
 
 
 def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
@@ -183,7 +168,7 @@ def _tables_of(context: _Context) -> Tables:
     config, record, store = context.config, context.record, context.store
     store.check()
     store.note(record.entries)
-    refuse_other_date(store, config.evaluation_date, *context.convention)
+    sinks.refuse_other_date(store, config.evaluation_date, *context.convention)
     results.refuse_missing_date(store, config)
     context.earlier = Earlier.of(store, config)
     impressions, judgements = inputs(context.spark, config)
@@ -214,18 +199,18 @@ def _evaluate(context: _Context) -> Outcome:
             source, limits = config.source, config.quality
             against_previous = any("_change" in level for levels in limits.gates.values() for level in levels)
             tags = source.format == "trec_run" and source.experiment_from == "tag"
-            previous = partial(previous_quality, store, needed=against_previous)
+            previous = partial(sinks.previous_quality, store, needed=against_previous)
             findings = check(tables, limits, previous, source.place, tags)
             counts = context.counts = findings.counts
             context.checks += findings.checks
             judged = tables.judgement_counts
             context.record.add_counts(tables.plan, findings, judged.counts if judged else None)
             steps.rows = total_counts(counts, "evaluated")
-            refuse_names(store, counts)
+            sinks.refuse_names(store, counts)
             every_partition = context.partitions("rows")
             store.claim(every_partition)
             context.record.entries["notes"] += results.kept_beside(store, every_partition)
-            refuse_other_convention(store, every_partition, *context.convention)
+            sinks.refuse_other_convention(store, every_partition, *context.convention)
             results.refuse_comparison(config, counts, store.pointers)
         users = _users(context)
         written = _stage_tables(context, users)
@@ -236,8 +221,8 @@ def _evaluate(context: _Context) -> Outcome:
         store.note(context.record.entries | {"outcome": "publishing"})
         with steps("publish", "publishing"):
             compared = results.compared_of(config.comparison, counts, context.earlier)
-            entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
-            warnings = publish(store, [*written.values()], entry, every_partition)
+            entry = sinks.Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+            warnings = sinks.publish(store, [*written.values()], entry, every_partition)
         path = context.record.finish(store, warnings)
         return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
     finally:
@@ -274,13 +259,13 @@ def _users(context: _Context) -> results.Users:
         return earlier.settled(store, config, staged)
 
 
-def _stage_tables(context: _Context, users: results.Users) -> dict[str, Written]:
+def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Written]:
     """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
     store, tables, plan, counts = context.store, context.tables, context.tables.plan, context.counts
 
-    def user_metrics() -> dict[str, Written]:
+    def user_metrics() -> dict[str, sinks.Written]:
         are_lists = plan.lists_are_users or not plan.scoring.judged
-        in_memory = are_lists and total_counts(counts, "lists") <= MOST_ROWS
+        in_memory = are_lists and total_counts(counts, "lists") <= sinks.MOST_ROWS
         # Assume ten rows per user.
         largest = max(count["rows"] for count in counts.values()) // 10
         with context.steps("user_metrics"):
@@ -288,21 +273,21 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, Written]
             partitions = context.partitions("lists", largest, in_memory)
             return {"user_metrics": store.write("user_metrics", rows, partitions, N_LISTS)}
 
-    def quarantine() -> dict[str, Written]:
+    def quarantine() -> dict[str, sinks.Written]:
         n_rows, largest = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
         # The input is read again only if items or ranks repeat.
         rows = tables.quarantine if total_counts(counts, "repeated") else tables.rejected
         with context.steps("quarantine"):
-            if n_rows > MOST_ROWS:
+            if n_rows > sinks.MOST_ROWS:
                 rows = store.stage(rows, "left_out")
-            partitions = context.partitions("quarantined", largest, n_rows <= MOST_ROWS)
+            partitions = context.partitions("quarantined", largest, n_rows <= sinks.MOST_ROWS)
             return {"quarantine": store.write("quarantine", rows, partitions)}
 
     with context.steps("tables", "writing the tables"):
         works = (user_metrics, quarantine, lambda: _stage_aggregates(context, users))
         written = _in_threads(context, users.table.rows, *works)
     staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
-    context.checks += check_row_counts(*staged, counts)
+    context.checks += sinks.check_row_counts(*staged, counts)
     left_out = written["quarantine"]
     groups = few_rows(left_out.rows.groupBy(REASON).count()) if left_out.partitions.filled else []
     # An engine counts groups in any order.
@@ -311,7 +296,9 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, Written]
     return written
 
 
-def _in_threads(context: _Context, rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> dict[str, Written]:
+def _in_threads(
+    context: _Context, rows: DataFrame, *works: Callable[[], dict[str, sinks.Written]]
+) -> dict[str, sinks.Written]:
     """Run functions that read the users at the same time, if the engine can; return all their tables."""
     days = context.earlier.days
     n_rows = total_counts(context.counts, "lists") * (len(days.dates) if days else 1)
@@ -320,27 +307,27 @@ def _in_threads(context: _Context, rows: DataFrame, *works: Callable[[], dict[st
     return {name: table for tables in tables_of_works for name, table in tables.items()}
 
 
-def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, Written]:
+def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, sinks.Written]:
     """Stage ``experiment_metrics``, and ``comparisons`` if the config has them."""
     config, store, tables, counts = context.config, context.store, context.tables, context.counts
     with context.steps("sums"):
         users = users.with_sums(store)
 
-    def averages() -> dict[str, Written]:
+    def averages() -> dict[str, sinks.Written]:
         with context.steps("experiment_metrics"):
             rows = results.averages(users, tables)
             return {"experiment_metrics": store.write("experiment_metrics", rows, context.partitions("lists"))}
 
-    def stage(users: results.Users) -> dict[str, Written]:
+    def stage(users: results.Users) -> dict[str, sinks.Written]:
         return {"comparisons": results.stage_comparisons(store, users, config.evaluation_date, counts)}
 
-    def comparisons() -> dict[str, Written]:
+    def comparisons() -> dict[str, sinks.Written]:
         days = context.earlier.days if users.compared is users.table else None
         with context.steps("comparisons", f"comparing over {days.text}" if days else ""):
             if days is None:
                 return stage(users)
 
-            def over(earlier: Earlier) -> dict[str, Written]:
+            def over(earlier: Earlier) -> dict[str, sinks.Written]:
                 context.earlier = earlier.with_users(store, tables.plan, users.table.rows, config, counts)
                 return stage(users.over(context.earlier, tables))
 
@@ -350,7 +337,7 @@ def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, Writ
     return _in_threads(context, users.table.rows, *works)
 
 
-def _checked(context: _Context, written: dict[str, Written], users: results.Users) -> Written:
+def _checked(context: _Context, written: dict[str, sinks.Written], users: results.Users) -> sinks.Written:
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan

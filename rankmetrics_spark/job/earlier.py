@@ -11,24 +11,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import comparison
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Config, Days, dates_in_words
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
 from rankmetrics_spark.road import Plan
-from rankmetrics_spark.schemas import (
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    N_LISTS,
-    N_RELEVANT,
-    PARTITION,
-    PERIOD_FROM,
-    PERIOD_TO,
-    USER,
-    lists_with_value,
-    quoted,
-)
 from rankmetrics_spark.sinks import Store
 
 Result = TypeVar("Result")
@@ -83,7 +71,7 @@ class Earlier:
                 f"convention '{name}', and this run has '{own.name}'; allowed: days of one convention"
             )
         for gate in config.gates:
-            if gate.compares and gate.segment != EVERYONE and config.source.list:
+            if gate.compares and gate.segment != sch.EVERYONE and config.source.list:
                 raise ConfigError(
                     f"gates: the gate on {gate.metric} is about a comparison in {gate.segment}, and comparison.period "
                     "compares all users only where source.list is given; allowed: a gate without a segment"
@@ -100,15 +88,15 @@ class Earlier:
         Only experiments of this run are compared; what is published of them on its day is about to be replaced.
         """
         assert self.days is not None
-        weights = [lists_with_value(metric.column) for metric in plan.scoring.metrics]
+        weights = [sch.lists_with_value(metric.column) for metric in plan.scoring.metrics]
         own = self._of_day(plan, rows, config)
-        fields = [field for field in own.schema.fields if field.name not in (*PARTITION, *weights)]
+        fields = [field for field in own.schema.fields if field.name not in (*sch.PARTITION, *weights)]
         schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
         published = store.days("user_metrics", self.pointers, schema)
         if published is not None:
             names = _names(counts)
-            texts = F.col(EXPERIMENT).isin([name for name in names if name is not None])
-            published = published.where(texts | F.col(EXPERIMENT).isNull() if None in names else texts)
+            texts = F.col(sch.EXPERIMENT).isin([name for name in names if name is not None])
+            published = published.where(texts | F.col(sch.EXPERIMENT).isNull() if None in names else texts)
         earlier = replace(self, published=published).with_day(plan, rows, config)
         assert earlier.dated is not None
         return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
@@ -125,9 +113,17 @@ class Earlier:
         """What comparisons read of the day of the run."""
         metrics = [metric.column for metric in plan.scoring.metrics]
         described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster)
-        read = {EXPERIMENT, USER, N_LISTS, N_RELEVANT, *described, *metrics, *map(lists_with_value, metrics)}
-        own = rows.select(*(quoted(name) for name in rows.columns if name in read))
-        return own.withColumn(DATE, F.lit(config.evaluation_date))
+        read = {
+            sch.EXPERIMENT,
+            sch.USER,
+            sch.N_LISTS,
+            sch.N_RELEVANT,
+            *described,
+            *metrics,
+            *map(sch.lists_with_value, metrics),
+        }
+        own = rows.select(*(sch.quoted(name) for name in rows.columns if name in read))
+        return own.withColumn(sch.DATE, F.lit(config.evaluation_date))
 
     def runs(self, counts: Counts) -> dict[str, tuple[str, ...]]:
         """Date -> the other runs with experiments of this run; empty without a period."""
@@ -174,7 +170,13 @@ class Earlier:
             return {}
         first, last, dates = self.days.first, self.days.last, [*self.days.dates]
         runs = {date: [*ids] for date, ids in self.runs(counts).items()}
-        return {PERIOD_FROM: first, PERIOD_TO: last, "days": dates, "missing": [*self.days.missing], "runs": runs}
+        return {
+            sch.PERIOD_FROM: first,
+            sch.PERIOD_TO: last,
+            "days": dates,
+            "missing": [*self.days.missing],
+            "runs": runs,
+        }
 
 
 def _names(counts: Counts) -> list[str | None]:

@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import comparison
+from rankmetrics_spark import report as rep
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
@@ -24,34 +26,7 @@ from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record
 from rankmetrics_spark.pipeline import compared_users
 from rankmetrics_spark.pointers import Compared, Pointer
-from rankmetrics_spark.report import (
-    Figures,
-    check_rows,
-    has_page_libraries,
-    outlook_of,
-    page,
-    period_means,
-    sentences_of_period,
-    verdict_of,
-    write_page,
-)
 from rankmetrics_spark.road import Plan, Tables
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CHECK_COLUMNS,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    FAIL,
-    METRIC,
-    PRIMARY,
-    ROLE,
-    SEGMENT,
-    WARN,
-    Check,
-    number,
-    rows_of,
-)
 from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
 MOST_ROWS = 100_000
@@ -126,7 +101,7 @@ def refuse_missing_date(store: Store, config: Config) -> None:
 def reads_users_again(config: Config) -> bool:
     """Whether a comparison reads the users twice, or gates limit segments that are too small to be published."""
     compared = config.comparison
-    limited = any(gate.compares and gate.segment != EVERYONE for gate in config.gates)
+    limited = any(gate.compares and gate.segment != sch.EVERYONE for gate in config.gates)
     return compared.wilcoxon or bool(compared.min_users and limited)
 
 
@@ -183,7 +158,7 @@ def averages(users: Users, tables: Tables) -> DataFrame:
     if users.request.bootstrap is None or users.sums is None:
         return means
     bootstrap = comparison.bootstrap_means(users.table, users.request, users.sums)
-    keys = (EXPERIMENT, SEGMENT, METRIC)
+    keys = (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC)
     intervals = bootstrap.select(*(F.col(name).alias(f"_{name}") for name in keys), *_BOOTSTRAP)
     same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
     return means.join(intervals, same_row, "left").drop(*(f"_{name}" for name in keys))
@@ -206,7 +181,7 @@ def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
     if cuped is None or cuped.date is None:
         return None
     user_metrics = store.existing("user_metrics")
-    rows = None if user_metrics is None else user_metrics.where(F.col(DATE) == cuped.date)
+    rows = None if user_metrics is None else user_metrics.where(F.col(sch.DATE) == cuped.date)
     if rows is None or rows.isEmpty():
         raise InputError(
             f"comparison.cuped.date is {cuped.date}, but {store.name_of('user_metrics')} has no rows of that date; "
@@ -218,17 +193,19 @@ def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
 def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, earlier: Earlier) -> list[str]:
     """Return one sentence per comparison of all users, those on primary metrics first, then what a period adds."""
     if comparisons is None or not comparisons.partitions.filled:
-        return sentences_of_period(earlier.days)
+        return rep.sentences_of_period(earlier.days)
     rows, n_more = comparisons.rows_here(), 0
     if rows is None:
-        everyone = comparisons.rows.where(F.col(SEGMENT) == EVERYONE)
-        first = everyone.orderBy(F.col(ROLE) != PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
+        everyone = comparisons.rows.where(F.col(sch.SEGMENT) == sch.EVERYONE)
+        first = everyone.orderBy(
+            F.col(sch.ROLE) != sch.PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last()
+        )
         rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
         n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
     metrics, outlook = plan.scoring.metrics, []
     if earlier.days is not None and earlier.dated is not None:
-        outlook = outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics, config.gates)
-    return [*verdict_of(rows, metrics, n_more), *outlook, *sentences_of_period(earlier.days)]
+        outlook = rep.outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics, config.gates)
+    return [*rep.verdict_of(rows, metrics, n_more), *outlook, *rep.sentences_of_period(earlier.days)]
 
 
 # ---- checks
@@ -263,10 +240,10 @@ class Staged:
         if written is None or not written.partitions.filled:
             return []
         if (here := written.rows_here()) is not None:
-            return [row for row in here if row[SEGMENT] in segments and baseline in (None, row.get(BASELINE))]
+            return [row for row in here if row[sch.SEGMENT] in segments and baseline in (None, row.get(sch.BASELINE))]
         return _read(written.rows, segments, baseline)
 
-    def checks(self, record: Record, earlier: Sequence[Check]) -> list[Check]:
+    def checks(self, record: Record, earlier: Sequence[sch.Check]) -> list[sch.Check]:
         """All rows of ``checks``: gates first, then the ``earlier`` ones, then what the tables say about themselves.
 
         Means are those of the day, drops those of the comparisons: of the period, if there is one. Every experiment
@@ -281,53 +258,55 @@ class Staged:
         compared: Rows = []
         if comparing := [gate for gate in gates if gate.compares]:
             compared = self.rows("comparisons", segments, request.baseline)
-            known = {(row[SEGMENT], row[METRIC], row[EXPERIMENT]) for row in compared}
+            known = {(row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) for row in compared}
             limited = {(gate.segment, str(gate.metric), name) for gate in comparing
                        for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
-            if request.min_users and any(key[0] != EVERYONE for key in limited - known):
+            if request.min_users and any(key[0] != sch.EVERYONE for key in limited - known):
                 # A gate may limit a segment that is too small to be published. Its correction counts every pair too.
                 every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
                 rows = _read(comparison.comparisons(self.users.compared, every), segments, request.baseline)
-                compared += [row for row in rows if (row[SEGMENT], row[METRIC], row[EXPERIMENT]) not in known]
+                compared += [
+                    row for row in rows if (row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) not in known
+                ]
         of_gates = gate_checks(gates, means, compared, names, candidates)
-        of_tables = check_rows(self.figures(record), earlier)
+        of_tables = rep.check_rows(self.figures(record), earlier)
         if self.config.quality.on_broken_split == "fail":
-            of_tables = [replace(row, status=FAIL) if _is_broken_split(row) else row for row in of_tables]
+            of_tables = [replace(row, status=sch.FAIL) if _is_broken_split(row) else row for row in of_tables]
         return [*of_gates, *earlier, *of_tables]
 
-    def figures(self, record: Record) -> Figures:
+    def figures(self, record: Record) -> rep.Figures:
         """Means and comparisons of all users, with the record so far."""
-        means, compared = (self.rows(table, {EVERYONE}) for table in ("experiment_metrics", "comparisons"))
-        return Figures(period_means(means, compared), compared, record=record.entries, days=self.days)
+        means, compared = (self.rows(table, {sch.EVERYONE}) for table in ("experiment_metrics", "comparisons"))
+        return rep.Figures(rep.period_means(means, compared), compared, record=record.entries, days=self.days)
 
     def add_numbers(self, record: Record) -> None:
         """Put the means and the comparisons of all users, and of the segments of gates, into the record."""
-        segments = {EVERYONE, *(gate.segment for gate in self.config.gates)}
+        segments = {sch.EVERYONE, *(gate.segment for gate in self.config.gates)}
         for name, table in (("means", "experiment_metrics"), ("comparisons", "comparisons")):
-            rows = sorted(self.rows(table, segments), key=lambda row: row[SEGMENT] != EVERYONE)
+            rows = sorted(self.rows(table, segments), key=lambda row: row[sch.SEGMENT] != sch.EVERYONE)
             # As JSON can hold them.
             record.entries[name] = [
-                {column: number(value) if isinstance(value, float) else value for column, value in row.items()}
+                {column: sch.number(value) if isinstance(value, float) else value for column, value in row.items()}
                 for row in rows[:MOST_KEPT]
             ]
 
 
 def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:
-    rows = rows.where(F.col(SEGMENT).isin([*segments]))
+    rows = rows.where(F.col(sch.SEGMENT).isin([*segments]))
     if baseline is not None:
-        rows = rows.where(F.col(BASELINE) == baseline)
+        rows = rows.where(F.col(sch.BASELINE) == baseline)
     return [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
 
 
-def _is_broken_split(check: Check) -> bool:
-    return check.name == "sample_ratio" and check.status in (WARN, FAIL)
+def _is_broken_split(check: sch.Check) -> bool:
+    return check.name == "sample_ratio" and check.status in (sch.WARN, sch.FAIL)
 
 
-def refuse_failed_gates(checks: Sequence[Check], config: Config) -> None:
+def refuse_failed_gates(checks: Sequence[sch.Check], config: Config) -> None:
     """Raise an error if a metric is beyond the limit of a gate, or the split is off. Nothing is published yet."""
     metrics = {str(gate.metric) for gate in config.gates}
     # What fails for all experiments is said once.
-    failed = dict.fromkeys(check.sentence for check in checks if check.status == FAIL and check.metric in metrics)
+    failed = dict.fromkeys(check.sentence for check in checks if check.status == sch.FAIL and check.metric in metrics)
     if failed:
         raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
     path = config.quality.path_of("on_broken_split")
@@ -339,7 +318,7 @@ def refuse_failed_gates(checks: Sequence[Check], config: Config) -> None:
         )
 
 
-def stage_checks(store: Store, rows: DataFrame, checks: Sequence[Check], date: str, counts: Counts) -> Written:
+def stage_checks(store: Store, rows: DataFrame, checks: Sequence[sch.Check], date: str, counts: Counts) -> Written:
     """Stage the table ``checks``; nothing is published.
 
     Args:
@@ -352,9 +331,9 @@ def stage_checks(store: Store, rows: DataFrame, checks: Sequence[Check], date: s
     names = {check.experiment for check in checks}
     filled = {name: {"checks": int(name in names and bool(name))} for name in counts}
     of_experiments = [check for check in checks if check.experiment in filled and check.experiment]
-    values = [[*row.values()] for row in rows_of(of_experiments)]
+    values = [[*row.values()] for row in sch.rows_of(of_experiments)]
     kinds = {"string": T.StringType(), "double": T.DoubleType()}
-    schema = T.StructType([T.StructField(name, kinds[kind]) for name, kind in CHECK_COLUMNS.items()])
+    schema = T.StructType([T.StructField(name, kinds[kind]) for name, kind in sch.CHECK_COLUMNS.items()])
     table = rows.sparkSession.createDataFrame(values, schema)
     return store.write("checks", table, partitions_for(date, filled, "checks", max(1, len(values))))
 
@@ -366,13 +345,13 @@ def write_unpublished(error: RankmetricsError, record: Record, store: Store, con
     """
     error.record = record.entries
     with suppress(Exception):  # the gate that failed is what matters
-        if has_page_libraries():
+        if rep.has_page_libraries():
             entries = record.entries
             means, compared = entries["means"], entries["comparisons"]
             without = {name: entry for name, entry in entries.items() if name not in ("means", "comparisons", "checks")}
-            figures = Figures(period_means(means, compared), compared, record=without, checks=entries["checks"])
-            path = store.write_page(page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
+            figures = rep.Figures(rep.period_means(means, compared), compared, record=without, checks=entries["checks"])
+            path = store.write_page(rep.page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
             if path is None and config.report.file:
-                error.page = str(write_page(figures, Path(config.report.file).with_suffix(".not_published.html")))
+                error.page = str(rep.write_page(figures, Path(config.report.file).with_suffix(".not_published.html")))
             else:
                 error.page = path

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.layouts.lists import (
     Arrays,
     Entries,
@@ -41,29 +42,14 @@ from rankmetrics_spark.layouts.lists import (
 )
 from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
 from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within, pair_starts, place
-from rankmetrics_spark.schemas import (
-    ENTRIES,
-    FLAGGED,
-    HASH,
-    INTENTS,
-    ITEM,
-    N_ROWS,
-    POSITION,
-    RANK_MAY_REPEAT,
-    REJECTED,
-    RELEVANCE,
-    SCORE,
-    TOP,
-    Columns,
-)
 
-COUNT_ROWS = {N_ROWS: "count(1)"}
+COUNT_ROWS = {sch.N_ROWS: "count(1)"}
 NO_HASH = "0L"
-RELEVANT = f"{RELEVANCE} > 0"
+RELEVANT = f"{sch.RELEVANCE} > 0"
 """Condition of a row that carries relevance or gain."""
 MASK_RANKS = 63
 """Ranks that have a bit of their own in a 64-bit integer."""
-RANK_BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
+RANK_BIT = f"CASE WHEN {sch.POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({sch.POSITION}) - 1) END"
 """The bit of a row's rank; null for a rank that has none."""
 
 
@@ -75,7 +61,7 @@ def item_hash(needed: bool, condition: str = "") -> str:
     """
     if not needed:
         return NO_HASH
-    return f"CASE WHEN {condition} THEN xxhash64({ITEM}) END" if condition else f"xxhash64({ITEM})"
+    return f"CASE WHEN {condition} THEN xxhash64({sch.ITEM}) END" if condition else f"xxhash64({sch.ITEM})"
 
 
 def entry(*columns: str) -> str:
@@ -102,7 +88,7 @@ def item_words(relevant: str) -> dict[str, str]:
         for j in range(SETS)
         for half in (0, 1)
     }
-    return {_N_RELEVANT_ROWS: f"count({HASH})"} | words
+    return {_N_RELEVANT_ROWS: f"count({sch.HASH})"} | words
 
 
 def no_item_repeats() -> str:
@@ -118,25 +104,25 @@ def no_item_repeats() -> str:
 
 def _piece(index: int, shift: int, mask: int) -> str:
     """Of the seven bits of its hash, or of the hash of that hash, that choose an item's place in a set, some."""
-    hash_sql = HASH if index < _SETS_OF_A_HASH else f"xxhash64({HASH})"
+    hash_sql = sch.HASH if index < _SETS_OF_A_HASH else f"xxhash64({sch.HASH})"
     return f"(shiftright({hash_sql}, {7 * (index % _SETS_OF_A_HASH) + shift}) & {mask})"
 
 
 # ---- ranks
 
 RANK_AGGREGATES = {
-    TOP: f"max({POSITION})",
+    sch.TOP: f"max({sch.POSITION})",
     "_ranks": f"bit_or({RANK_BIT})",
-    "_fingerprint": f"bit_xor(xxhash64({POSITION}))",
+    "_fingerprint": f"bit_xor(xxhash64({sch.POSITION}))",
 }
 LONGEST = 100_000
 """Longer lists are always flagged, because their fingerprint takes a loop over 1..n."""
-DISTINCT_MASK_RANKS = f"{TOP} <= {MASK_RANKS} AND bit_count(_ranks) = {N_ROWS}"
+DISTINCT_MASK_RANKS = f"{sch.TOP} <= {MASK_RANKS} AND bit_count(_ranks) = {sch.N_ROWS}"
 # If the hashes of n ranks up to n have the same exclusive or as those of 1..n, the ranks are 1..n: every rank must
 # occur an odd number of times. Another list passes only if 64-bit hashes collide, which is one list in 2**64.
 _IS_1_TO_N = (
-    f"{TOP} = {N_ROWS} AND {N_ROWS} <= {LONGEST} AND "
-    f"_fingerprint = aggregate(sequence(1L, {N_ROWS}), 0L, (hash, rank) -> hash ^ xxhash64(rank))"
+    f"{sch.TOP} = {sch.N_ROWS} AND {sch.N_ROWS} <= {LONGEST} AND "
+    f"_fingerprint = aggregate(sequence(1L, {sch.N_ROWS}), 0L, (hash, rank) -> hash ^ xxhash64(rank))"
 )
 RANK_MAY_REPEAT_SQL = f"NOT (({DISTINCT_MASK_RANKS}) OR ({_IS_1_TO_N}))"
 """Condition on ``RANK_AGGREGATES``: the ranks are neither distinct ranks up to ``MASK_RANKS`` nor 1..n."""
@@ -148,7 +134,7 @@ PLANES = 3
 LARGEST_MASKED_GRADE = 2**PLANES - 1
 PLANE_COLUMNS = tuple(f"_plane_{b}" for b in range(PLANES))
 _PLANES = {
-    plane: f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {RANK_BIT} END) FILTER (WHERE {RELEVANT})"
+    plane: f"bit_or(CASE WHEN {sch.RELEVANCE} & {1 << b} != 0 THEN {RANK_BIT} END) FILTER (WHERE {RELEVANT})"
     for b, plane in enumerate(PLANE_COLUMNS)
 }
 """Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
@@ -169,19 +155,19 @@ class Masks:
     payload: ClassVar[tuple[str, ...]] = tuple(f"coalesce({plane}, 0L) AS {plane}" for plane in PLANE_COLUMNS)
     """Without nulls: pandas would turn a column with a null into doubles and lose bits above 2**53."""
 
-    def pack(self, columns: Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""
-        evidence = RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
+        evidence = RANK_AGGREGATES | {"_steepest": f"max({sch.RELEVANCE})"}
         sound = f"{DISTINCT_MASK_RANKS} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
         if columns.item and repeats:
             evidence |= item_words(RELEVANT)
             sound += f" AND {no_item_repeats()}"
-        flags = {FLAGGED: f"NOT ({sound})", RANK_MAY_REPEAT: RANK_MAY_REPEAT_SQL}
+        flags = {sch.FLAGGED: f"NOT ({sound})", sch.RANK_MAY_REPEAT: RANK_MAY_REPEAT_SQL}
         return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _PLANES, evidence, flags)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: columns ``_rows`` and one (n,) array of integers per plane."""
-        sizes = ints(columns[N_ROWS])
+        sizes = ints(columns[sch.N_ROWS])
         planes = np.stack([ints(columns[plane]) for plane in PLANE_COLUMNS])
         bits = np.unpackbits(np.bitwise_or.reduce(planes, axis=0).astype("<i8").view(np.uint8), bitorder="little")
         row, column = np.divmod(np.flatnonzero(bits.view(np.bool_)), 64)
@@ -191,7 +177,7 @@ class Masks:
         return RankedLists(batch, none, none)
 
 
-NO_ENTRIES = f"cast(array() AS array<struct<{POSITION}: bigint, {HASH}: bigint, {RELEVANCE}: double>>)"
+NO_ENTRIES = f"cast(array() AS array<struct<{sch.POSITION}: bigint, {sch.HASH}: bigint, {sch.RELEVANCE}: double>>)"
 """SQL: the entries of a list without rows."""
 
 
@@ -206,28 +192,28 @@ class Relevant:
     recheck: bool = False
     name: ClassVar[str] = "relevant"
     arrays: ClassVar[bool] = True
-    payload: ClassVar[tuple[str, ...]] = (ENTRIES,)
+    payload: ClassVar[tuple[str, ...]] = (sch.ENTRIES,)
 
     @property
     def all_rows_seen(self) -> str:
         """SQL: whether every row of a list is among the entries."""
-        return RANK_MAY_REPEAT if self.recheck else "false"
+        return sch.RANK_MAY_REPEAT if self.recheck else "false"
 
-    def pack(self, columns: Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its entries; flags lists in which a rank may repeat."""
-        condition = f"{RANK_MAY_REPEAT} OR {RELEVANT}" if self.recheck else RELEVANT
+        condition = f"{sch.RANK_MAY_REPEAT} OR {RELEVANT}" if self.recheck else RELEVANT
         with_item = columns.item and repeats
-        row = entry(POSITION, *([HASH] if with_item else []), f"double({RELEVANCE}) AS {RELEVANCE}")
-        entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL AND ({condition}))"}
+        row = entry(sch.POSITION, *([sch.HASH] if with_item else []), f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}")
+        entries = {sch.ENTRIES: f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL AND ({condition}))"}
         hash_sql = item_hash(with_item, condition)
         if self.recheck:
-            return Packing(hash_sql, COUNT_ROWS | entries | {RANK_MAY_REPEAT: f"max({RANK_MAY_REPEAT})"})
-        flags = dict.fromkeys((FLAGGED, RANK_MAY_REPEAT), RANK_MAY_REPEAT_SQL)
+            return Packing(hash_sql, COUNT_ROWS | entries | {sch.RANK_MAY_REPEAT: f"max({sch.RANK_MAY_REPEAT})"})
+        flags = dict.fromkeys((sch.FLAGGED, sch.RANK_MAY_REPEAT), RANK_MAY_REPEAT_SQL)
         return Packing(hash_sql, COUNT_ROWS | entries, RANK_AGGREGATES, flags)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows``, and ``_entries`` of ``position``, ``relevance`` and perhaps ``_hash``."""
-        return _ranked_lists(entries_of(columns), ints(columns[N_ROWS]), reading)
+        return _ranked_lists(entries_of(columns), ints(columns[sch.N_ROWS]), reading)
 
 
 def _ranked_lists(
@@ -261,28 +247,28 @@ class Rows:
     name: ClassVar[str] = "rows"
     all_rows_seen: ClassVar[str] = "true"
     arrays: ClassVar[bool] = True
-    payload: ClassVar[tuple[str, ...]] = (ENTRIES,)
+    payload: ClassVar[tuple[str, ...]] = (sch.ENTRIES,)
 
-    def pack(self, columns: Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its entries; it flags no list."""
-        order = [name for name in (POSITION, SCORE) if getattr(columns, name)]
+        order = [name for name in (sch.POSITION, sch.SCORE) if getattr(columns, name)]
         # Tied scores are ordered by the item id itself, and so are items that add as many intents to a list.
-        text = [ITEM] if (columns.score or columns.item_text) and columns.item else []
-        relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
-        intents = [INTENTS] if columns.intents == "shown" else []
-        row = entry(*order, HASH, *text, *relevance, *intents)
-        entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL)"}
+        text = [sch.ITEM] if (columns.score or columns.item_text) and columns.item else []
+        relevance = [f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}"] if columns.relevance else []
+        intents = [sch.INTENTS] if columns.intents == "shown" else []
+        row = entry(*order, sch.HASH, *text, *relevance, *intents)
+        entries = {sch.ENTRIES: f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL)"}
         looked_up = not columns.relevance or columns.intents == "judged"
         is_hashed = columns.item and (repeats or looked_up or columns.list_hash is not None)
         return Packing(item_hash(is_hashed), COUNT_ROWS | entries)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""
-        size = len(columns[ENTRIES])
+        size = len(columns[sch.ENTRIES])
         entries = entries_of(columns)
         if entries.score is not None and reading.convention.score_precision == 32:
             entries = replace(entries, score=entries.score.astype(np.float32).astype(float), exact=None)
-        if RELEVANCE not in field_names(columns):
+        if sch.RELEVANCE not in field_names(columns):
             entries = replace(entries, grade=judged_grades(entries, columns))
         rows, n_repeated = without_repeats(entries, size, reading)
         sizes = np.bincount(rows.list, minlength=size)
@@ -343,26 +329,26 @@ class Numbers:
         """The arrays, of equal lengths: a sound row has a rank, a grade and an item."""
         return (RANKS, *([] if self.small else [GRADES]), *([HASHES] if self.hashed else []))
 
-    def pack(self, columns: Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
         """SQL from the sound rows of a list to its arrays; flags lists whose ranks may repeat, unless whole."""
         condition = "" if self.whole else RELEVANT
-        own_grade = condition or f"{RELEVANCE} {'IS NOT NULL' if self.judged else '<> 0'}"
-        grade = f"CASE WHEN {own_grade} THEN double({RELEVANCE}) END"
+        own_grade = condition or f"{sch.RELEVANCE} {'IS NOT NULL' if self.judged else '<> 0'}"
+        grade = f"CASE WHEN {own_grade} THEN double({sch.RELEVANCE}) END"
         if self.small:
-            rank = f"shiftleft({POSITION}, 32) | ({RELEVANCE} & {_LOW}L)"
+            rank = f"shiftleft({sch.POSITION}, 32) | ({sch.RELEVANCE} & {_LOW}L)"
         else:
-            rank = f"int(CASE WHEN {own_grade} THEN -{POSITION} ELSE {POSITION} END)"
+            rank = f"int(CASE WHEN {own_grade} THEN -{sch.POSITION} ELSE {sch.POSITION} END)"
         rank = f"CASE WHEN {condition} THEN {rank} END" if condition else rank
-        arrays = {name: f"collect_list({sql})" for name, sql in ((RANKS, rank), (GRADES, grade), (HASHES, HASH))}
+        arrays = {name: f"collect_list({sql})" for name, sql in ((RANKS, rank), (GRADES, grade), (HASHES, sch.HASH))}
         packing = Packing(item_hash(self.hashed, condition), COUNT_ROWS | {name: arrays[name] for name in self.payload})
         if self.whole:
             return packing
-        evidence = {name: RANK_AGGREGATES[name] for name in (TOP, "_ranks")}
-        return replace(packing, evidence=evidence, flags={FLAGGED: f"NOT ({DISTINCT_MASK_RANKS})"})
+        evidence = {name: RANK_AGGREGATES[name] for name in (sch.TOP, "_ranks")}
+        return replace(packing, evidence=evidence, flags={sch.FLAGGED: f"NOT ({DISTINCT_MASK_RANKS})"})
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows`` and the arrays."""
-        sizes = ints(columns[N_ROWS])
+        sizes = ints(columns[sch.N_ROWS])
         grades: npt.NDArray[Any]
         if self.small:
             halves = ints(columns[RANKS].flatten()).view("<i4")

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rankmetrics_spark import metrics as mx
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts.lists import (
     Arrays,
@@ -30,64 +32,23 @@ from rankmetrics_spark.layouts.lists import (
     numbers,
     without_repeats,
 )
-from rankmetrics_spark.metrics import (
-    STANDARD,
-    UNCUT,
-    Batch,
-    Convention,
-    Floats,
-    Intents,
-    Ints,
-    Lists,
-    Metric,
-    compute,
-    deciding,
-    has_repeat,
-    list_hashes,
-    m_relevant,
-    mixed_codes,
-    order_within,
-    pair_codes,
-    pair_starts,
-    place,
-    spans,
-)
-from rankmetrics_spark.schemas import (
-    ALL_ROWS_SEEN,
-    CONVENTION_INDEX,
-    N_GRADED,
-    N_KNOWN,
-    N_KNOWN_TOP,
-    N_REFUTED,
-    N_RELEVANT,
-    N_REPEATED,
-    N_SHOWN,
-    N_TIED,
-    N_UNKNOWN,
-    POOL_GRADE,
-    POOL_HASH,
-    POOL_INTENT,
-    POOL_INTENT_GRADE,
-    POOL_INTENT_ITEM,
-    USER,
-)
 
 
-def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention) -> Batch:
+def with_judgements(lists: RankedLists, columns: Arrays, convention: mx.Convention) -> mx.Batch:
     """The batch with its judged items; without judgements, those are the shown items with a grade.
 
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
     so that no metric can exceed 1.
     """
     batch = lists.batch
-    if POOL_GRADE not in columns:
+    if sch.POOL_GRADE not in columns:
         is_judged = ~np.isnan(batch.grade)
         return replace(batch, pool_list=batch.list[is_judged], pool_grade=batch.grade[is_judged])
-    pool_list, values = flat(columns[POOL_GRADE])
+    pool_list, values = flat(columns[sch.POOL_GRADE])
     grades = numbers(values, np.float64)
-    if convention.duplicates == "count" and POOL_HASH in columns and lists.hash is not None and len(grades):
-        judged_hash = ints(flat(columns[POOL_HASH])[1])
-        judged_codes, shown_codes = pair_codes(pool_list, judged_hash, batch.list, lists.hash)
+    if convention.duplicates == "count" and sch.POOL_HASH in columns and lists.hash is not None and len(grades):
+        judged_hash = ints(flat(columns[sch.POOL_HASH])[1])
+        judged_codes, shown_codes = mx.pair_codes(pool_list, judged_hash, batch.list, lists.hash)
         times = np.ones(len(grades), np.int64)
         if len(shown_codes):
             keys, counts = np.unique(shown_codes, return_counts=True)
@@ -97,19 +58,23 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
     return replace(batch, pool_list=pool_list, pool_grade=grades)
 
 
-def judged_grades(entries: Entries, columns: Arrays) -> Floats:
+def judged_grades(entries: Entries, columns: Arrays) -> mx.Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
     # Lists of one user have the same judgements, which are searched once: the runs of a track share their topics.
-    users = columns[USER].dictionary_encode().indices if USER in columns else pa.array(range(len(columns[POOL_HASH])))
+    users = (
+        columns[sch.USER].dictionary_encode().indices
+        if sch.USER in columns
+        else pa.array(range(len(columns[sch.POOL_HASH])))
+    )
     first = pa.array(np.unique(ints(users), return_index=True)[1])
-    index, hashes = flat(columns[POOL_HASH].take(first))
-    grades, judged_hash = numbers(flat(columns[POOL_GRADE].take(first))[1], np.float64), ints(hashes)
+    index, hashes = flat(columns[sch.POOL_HASH].take(first))
+    grades, judged_hash = numbers(flat(columns[sch.POOL_GRADE].take(first))[1], np.float64), ints(hashes)
     if not len(grades):
         return np.full(len(entries.hash), np.nan)
     user = ints(users)[entries.list]
-    judged_codes, shown_codes = mixed_codes(index, judged_hash), mixed_codes(user, entries.hash)
+    judged_codes, shown_codes = mx.mixed_codes(index, judged_hash), mx.mixed_codes(user, entries.hash)
     if len(pc.unique(pa.array(judged_codes))) < len(judged_codes):
-        judged_codes, shown_codes = pair_codes(index, judged_hash, user, entries.hash)
+        judged_codes, shown_codes = mx.pair_codes(index, judged_hash, user, entries.hash)
     at = ints(pc.index_in(pa.array(shown_codes), value_set=pa.array(judged_codes)).fill_null(0))
     is_judged = (judged_hash[at] == entries.hash) & (index[at] == user)
     return np.where(is_judged, grades[at], np.nan)
@@ -126,17 +91,17 @@ def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
     if entries.intents is not None:
         at, hashes = entries.own_intents()
         grade = entries.grade[at]
-    elif POOL_INTENT in columns:
+    elif sch.POOL_INTENT in columns:
         # Each judged (item, intent), of every entry with the same item.
-        index, item = flat(columns[POOL_INTENT_ITEM])
-        judged_codes, shown_codes = pair_codes(index, ints(item), entries.list, entries.hash)
+        index, item = flat(columns[sch.POOL_INTENT_ITEM])
+        judged_codes, shown_codes = mx.pair_codes(index, ints(item), entries.list, entries.hash)
         by_code = np.argsort(judged_codes, kind="stable")
         first = np.searchsorted(judged_codes[by_code], shown_codes)
         counts = np.searchsorted(judged_codes[by_code], shown_codes, "right") - first
-        at, judged_at = spans(first, counts)
+        at, judged_at = mx.spans(first, counts)
         judged = by_code[judged_at]
-        hashes = ints(flat(columns[POOL_INTENT])[1])[judged]
-        grade = np.minimum(numbers(flat(columns[POOL_INTENT_GRADE])[1], np.float64)[judged], entries.grade[at])
+        hashes = ints(flat(columns[sch.POOL_INTENT])[1])[judged]
+        grade = np.minimum(numbers(flat(columns[sch.POOL_INTENT_GRADE])[1], np.float64)[judged], entries.grade[at])
     else:
         return None
     # Where rows of one item share a place, the rank decides.
@@ -145,28 +110,28 @@ def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
     return EntryIntents(at, hashes, grade, order)
 
 
-def _with_intents(lists: RankedLists, columns: Arrays) -> Intents | None:
+def _with_intents(lists: RankedLists, columns: Arrays) -> mx.Intents | None:
     """The intents of entries and judged items; without judgements, the judged items are the entries."""
     own, batch = lists.intents, lists.batch
-    if own is None and POOL_INTENT not in columns:
+    if own is None and sch.POOL_INTENT not in columns:
         return None
     if own is None:
         none = np.empty(0, np.int64)
         own = EntryIntents(none, none, np.empty(0), np.arange(len(batch.list)))
-    if POOL_INTENT in columns:
-        pool_list, hashes = flat(columns[POOL_INTENT])
-        starts = pair_starts(pool_list, ints(flat(columns[POOL_INTENT_ITEM])[1]))
+    if sch.POOL_INTENT in columns:
+        pool_list, hashes = flat(columns[sch.POOL_INTENT])
+        starts = mx.pair_starts(pool_list, ints(flat(columns[sch.POOL_INTENT_ITEM])[1]))
         item = np.asarray(np.cumsum(starts), np.int64)
-        pool_grade, pool_hash = numbers(flat(columns[POOL_INTENT_GRADE])[1], np.float64), ints(hashes)
+        pool_grade, pool_hash = numbers(flat(columns[sch.POOL_INTENT_GRADE])[1], np.float64), ints(hashes)
     else:
         by = np.argsort(own.order[own.entry], kind="stable")
         pool_list, pool_hash, pool_grade = batch.list[own.entry][by], own.hash[by], own.grade[by]
         item = own.order[own.entry][by]
-    shown_codes, pool_codes = pair_codes(batch.list[own.entry], own.hash, pool_list, pool_hash)
+    shown_codes, pool_codes = mx.pair_codes(batch.list[own.entry], own.hash, pool_list, pool_hash)
     number = np.unique(np.concatenate([shown_codes, pool_codes]), return_inverse=True)[1].astype(np.int64)
     intent, pool_intent = number[: len(shown_codes)], number[len(shown_codes) :]
     once, pool_once = _once(own.entry, intent), _once(item, pool_intent)
-    return Intents(
+    return mx.Intents(
         own.entry[once],
         intent[once],
         own.grade[once],
@@ -178,20 +143,20 @@ def _with_intents(lists: RankedLists, columns: Arrays) -> Intents | None:
     )
 
 
-def _once(item: Ints, intent: Ints) -> Ints:
+def _once(item: mx.Ints, intent: mx.Ints) -> mx.Ints:
     """Indices of one element of each (item, intent), by item and then by intent."""
     by = np.lexsort((intent, item))
-    return by[pair_starts(item[by], intent[by])]
+    return by[mx.pair_starts(item[by], intent[by])]
 
 
-def n_unknown(batch: Batch, convention: Convention) -> Ints:
+def n_unknown(batch: mx.Batch, convention: mx.Convention) -> mx.Ints:
     """(n,) relevant items shown beyond the m of the judgements: the list and the judgements contradict each other.
 
     >>> from rankmetrics_spark.metrics import one_list
-    >>> n_unknown(one_list([1, 1, 0], pool=[1]).batch, Convention()).tolist()
+    >>> n_unknown(one_list([1, 1, 0], pool=[1]).batch, mx.Convention()).tolist()
     [1]
     """
-    lists = Lists(batch, convention)
+    lists = mx.Lists(batch, convention)
     hits = np.bincount(lists.found.list, lists.relevant, minlength=batch.size).astype(np.int64)
     return np.asarray(np.maximum(hits - lists.m, 0))
 
@@ -200,7 +165,7 @@ _BY_GRADE = ("best", "worst")
 """Orders of tied items that depend on their grades."""
 
 
-def hashed_lists(entries: Entries, size: int, reading: Reading) -> Ints:
+def hashed_lists(entries: Entries, size: int, reading: Reading) -> mx.Ints:
     """(n,) a hash of which item is at which rank, whatever the grades: equal lists may have different clicks.
 
     A repeated item counts at its best rank, however repeats are scored.
@@ -213,12 +178,12 @@ def hashed_lists(entries: Entries, size: int, reading: Reading) -> Ints:
     else:
         ties = "item_desc" if rule.ties in _BY_GRADE else rule.ties
         shown = shown.take(by_score(shown, replace(rule, ties=ties))[0])
-        rank = place(shown.list, size)
+        rank = mx.place(shown.list, size)
     top = rank <= reading.hashed_to
-    return list_hashes(shown.list[top], rank[top], shown.hash[top], size)
+    return mx.list_hashes(shown.list[top], rank[top], shown.hash[top], size)
 
 
-def top_items(entries: Entries, of: Ints, k: int) -> tuple[Ints, Ints]:
+def top_items(entries: Entries, of: mx.Ints, k: int) -> tuple[mx.Ints, mx.Ints]:
     """Return list and item of the rows down to rank k, list by list in rank order; ``of`` is the list of each row.
 
     Of a repeated item the best rank stays.
@@ -228,23 +193,33 @@ def top_items(entries: Entries, of: Ints, k: int) -> tuple[Ints, Ints]:
     by = np.argsort(of.astype(np.min_scalar_type(size)), kind="stable")
     if entries.score is None:
         rank = np.asarray(entries.position, np.int64)[by]
-        tied = has_repeat(of[by], rank)
-        by = by[np.lexsort((entries.hash[by], rank, of[by])) if tied else order_within(of[by], rank.astype(float))]
+        tied = mx.has_repeat(of[by], rank)
+        by = by[np.lexsort((entries.hash[by], rank, of[by])) if tied else mx.order_within(of[by], rank.astype(float))]
     else:
         # Without grades, scores and the text of items order all rows.
         exact = None if entries.exact is None else entries.exact[by]
         rows = Entries(of[by], by, np.full(len(by), np.nan), score=entries.score[by], exact=exact, row=by)
-        by = by[by_score(replace(rows, text=entries.text), STANDARD)[0]]
-        by = by[place(of[by], size) <= k]
+        by = by[by_score(replace(rows, text=entries.text), mx.STANDARD)[0]]
+        by = by[mx.place(of[by], size) <= k]
     of, items = of[by], entries.hash[by]
-    if not has_repeat(of, items):
+    if not mx.has_repeat(of, items):
         return of, items
     order = np.lexsort((items, of))
-    kept = np.sort(order[pair_starts(of[order], items[order])])
+    kept = np.sort(order[mx.pair_starts(of[order], items[order])])
     return of[kept], items[kept]
 
 
-COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN, N_KNOWN_TOP, N_REFUTED, N_GRADED)
+COUNTS = (
+    sch.N_SHOWN,
+    sch.N_RELEVANT,
+    sch.N_REPEATED,
+    sch.N_TIED,
+    sch.N_UNKNOWN,
+    sch.N_KNOWN,
+    sch.N_KNOWN_TOP,
+    sch.N_REFUTED,
+    sch.N_GRADED,
+)
 USUAL_TOP = 10
 """Ranks whose judgements are counted where no metric has a cut-off."""
 
@@ -264,8 +239,8 @@ class Scoring:
         finite: Whether a value that is infinite because of large grades is refused.
     """
 
-    metrics: tuple[Metric, ...]
-    conventions: tuple[Convention, ...]
+    metrics: tuple[mx.Metric, ...]
+    conventions: tuple[mx.Convention, ...]
     by_position: bool = True
     repeats: bool = True
     judged: bool = False
@@ -276,13 +251,13 @@ class Scoring:
     @property
     def top(self) -> int:
         """The rank down to which judged items are counted: the cut-off of the metric that decides."""
-        decides = deciding(self.metrics)
+        decides = mx.deciding(self.metrics)
         return (decides and decides.cut) or USUAL_TOP
 
     @property
     def hashed_to(self) -> int:
         """The rank down to which the items of a list are hashed: the largest cut-off."""
-        return max(metric.cut or UNCUT for metric in self.metrics) if self.list_hash else 0
+        return max(metric.cut or mx.UNCUT for metric in self.metrics) if self.list_hash else 0
 
     @property
     def every_grade(self) -> bool:
@@ -295,14 +270,14 @@ class Scoring:
         """Whether the intents of judged items are read."""
         return self.judged and any(metric.needs == "intents" for metric in self.metrics)
 
-    def reading(self, rule: Convention) -> Reading:
+    def reading(self, rule: mx.Convention) -> Reading:
         """How the rows are read under one of the conventions."""
         relevant = all(metric.needs == "relevant" for metric in self.metrics)
         relevant &= not self.judged and not rule.averages_ties
         return Reading(rule, self.repeats, self.by_position, relevant, self.hashed_to)
 
 
-def _refuse_infinite(values: Floats, metrics: Sequence[Metric], batch: Batch, rule: Convention) -> None:
+def _refuse_infinite(values: mx.Floats, metrics: Sequence[mx.Metric], batch: mx.Batch, rule: mx.Convention) -> None:
     """Refuse values that are infinite because the gains of a list are too large to be added up."""
     for metric, of_lists in zip(metrics, values, strict=True):
         if metric.needs != "scores" and np.isinf(of_lists).any():
@@ -324,9 +299,9 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
             lists_by_order[order] = replace(lists, batch=batch)
         lists = lists_by_order[order]
         batch = with_judgements(lists, columns, rule)
-        scores: dict[str, npt.NDArray[Any]] = {CONVENTION_INDEX: np.full(batch.size, index, np.int32)}
+        scores: dict[str, npt.NDArray[Any]] = {sch.CONVENTION_INDEX: np.full(batch.size, index, np.int32)}
         if lists.all_rows_seen is not None:
-            scores[ALL_ROWS_SEEN] = lists.all_rows_seen
+            scores[sch.ALL_ROWS_SEEN] = lists.all_rows_seen
         n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
         n_judged: list[npt.NDArray[Any]] = [np.zeros(batch.size)] * 3
         if scoring.judged:
@@ -334,12 +309,12 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
             flags = ((batch.list, known), (batch.list, known & (batch.rank <= scoring.top)))
             refuted = batch.pool_list, np.asarray(batch.pool_grade <= 0)
             n_judged = [np.bincount(of, flag, minlength=batch.size) for of, flag in (*flags, refuted)]
-        n_relevant = m_relevant(batch, rule)
+        n_relevant = mx.m_relevant(batch, rule)
         counts = (batch.shown, n_relevant, lists.n_repeated, lists.n_tied, n_beyond, *n_judged, batch.n_graded)
         scores |= {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
         if scoring.list_hash:
             scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
-        values = compute(batch, scoring.metrics, rule).T
+        values = mx.compute(batch, scoring.metrics, rule).T
         if scoring.finite:
             _refuse_infinite(values, scoring.metrics, batch, rule)
         yield scores | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

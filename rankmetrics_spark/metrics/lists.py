@@ -11,20 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark import errors
+from rankmetrics_spark.metrics import discounts
 from rankmetrics_spark.metrics.batch import Batch, Floats, Intents, Ints, order_within, place
 from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.metrics.discounts import (
-    UNCUT,
-    Weight,
-    discount,
-    exponential,
-    gain,
-    last_rank,
-    power_of_two,
-    span,
-    spread,
-    unit,
-)
 from rankmetrics_spark.metrics.names import REGISTRY, Metric
 
 T = TypeVar("T")
@@ -136,7 +125,7 @@ class Lists:
     @cached_property
     def gains(self) -> Floats:
         """(e,) gain of each entry."""
-        return gain(self.found.grade, self.convention)
+        return discounts.gain(self.found.grade, self.convention)
 
     @cached_property
     def tied(self) -> Ties:
@@ -153,7 +142,7 @@ class Lists:
     def stops(self) -> Floats:
         """(e,) probability that a user who reads from the top stops at this entry, satisfied for the first time."""
         top, group = self.convention.max_grade, self.found.list
-        satisfied = exponential(np.minimum(self.found.grade, top)) / power_of_two(np.array([top]))
+        satisfied = discounts.exponential(np.minimum(self.found.grade, top)) / discounts.power_of_two(np.array([top]))
         stops, reading = np.zeros(len(satisfied)), np.ones(self.batch.size)
         # The first entry of every list, then the second one, and so on.
         depth = place(group, self.batch.size)
@@ -187,7 +176,7 @@ class Lists:
         with np.errstate(divide="ignore"):
             return np.asarray(top + np.log(total))
 
-    def total(self, values: Floats, weight: Weight, cut: int | Ints | None) -> Floats:
+    def total(self, values: Floats, weight: discounts.Weight, cut: int | Ints | None) -> Floats:
         """Weighted sum per list: values times the weight of their rank, down to a cut-off.
 
         Unless ``ties`` is plain, an entry has the mean weight of its tie group. For a sum of this form that gives the
@@ -205,26 +194,26 @@ class Lists:
         """
         if isinstance(cut, np.ndarray):
             return self.found.total(values * self._weights(weight, cut))
-        limit = last_rank(cut)
+        limit = discounts.last_rank(cut)
         return self.found.total(values * self.keep((weight, limit), lambda: self._weights(weight, limit)))
 
-    def _weights(self, weight: Weight, cut: int | Ints) -> Floats:
+    def _weights(self, weight: discounts.Weight, cut: int | Ints) -> Floats:
         entries = self.found
         if self.ties == "plain" or entries.tie_first is None or entries.tie_last is None:
             return self.keep(weight, lambda: weight(entries.rank)) * (entries.rank <= cut)
-        return spread(weight, entries.tie_first, entries.tie_last, cut)
+        return discounts.spread(weight, entries.tie_first, entries.tie_last, cut)
 
     def hits_at(self, k: int | None) -> Floats:
         """(n,) relevant items in the top k."""
-        return self.keep(("hits", k), lambda: self.total(self.relevant, unit, k))
+        return self.keep(("hits", k), lambda: self.total(self.relevant, discounts.unit, k))
 
     def dcg_at(self, k: int | None) -> Floats:
         """(n,) discounted gain of the top k."""
-        return self.keep(("dcg", k), lambda: self.total(self.gains, discount, k))
+        return self.keep(("dcg", k), lambda: self.total(self.gains, discounts.discount, k))
 
     def ideal_at(self, k: int | None) -> Floats:
         """(n,) discounted gain of the best possible top k of the convention's ideal pool; 0 if the pool has no gain."""
-        return self.keep(("ideal", k), lambda: IDEALS[self.convention.ideal_pool](self, last_rank(k)))
+        return self.keep(("ideal", k), lambda: IDEALS[self.convention.ideal_pool](self, discounts.last_rank(k)))
 
     def keep(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The value of ``compute``, computed once per key; for values that metrics or cut-offs share."""
@@ -236,7 +225,9 @@ class Lists:
     def judged_ideal(self) -> Ideal:
         """The ideal list of all judged items."""
         with_gain = np.flatnonzero(self.batch.pool_grade > 0)
-        return _ideal(self.batch.pool_list[with_gain], gain(self.batch.pool_grade[with_gain], self.convention))
+        return _ideal(
+            self.batch.pool_list[with_gain], discounts.gain(self.batch.pool_grade[with_gain], self.convention)
+        )
 
     @cached_property
     def shown_ideal(self) -> Ideal:
@@ -308,7 +299,7 @@ def _ideal(group: Ints, gains: Floats) -> Ideal:
     is_unsorted = (np.diff(gains) > 0) & (np.diff(group) == 0)
     order = order_within(group, -gains) if is_unsorted.any() else slice(None)
     rank = place(group, int(group.max(initial=-1)) + 1)
-    return Ideal(group, rank, gains[order] * discount(rank))
+    return Ideal(group, rank, gains[order] * discounts.discount(rank))
 
 
 def _ideal_dcg(lists: Lists, ideal: Ideal, cut: int) -> Floats:
@@ -316,8 +307,8 @@ def _ideal_dcg(lists: Lists, ideal: Ideal, cut: int) -> Floats:
 
 
 def _constant_ideal(lists: Lists, cut: int) -> Floats:
-    length = lists.batch.shown if cut == UNCUT else np.full(lists.batch.size, cut)
-    ideal = span(discount, np.ones_like(length), length)
+    length = lists.batch.shown if cut == discounts.UNCUT else np.full(lists.batch.size, cut)
+    ideal = discounts.span(discounts.discount, np.ones_like(length), length)
     return np.asarray(np.where(_ideal_dcg(lists, lists.judged_ideal, 1) > 0, ideal, 0.0))
 
 

@@ -5,28 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import Change, change_of
 from rankmetrics_spark.report.figures import label_of, over_lists
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CLUSTER,
-    EVERYONE,
-    EXPERIMENT,
-    GUARDRAIL,
-    METRIC,
-    N_USERS,
-    PRIMARY,
-    RELATIVE,
-    ROLE,
-    SEGMENT,
-    SHARE_CHANGED,
-    among_changed,
-    doubt_of,
-    number,
-    of_test,
-    segment_columns,
-)
 
 Row = Mapping[str, Any]
 
@@ -54,27 +36,29 @@ def sentence_of_margin(row: Row) -> str:
     >>> sentence_of_margin(row | {"note": "not trustworthy: the users do not follow the planned shares"})
     'NDCG@10 of b is no more than 1 % below that of a: not tested, since these numbers are not to be trusted'
     """
-    share, size = number(row.get("relative_margin")), number(row.get("margin"))
+    share, size = sch.number(row.get("relative_margin")), sch.number(row.get("margin"))
     if share is None and size is None:
         return ""
-    metric, (candidate, baseline) = parse(row[METRIC]), (row[EXPERIMENT], row[BASELINE])
+    metric, (candidate, baseline) = parse(row[sch.METRIC]), (row[sch.EXPERIMENT], row[sch.BASELINE])
     factor, unit, worst = (
-        (100, " %", number(row["relative_worst_case"])) if share is not None else (1, "", number(row["worst_case"]))
+        (100, " %", sch.number(row["relative_worst_case"]))
+        if share is not None
+        else (1, "", sch.number(row["worst_case"]))
     )
     margin = f"{factor * (share or size or 0.0):g}{unit}"
     below, above = ("above", "below") if metric.higher_is_better is False else ("below", "above")
-    name, shown, among = label_of(metric), row["within_margin"], among_changed(row)
+    name, shown, among = label_of(metric), row["within_margin"], sch.among_changed(row)
     limit = f"{name} of {candidate} is no more than {margin} {below} that of {baseline}{among}"
     if shown == "equivalent" or metric.higher_is_better is None:
         limit = f"{name} of {candidate} and {baseline} are within {margin} of each other{among}"
-    if doubt_of(row):
+    if sch.doubt_of(row):
         return f"{limit}: not tested, since these numbers are not to be trusted"
-    if number(row["p_no_worse"]) is None and shown is None:
-        return f"{limit}: {'not shown' if number(row.get('p_equivalent')) is not None else 'not tested'}"
+    if sch.number(row["p_no_worse"]) is None and shown is None:
+        return f"{limit}: {'not shown' if sch.number(row.get('p_equivalent')) is not None else 'not tested'}"
     bound = None if worst is None else Change(factor * abs(worst), unit)
     text = "" if bound is None else f"{bound.value:.{bound.digits}f}{bound.unit}"
     is_below, better = worst is not None and worst >= 0, row["better"]
-    is_beyond = 1 - (number(row["p_no_worse"]) or 0.0) < (1 - row["confidence"]) / 2
+    is_beyond = 1 - (sch.number(row["p_no_worse"]) or 0.0) < (1 - row["confidence"]) / 2
     if shown is None and is_beyond and better == "baseline":
         by = f", by up to {text}" if is_below else ""
         return f"{name} of {candidate} is clearly more than {margin} {below} that of {baseline}{among}{by}"
@@ -114,7 +98,7 @@ def but(row: Row, pair: Sequence[Row]) -> str:
     ('', '')
     """
     winner = row["better"]
-    if winner is None or row.get(ROLE, PRIMARY) != PRIMARY:
+    if winner is None or row.get(sch.ROLE, sch.PRIMARY) != sch.PRIMARY:
         return ""
     lost = sorted((other for other in pair if other["better"] not in (None, winner)), key=_guardrails_first)
     parts, verb = [], ""
@@ -125,7 +109,7 @@ def but(row: Row, pair: Sequence[Row]) -> str:
     if more:
         is_or_are = "metric is" if more == 1 else "metrics are"
         parts.append(f"{more:,} more {is_or_are} clearly {'worse' if winner == 'candidate' else 'better'}")
-    among = among_changed(row)
+    among = sch.among_changed(row)
     return f"but {_joined(parts)}{f',{among}' if among else ''}" if parts else ""
 
 
@@ -149,9 +133,12 @@ def but_of_all(rows: Iterable[Row], winner: str, n_others: int) -> str:
     """
     lost: dict[str, list[Row]] = {}
     for row in rows:
-        if row["better"] is not None and row[BASELINE if row["better"] == "candidate" else EXPERIMENT] == winner:
-            lost.setdefault(row[METRIC], []).append(row)
-    metrics = sorted(lost.values(), key=lambda of: (of[0].get(ROLE) != GUARDRAIL, -len(of)))
+        if (
+            row["better"] is not None
+            and row[sch.BASELINE if row["better"] == "candidate" else sch.EXPERIMENT] == winner
+        ):
+            lost.setdefault(row[sch.METRIC], []).append(row)
+    metrics = sorted(lost.values(), key=lambda of: (of[0].get(sch.ROLE) != sch.GUARDRAIL, -len(of)))
     parts = [f"to {beaten_text(len(of), n_others)} on {_name(of[0])}" for of in metrics[:MOST_FALLS]]
     more = len(metrics) - len(parts)
     parts += [f"on {more:,} more {'metric' if more == 1 else 'metrics'}"] if more else []
@@ -183,17 +170,17 @@ def lost_guardrails(rows: Iterable[Row]) -> str:
         return ""
     (verb, size), more = _moved(lost[0]), len(lost) - 1
     also = f", and {more:,} more {'is' if more == 1 else 'are'} clearly worse" if more else ""
-    return f"{_name(lost[0])} of {lost[0][EXPERIMENT]} {verb}{size}{among_changed(lost[0])}{also}"
+    return f"{_name(lost[0])} of {lost[0][sch.EXPERIMENT]} {verb}{size}{sch.among_changed(lost[0])}{also}"
 
 
 def is_lost_guardrail(row: Row) -> bool:
     """Whether a candidate clearly loses on a guardrail."""
-    return row.get(ROLE) == GUARDRAIL and row["better"] == "baseline"
+    return row.get(sch.ROLE) == sch.GUARDRAIL and row["better"] == "baseline"
 
 
 def _guardrails_first(row: Row) -> tuple[bool, float]:
     """Sort key: guardrails, then the largest changes."""
-    return row.get(ROLE) != GUARDRAIL, -abs(number(of_test(row, RELATIVE[0])) or 0.0)
+    return row.get(sch.ROLE) != sch.GUARDRAIL, -abs(sch.number(sch.of_test(row, sch.RELATIVE[0])) or 0.0)
 
 
 def _moved(row: Row) -> tuple[str, str]:
@@ -204,7 +191,7 @@ def _moved(row: Row) -> tuple[str, str]:
 
 
 def _name(row: Row) -> str:
-    return f"{'the guardrail ' if row.get(ROLE) == GUARDRAIL else ''}{label_of(parse(row[METRIC]))}"
+    return f"{'the guardrail ' if row.get(sch.ROLE) == sch.GUARDRAIL else ''}{label_of(parse(row[sch.METRIC]))}"
 
 
 def _joined(parts: Sequence[str]) -> str:
@@ -244,13 +231,13 @@ def reversals(rows: Iterable[Row], metrics: Container[str]) -> dict[Key, dict[st
     everyone: dict[Key, Row] = {}
     segments: dict[Key, dict[str, list[Row]]] = {}
     for row in rows:
-        if row[METRIC] not in metrics:
+        if row[sch.METRIC] not in metrics:
             continue
-        key = row.get(EXPERIMENT, ""), row.get(BASELINE, ""), row[METRIC]
-        if row[SEGMENT] == EVERYONE:
+        key = row.get(sch.EXPERIMENT, ""), row.get(sch.BASELINE, ""), row[sch.METRIC]
+        if row[sch.SEGMENT] == sch.EVERYONE:
             everyone[key] = row
         else:
-            segments.setdefault(key, {}).setdefault(segment_columns(row[SEGMENT]), []).append(row)
+            segments.setdefault(key, {}).setdefault(sch.segment_columns(row[sch.SEGMENT]), []).append(row)
     sentences: dict[Key, dict[str, str]] = {}
     for key, row in everyone.items():
         # Tables have their rows in any order.
@@ -267,25 +254,29 @@ def sentences_of_reversals(rows: Sequence[Row], metric: str) -> list[str]:
 
 def _sentence_of_reversal(whole: Row, column: str, parts: Sequence[Row]) -> str:
     """That the difference is of the other sign in all of these segments; empty where it is not."""
-    if whole.get("better") is None or doubt_of(whole):
+    if whole.get("better") is None or sch.doubt_of(whole):
         return ""
-    known = [part for part in parts if number(of_test(part, "difference")) is not None]
-    size = number(of_test(whole, "difference")) or 0.0
-    if len(known) < 2 or not all((number(of_test(part, "difference")) or 0.0) * size < 0 for part in known):
+    known = [part for part in parts if sch.number(sch.of_test(part, "difference")) is not None]
+    size = sch.number(sch.of_test(whole, "difference")) or 0.0
+    if len(known) < 2 or not all((sch.number(sch.of_test(part, "difference")) or 0.0) * size < 0 for part in known):
         return ""
-    covered = sum(part.get(N_USERS) or 0 for part in known)
-    if covered < LEAST_COVERED * (whole.get(N_USERS) or 0):
+    covered = sum(part.get(sch.N_USERS) or 0 for part in known)
+    if covered < LEAST_COVERED * (whole.get(sch.N_USERS) or 0):
         return ""
-    candidate, baseline = whole[EXPERIMENT], whole[BASELINE]
+    candidate, baseline = whole[sch.EXPERIMENT], whole[sch.BASELINE]
     there, here = ("below", "above") if size < 0 else ("above", "below")
     some = "" if len(known) == len(parts) else " that have a difference"
-    text = f"On {label_of(parse(whole[METRIC]))}, {candidate} is {there} {baseline} over all users, but {here} it in "
+    text = (
+        f"On {label_of(parse(whole[sch.METRIC]))}, {candidate} is {there} {baseline} over all users, but {here} it in "
+    )
     text += f"each of the {len(known):,} segments of {column}{some}"
     if whole.get("design") != "independent":
         # The same users are on both sides, so it is not they who differ.
         return text
     text += f": its users are in other segments than those of {baseline}, so the difference over all users is one of "
     text += "who they are"
-    plain = not over_lists([whole]) and whole.get(CLUSTER) is None and number(whole.get(SHARE_CHANGED)) is None
+    plain = (
+        not over_lists([whole]) and whole.get(sch.CLUSTER) is None and sch.number(whole.get(sch.SHARE_CHANGED)) is None
+    )
     # What else compare refuses to split: several columns at once.
     return f"{text}; rankmetrics compare --decompose {column} splits it" if plain and " & " not in column else text

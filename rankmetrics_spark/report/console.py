@@ -10,38 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATE_NAMES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.metrics import Metric, cut_of, parse
+from rankmetrics_spark.report import formats
 from rankmetrics_spark.report.figures import label_of, over_lists, percent
-from rankmetrics_spark.report.formats import (
-    print_csv,
-    print_fitting,
-    print_json,
-    print_records,
-    print_texts,
-)
-from rankmetrics_spark.schemas import (
-    CONVENTION,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    MEAN_OVER,
-    METRIC,
-    N_LISTS,
-    N_REPEATED,
-    N_USERS,
-    N_USERS_WITH_RELEVANT,
-    N_USERS_WITHOUT_LIST,
-    PERCENTILE_PARTS,
-    PERIOD_FROM,
-    PERIOD_TO,
-    SEGMENT,
-    number,
-    percentiles_in,
-    share,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,24 +27,24 @@ MOST_ROWS = 10_000
 """Result rows that are printed at most; the Parquet tables hold all."""
 
 COLUMNS = (
-    EXPERIMENT,
-    SEGMENT,
-    METRIC,
-    CONVENTION,
-    N_USERS,
-    N_USERS_WITH_RELEVANT,
-    N_USERS_WITHOUT_LIST,
+    sch.EXPERIMENT,
+    sch.SEGMENT,
+    sch.METRIC,
+    sch.CONVENTION,
+    sch.N_USERS,
+    sch.N_USERS_WITH_RELEVANT,
+    sch.N_USERS_WITHOUT_LIST,
     "mean",
     "std",
     "ci_low",
     "ci_high",
     "confidence",
     "mean_with_relevant",
-    N_REPEATED,
-    MEAN_OVER,
-    N_LISTS,
+    sch.N_REPEATED,
+    sch.MEAN_OVER,
+    sch.N_LISTS,
 )
-ORDER = (SEGMENT, METRIC, EXPERIMENT)
+ORDER = (sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
 
 
 # ---- the means
@@ -86,7 +61,7 @@ def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
 def _of_percentiles(names: Iterable[str]) -> list[str]:
     """The columns of percentiles among some columns, which are there where they were asked for."""
     names = list(names)
-    return [name + part for name in percentiles_in(names) for part in PERCENTILE_PARTS if name + part in names]
+    return [name + part for name in sch.percentiles_in(names) for part in sch.PERCENTILE_PARTS if name + part in names]
 
 
 def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
@@ -100,7 +75,7 @@ def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
 
 def _first(table: DataFrame) -> list[Row]:
     """The rows of all users and the first ones of segments, ordered."""
-    table_head = table.orderBy(table[SEGMENT] != EVERYONE, *ORDER).limit(MOST_ROWS)
+    table_head = table.orderBy(table[sch.SEGMENT] != sch.EVERYONE, *ORDER).limit(MOST_ROWS)
     return _ordered([row.asDict() for row in few_rows(table_head)])
 
 
@@ -110,12 +85,12 @@ def _ordered(rows: list[Row]) -> list[Row]:
     def order(row: Row) -> list[tuple[bool, str]]:
         return [(row[name] is not None, row[name] or "") for name in ORDER]
 
-    return sorted(sorted(rows, key=lambda row: (row[SEGMENT] != EVERYONE, order(row)))[:MOST_ROWS], key=order)
+    return sorted(sorted(rows, key=lambda row: (row[sch.SEGMENT] != sch.EVERYONE, order(row)))[:MOST_ROWS], key=order)
 
 
 def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
     """The table on stdout; in blocks of metrics where a terminal is too narrow for all of them."""
-    print_fitting(lambda some: _table(rows, some), chosen(rows, metrics), title(rows))
+    formats.print_fitting(lambda some: _table(rows, some), chosen(rows, metrics), title(rows))
 
 
 def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
@@ -131,7 +106,7 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
 def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
     """The metrics of the rows, in the order of the run; others follow by name and cut-off."""
     by_name = {str(metric): metric for metric in metrics}
-    names = {row[METRIC] for row in rows}
+    names = {row[sch.METRIC] for row in rows}
     others = {name: parse(name) for name in names - by_name.keys()}
     # ap@5 before ap@10, the uncut metric last.
     in_order = sorted(others, key=lambda name: (name.partition("@")[0], cut_of(others[name])))
@@ -139,7 +114,7 @@ def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
 
 
 def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
-    has_segments = any(row[SEGMENT] != EVERYONE for row in rows)
+    has_segments = any(row[sch.SEGMENT] != sch.EVERYONE for row in rows)
     result = Table()
     for label in ["experiment", *(["segment"] if has_segments else [])]:
         result.add_column(label, overflow="fold")
@@ -148,8 +123,8 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
     by_name = {str(metric): metric for metric in chosen}
     best = best_means(rows, by_name)
     groups: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in sorted(rows, key=lambda r: (r[SEGMENT] != EVERYONE, r[SEGMENT], str(r[EXPERIMENT]))):
-        groups.setdefault((row[SEGMENT], row[EXPERIMENT]), {})[row[METRIC]] = row
+    for row in sorted(rows, key=lambda r: (r[sch.SEGMENT] != sch.EVERYONE, r[sch.SEGMENT], str(r[sch.EXPERIMENT]))):
+        groups.setdefault((row[sch.SEGMENT], row[sch.EXPERIMENT]), {})[row[sch.METRIC]] = row
     for segment, lines in groupby(groups.items(), key=lambda item: item[0][0]):
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(name), best.get((segment, name))) for name in by_name]
@@ -171,7 +146,7 @@ def unit_labels(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def unit_counts(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """The numbers below ``unit_labels``, of the rows of an experiment: the largest of its metrics."""
-    names = (N_USERS, N_LISTS) if over_lists(cells) else (N_USERS,)
+    names = (sch.N_USERS, sch.N_LISTS) if over_lists(cells) else (sch.N_USERS,)
     return [f"{max(cell[name] or 0 for cell in cells):,}" for name in names]
 
 
@@ -180,11 +155,11 @@ def title(rows: list[Row]) -> str:
     if not rows:
         return "no users"
     over, by_user = ("lists", ", errors by user") if over_lists(rows) else ("users", "")
-    if rows[0].get(PERIOD_FROM):
-        dates = " to ".join(dict.fromkeys((rows[0][PERIOD_FROM], rows[0][PERIOD_TO])))
-        return f"mean over {over} of {dates}{by_user}; convention {rows[0][CONVENTION]}"
+    if rows[0].get(sch.PERIOD_FROM):
+        dates = " to ".join(dict.fromkeys((rows[0][sch.PERIOD_FROM], rows[0][sch.PERIOD_TO])))
+        return f"mean over {over} of {dates}{by_user}; convention {rows[0][sch.CONVENTION]}"
     margin = f"± {percent(rows[0]['confidence'])} margin{by_user}"
-    return f"mean over {over} {margin}; convention {rows[0][CONVENTION]}"
+    return f"mean over {over} {margin}; convention {rows[0][sch.CONVENTION]}"
 
 
 def best_means(rows: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric]) -> dict[tuple[str, str], float]:
@@ -201,7 +176,7 @@ def best_means(rows: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric])
     }
     best: dict[tuple[str, str], float] = {}
     for row in rows:
-        name, mean, key = row[METRIC], row["mean"], (row[SEGMENT], row[METRIC])
+        name, mean, key = row[sch.METRIC], row["mean"], (row[sch.SEGMENT], row[sch.METRIC])
         if mean is not None and name in better:
             best[key] = better[name](best.get(key, mean), mean)
     return best
@@ -228,17 +203,19 @@ def percentile_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     >>> percentile_texts([row]), percentile_texts([{"metric": "ndcg@10"}])
     ([{'experiment': 'a', 'metric': 'NDCG@10', '50 %': '0.5000'}], [])
     """
-    named = percentiles_in(rows[0] if rows else ())
+    named = sch.percentiles_in(rows[0] if rows else ())
     # Tables hold the columns of other runs too, without a value.
-    titles = {name: label for name, label in named.items() if any(number(row.get(name)) is not None for row in rows)}
-    has_segments = any(row.get(SEGMENT, EVERYONE) != EVERYONE for row in rows)
+    titles = {
+        name: label for name, label in named.items() if any(sch.number(row.get(name)) is not None for row in rows)
+    }
+    has_segments = any(row.get(sch.SEGMENT, sch.EVERYONE) != sch.EVERYONE for row in rows)
     texts = []
     in_order = sorted(titles.items(), key=lambda title: float(title[1].removesuffix(" %")))
     for row in rows if titles else ():
-        segment = {"segment": str(row[SEGMENT])} if has_segments else {}
-        text = {"experiment": str(row[EXPERIMENT]), **segment, "metric": label_of(parse(row[METRIC]))}
+        segment = {"segment": str(row[sch.SEGMENT])} if has_segments else {}
+        text = {"experiment": str(row[sch.EXPERIMENT]), **segment, "metric": label_of(parse(row[sch.METRIC]))}
         for name, label in in_order:
-            value, low, high = (number(row.get(name + part)) for part in PERCENTILE_PARTS)
+            value, low, high = (sch.number(row.get(name + part)) for part in sch.PERCENTILE_PARTS)
             bounds = "" if low is None or high is None else f" ({low:.4f} to {high:.4f})"
             text[label] = "-" if value is None else f"{value:.4f}{bounds}"
         texts.append(text)
@@ -249,7 +226,7 @@ def print_percentiles(rows: Sequence[Mapping[str, Any]]) -> None:
     """A line per row with its percentiles; nothing where none were asked for."""
     if texts := percentile_texts(rows):
         about = f"percentiles over the users, with {percent(rows[0]['confidence'])} intervals"
-        print_texts(texts, ("experiment", "segment", "metric"), about)
+        formats.print_texts(texts, ("experiment", "segment", "metric"), about)
 
 
 # ---- conventions side by side
@@ -257,15 +234,17 @@ def print_percentiles(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def print_conventions(rows: list[Row]) -> None:
     """One line per convention, a block per experiment: users, a column per metric, what differs from the standard."""
-    labels = (EXPERIMENT, CONVENTION)
+    labels = (sch.EXPERIMENT, sch.CONVENTION)
     names = [name for name in (rows[0] if rows else {}) if name not in labels]
-    print_fitting(lambda some: _plain_table(rows, [*labels, *some]), names, "mean over the users of each convention")
+    formats.print_fitting(
+        lambda some: _plain_table(rows, [*labels, *some]), names, "mean over the users of each convention"
+    )
 
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     """One line per row, one column per key; on a narrow terminal one line per key."""
     texts = [{_SHORT.get(name, name): _plain(value) for name, value in row.items()} for row in rows]
-    print_records(texts, _plain_table(rows, list(rows[0]) if rows else []))
+    formats.print_records(texts, _plain_table(rows, list(rows[0]) if rows else []))
 
 
 def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
@@ -279,7 +258,7 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
             overflow="fold",
             no_wrap=not is_text,
         )
-    for _, block in groupby(rows, key=lambda row: row.get(EXPERIMENT)):
+    for _, block in groupby(rows, key=lambda row: row.get(sch.EXPERIMENT)):
         for row in block:
             result.add_row(*(as_text(_plain(row[name])) for name in names))
         result.add_section()
@@ -287,15 +266,15 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
 
 
 _SHORT = {
-    EXPERIMENT: "experiment",
-    N_USERS: "users",
-    N_USERS_WITH_RELEVANT: "with relevant",
-    N_USERS_WITHOUT_LIST: "without list",
+    sch.EXPERIMENT: "experiment",
+    sch.N_USERS: "users",
+    sch.N_USERS_WITH_RELEVANT: "with relevant",
+    sch.N_USERS_WITHOUT_LIST: "without list",
     "n_faulty_rows": "faulty rows",
     "n_faulty_judgements": "faulty judgements",
     "differs": "differs from standard in",
 }
-_TEXT = (EXPERIMENT, CONVENTION, "differs")
+_TEXT = (sch.EXPERIMENT, sch.CONVENTION, "differs")
 
 
 def _plain(value: object) -> str:
@@ -304,8 +283,8 @@ def _plain(value: object) -> str:
 
 CONVENTION_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
     "table": print_conventions,
-    "json": print_json,
-    "csv": print_csv,
+    "json": formats.print_json,
+    "csv": formats.print_csv,
 }
 LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"table": print_list}
 
@@ -313,7 +292,7 @@ LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"
 def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Sequence[str]) -> list[str]:
     """The difference between experiments that the order of tied items could most easily turn around: a line per metric.
 
-    >>> def row(experiment, convention, ap): return {EXPERIMENT: experiment, CONVENTION: convention, "ap": ap}
+    >>> def row(experiment, convention, ap): return {sch.EXPERIMENT: experiment, sch.CONVENTION: convention, "ap": ap}
     >>> names = own, best, worst = ["standard", "standard(ties=best)", "standard(ties=worst)"]
     >>> a = [row("a", "standard", 0.5), row("a", best, 0.7), row("a", worst, 0.4)]
     >>> b = [row("b", "standard", 0.6), row("b", best, 0.6), row("b", worst, 0.6)]
@@ -323,7 +302,11 @@ def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Seque
     warnings = []
     for metric in metrics:
         means, best, worst = (
-            {row[EXPERIMENT]: row[metric] for row in rows if row[CONVENTION] == name and row[metric] is not None}
+            {
+                row[sch.EXPERIMENT]: row[metric]
+                for row in rows
+                if row[sch.CONVENTION] == name and row[metric] is not None
+            }
             for name in conventions
         )
         spreads = {name: abs(best[name] - worst[name]) for name in best.keys() & worst.keys()}
@@ -353,7 +336,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
     rows, experiments = record["rows"], record["experiments"]
     # The tables above these lines are about the period.
-    of_day = f" of {record[DATE]}" if record.get("period") else ""
+    of_day = f" of {record[sch.DATE]}" if record.get("period") else ""
     lines = [f"rows{of_day}: {rows['in']:,} read = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} left out"]
     if record["quarantine_reasons"]:
         reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
@@ -367,7 +350,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         if n_judged < FEW * n_lists:
             lines.append(f"warning: only {n_judged / n_lists:.1%} of the lists belong to a user with judgements")
     tied = [
-        f"{name} {share(counts['tied'] / counts['evaluated'])}"
+        f"{name} {sch.share(counts['tied'] / counts['evaluated'])}"
         for name, counts in experiments.items()
         if counts["tied"]
     ]
@@ -376,7 +359,8 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     quality = record.get("quality", {})
     before = quality.get("previous", {}).get("overall", {})
     rates = [
-        f"{RATE_NAMES.get(name, name)} {share(value)}" + (f" (was {share(before[name])})" if name in before else "")
+        f"{RATE_NAMES.get(name, name)} {sch.share(value)}"
+        + (f" (was {sch.share(before[name])})" if name in before else "")
         for name, value in quality.get("overall", {}).items()
         if value or before.get(name)
     ]

@@ -8,24 +8,9 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report.figures import label_of
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CUPED,
-    DILUTED,
-    EVERYONE,
-    EXPERIMENT,
-    LOOKS,
-    METRIC,
-    RELATIVE,
-    SEGMENT,
-    SHARE_CHANGED,
-    is_unknown,
-    number,
-    of_test,
-    shown_numbers,
-)
 
 Row = Mapping[str, Any]
 
@@ -115,10 +100,10 @@ def _places(value: float) -> int:
 def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
     """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference."""
     if is_percentage(row) if in_percent is None else in_percent:
-        value, low, high = shown_numbers(row, RELATIVE)
+        value, low, high = sch.shown_numbers(row, sch.RELATIVE)
         factor, unit = 100, " %"
     else:
-        value, low, high = shown_numbers(row, ("difference", "ci_low", "ci_high"))
+        value, low, high = sch.shown_numbers(row, ("difference", "ci_low", "ci_high"))
         factor, unit = 1, ""
     if value is None:
         return None
@@ -134,8 +119,8 @@ def widened(row: Row) -> bool:
     >>> widened(row), widened(row | {"adjusted_ci_low": 0.05}), widened({"ci_low": 0.05, "ci_high": 0.15})
     (True, False, False)
     """
-    low = number(row.get("adjusted_ci_low"))
-    alone = None if low is None else number(of_test(row, "ci_low"))
+    low = sch.number(row.get("adjusted_ci_low"))
+    alone = None if low is None else sch.number(sch.of_test(row, "ci_low"))
     return alone is not None and low is not None and low < alone
 
 
@@ -144,11 +129,11 @@ def movement(row: Row) -> str:
 
     >>> movement({"mean_baseline": 0.4388, "mean_candidate": 0.5477, "test": "welch"})
     '0.439 \N{RIGHTWARDS ARROW} 0.548'
-    >>> movement({"test": CUPED, "cuped_difference": 0.0123})
+    >>> movement({"test": sch.CUPED, "cuped_difference": 0.0123})
     '+0.0123'
     """
-    if row.get("test") == CUPED:
-        difference = number(of_test(row, "difference"))
+    if row.get("test") == sch.CUPED:
+        difference = sch.number(sch.of_test(row, "difference"))
         return "" if difference is None else Change(difference, "").plain
     means = means_of(row)
     return f"{means[0]} \N{RIGHTWARDS ARROW} {means[1]}" if means else ""
@@ -156,7 +141,7 @@ def movement(row: Row) -> str:
 
 def means_of(row: Row) -> tuple[str, str] | None:
     """The means of baseline and candidate, with the digits that show how they differ."""
-    before, after = number(row.get("mean_baseline")), number(row.get("mean_candidate"))
+    before, after = sch.number(row.get("mean_baseline")), sch.number(row.get("mean_candidate"))
     if before is None or after is None:
         return None
     digits = next((n for n in range(3, 7) if abs(after - before) >= 10.0 ** (1 - n)), 3 if before == after else 6)
@@ -169,19 +154,19 @@ def is_percentage(row: Mapping[str, Any]) -> bool:
     It cannot where the baseline's mean is not above 0. Nor can it where the difference has an interval and the ratio
     has none, or one that says something else of 0.
     """
-    baseline = number(row["mean_baseline"])
-    if baseline is None or baseline <= 0 or number(of_test(row, "relative_difference")) is None:
+    baseline = sch.number(row["mean_baseline"])
+    if baseline is None or baseline <= 0 or sch.number(sch.of_test(row, "relative_difference")) is None:
         return False
     return _excludes_zero(row, "ci") == _excludes_zero(row, "relative_ci")
 
 
 def all_percentages(rows: Iterable[Mapping[str, Any]]) -> bool:
     """Whether rows that stand on one axis can all be told in percent; those without a difference do not count."""
-    return all(is_percentage(row) for row in rows if number(row["difference"]) is not None)
+    return all(is_percentage(row) for row in rows if sch.number(row["difference"]) is not None)
 
 
 def _excludes_zero(row: Mapping[str, Any], name: str) -> bool | None:
-    low, high = shown_numbers(row, (f"{name}_low", f"{name}_high"))
+    low, high = sch.shown_numbers(row, (f"{name}_low", f"{name}_high"))
     return None if low is None or high is None else low > 0 or high < 0
 
 
@@ -195,7 +180,7 @@ def by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Metric -> its rows, in one pass; with one for each of hundreds of metrics, work grows with their square."""
     of_metrics: dict[str, list[Row]] = {}
     for row in rows:
-        of_metrics.setdefault(row[METRIC], []).append(row)
+        of_metrics.setdefault(row[sch.METRIC], []).append(row)
     return of_metrics
 
 
@@ -219,8 +204,8 @@ def losers_of(rows: Iterable[Row], metric: str) -> dict[str, list[str]]:
     losers: dict[str, list[str]] = {}
     baselines = set()
     for row in rows:
-        if row[METRIC] == metric and row[SEGMENT] == EVERYONE:
-            baseline, candidate = row[BASELINE], row[EXPERIMENT]
+        if row[sch.METRIC] == metric and row[sch.SEGMENT] == sch.EVERYONE:
+            baseline, candidate = row[sch.BASELINE], row[sch.EXPERIMENT]
             baselines.add(baseline)
             for name in (baseline, candidate):
                 losers.setdefault(name, [])
@@ -272,7 +257,7 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
         name = str(metric)
         of_metric = of_metrics.get(name, [])
         losers = losers_of(of_metric, name)
-        tested = [row for row in of_metric if not is_unknown(row["p_adjusted"])]
+        tested = [row for row in of_metric if not sch.is_unknown(row["p_adjusted"])]
         if not losers or not tested or metric.higher_is_better is None:
             continue
         winners = sorted((name for name in losers if losers[name]), key=lambda name: -len(losers[name]))
@@ -325,20 +310,26 @@ def p_text(p: float, level: float) -> str:
 
 def surest_first(row: Row) -> tuple[Any, ...]:
     """Sort key of rows of ``comparisons``: those of all users first, then by p-value, those without one last."""
-    return (row[SEGMENT] != EVERYONE, p_or_last(row), str(row[EXPERIMENT]), str(row.get(BASELINE)), row[METRIC])
+    return (
+        row[sch.SEGMENT] != sch.EVERYONE,
+        p_or_last(row),
+        str(row[sch.EXPERIMENT]),
+        str(row.get(sch.BASELINE)),
+        row[sch.METRIC],
+    )
 
 
 def p_or_last(row: Row) -> float:
     """The p-value, or a number above every p-value where there is none."""
     p: float | None = row.get("p_adjusted")
-    return 2.0 if p is None or is_unknown(p) else p
+    return 2.0 if p is None or sch.is_unknown(p) else p
 
 
 def change_in_words(row: Row) -> str:
     """From which value to which, by how much, and how sure that is."""
     change = change_of(row)
     parts = [movement(row), change.plain if change else "-"]
-    if row.get("test") == CUPED:
+    if row.get("test") == sch.CUPED:
         # Without a percentage, the difference is said once.
         parts = [*parts[: 1 if change and change.unit else 0], f"{parts[1]} with CUPED"]
     return ", ".join(filter(None, parts))
@@ -346,7 +337,7 @@ def change_in_words(row: Row) -> str:
 
 def detectable(row: Row, in_percent: bool | None = None) -> str:
     """The change that the corrected test finds with its power, never rounded down; empty where it is unknown."""
-    effect = number(row.get("adjusted_minimum_detectable_effect"))
+    effect = sch.number(row.get("adjusted_minimum_detectable_effect"))
     if not effect:  # Without a spread, what the test could find is unknown.
         return ""
     if is_percentage(row) if in_percent is None else in_percent:
@@ -363,7 +354,7 @@ def with_power(power: object) -> str:
     >>> with_power(0.8), with_power(None)
     (' with a probability of 80 %', '')
     """
-    known = number(power)
+    known = sch.number(power)
     return "" if known is None else f" with a probability of {100 * known:.3g} %"
 
 
@@ -384,20 +375,20 @@ def sentence_of_dilution(row: Row) -> str:
     >>> sentence_of_dilution(row | {"diluted_difference": None}), sentence_of_dilution({})
     ('', '')
     """
-    value, low, high = (number(row.get(name)) for name in DILUTED)
-    changed = number(row.get(SHARE_CHANGED))
+    value, low, high = (sch.number(row.get(name)) for name in sch.DILUTED)
+    changed = sch.number(row.get(sch.SHARE_CHANGED))
     if changed is None or value is None:
         return ""
     if not changed:
-        pair = f"{row[BASELINE]} and {row[EXPERIMENT]}"
+        pair = f"{row[sch.BASELINE]} and {row[sch.EXPERIMENT]}"
         return f"Every user of both {pair} gets the same lists in each: there is no change to test"
     is_corrected = (row.get("n_comparisons") or 1) > 1 and row.get("correction") != "none"
-    limits = ["one look"] if row.get(LOOKS) is not None else []
+    limits = ["one look"] if row.get(sch.LOOKS) is not None else []
     limits += ["not corrected"] if is_corrected or widened(row) else []
-    limits += ["without CUPED"] if row.get("test") == CUPED else []
-    name, size = label_of(parse(row[METRIC])), Change(value, "", low, high).plain
+    limits += ["without CUPED"] if row.get("test") == sch.CUPED else []
+    name, size = label_of(parse(row[sch.METRIC])), Change(value, "", low, high).plain
     if limits:
         size = f"{size[:-1]}; " if size.endswith(")") else f"{size} ("
         size += f"{', '.join(limits)})"
-    who = f"Over all {row['n_users_both']:,} users, {row[EXPERIMENT]}"
-    return f"{who} changes {name} by {size} from {row[BASELINE]}: same lists count as no change"
+    who = f"Over all {row['n_users_both']:,} users, {row[sch.EXPERIMENT]}"
+    return f"{who} changes {name} by {size} from {row[sch.BASELINE]}: same lists count as no change"

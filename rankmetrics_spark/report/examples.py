@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sources
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.comparison import UserTable
 from rankmetrics_spark.config import Comparison, from_mapping, load
 from rankmetrics_spark.engines import few_rows, session_settings
@@ -22,21 +23,6 @@ from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
 from rankmetrics_spark.road import FAULTY, GRADE, Tables, checked_rows, make_plan, typed_judgements
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    DATE,
-    EXPERIMENT,
-    ITEM,
-    METRIC,
-    N_RELEVANT,
-    N_SHOWN,
-    POSITION,
-    REJECTED,
-    RELEVANCE,
-    SCORE,
-    USER,
-    Columns,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,11 +70,11 @@ def examples_of(
         if users is None:
             return None
         section = sides_of(figures)
-        changes = Changes(UserTable.of(users.where(F.col(DATE) == config.evaluation_date)), section, figures)
+        changes = Changes(UserTable.of(users.where(F.col(sch.DATE) == config.evaluation_date)), section, figures)
         largest = changes.largest(n)
-        chosen = [*dict.fromkeys(row[USER] for row in largest)][:MOST_USERS]
+        chosen = [*dict.fromkeys(row[sch.USER] for row in largest)][:MOST_USERS]
         shown = Examples(
-            changes=[row for row in largest if row[USER] in {*chosen}],
+            changes=[row for row in largest if row[sch.USER] in {*chosen}],
             n_changes=len(largest),
             of_queries=config.source.format == "trec_run",
             baseline=str(section.baseline),
@@ -100,7 +86,7 @@ def examples_of(
             none = "The values of all users are the same" if is_paired else "Each user has seen one experiment"
             return replace(shown, note=f"{none}, so none has lost or gained.")
         log = Log.of(spark, config)
-        experiments = [str(section.baseline), *dict.fromkeys(row[EXPERIMENT] for row in largest)]
+        experiments = [str(section.baseline), *dict.fromkeys(row[sch.EXPERIMENT] for row in largest)]
         return replace(shown, lists=log.lists(chosen, experiments), missed=log.missed(chosen), topics=changes.topics())
 
 
@@ -121,7 +107,7 @@ def with_examples(
     Raises:
         ConfigError: The config is wrong, asks for no users, or the record has none from which a log can be read.
     """
-    date = str(figures.record.get(DATE) or "")
+    date = str(figures.record.get(sch.DATE) or "")
     if log is not None:
         config = load(log, date=date or None)
     elif not figures.config or HIDDEN in json.dumps(figures.config):
@@ -145,8 +131,8 @@ def with_examples(
 
 def changed_since(spark: SparkSession, config: Config, tables: SparkTables, examples: Examples) -> str:
     """How many users have lists that give other values now than the run has stored, in words; empty for none."""
-    users = [*dict.fromkeys(str(row[USER]) for row in examples.changes)]
-    experiments = [examples.baseline, *dict.fromkeys(str(row[EXPERIMENT]) for row in examples.changes)]
+    users = [*dict.fromkeys(str(row[sch.USER]) for row in examples.changes)]
+    experiments = [examples.baseline, *dict.fromkeys(str(row[sch.EXPERIMENT]) for row in examples.changes)]
     stored = tables.read("user_metrics")
     assert stored is not None
     with session_settings(spark, config.spark):
@@ -155,15 +141,18 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
         log = Tables.of(impressions, judgements, config.options)
-        of_users = F.col(USER).isin(users)
+        of_users = F.col(sch.USER).isin(users)
         pools = None if log.pools is None else log.pools.where(of_users)
         now = replace(log, rows=log.rows.where(of_users), pools=pools).user_metrics
-        names = [N_SHOWN, N_RELEVANT, *(metric.column for metric in config.options.metrics)]
+        names = [sch.N_SHOWN, sch.N_RELEVANT, *(metric.column for metric in config.options.metrics)]
         names = [name for name in names if name in stored.columns and name in now.columns]
-        chosen = of_users & F.col(EXPERIMENT).isin(experiments)
+        chosen = of_users & F.col(sch.EXPERIMENT).isin(experiments)
         before, after = (
-            {(row[EXPERIMENT], row[USER]): [row[name] for name in names] for row in few_rows(rows.where(chosen))}
-            for rows in (stored.where(F.col(DATE) == config.evaluation_date), now)
+            {
+                (row[sch.EXPERIMENT], row[sch.USER]): [row[name] for name in names]
+                for row in few_rows(rows.where(chosen))
+            }
+            for rows in (stored.where(F.col(sch.DATE) == config.evaluation_date), now)
         )
     changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
     return f"{len(changed):,} of {len(users):,} users have other values" if changed else ""
@@ -183,7 +172,7 @@ def sides_of(figures: Figures) -> Comparison:
     Of all pairs, the experiment that is ahead, else that with the best mean, and the best of the others.
     """
     if len(figures.baselines) == 1:
-        candidates = dict.fromkeys(row[EXPERIMENT] for row in figures.compared)
+        candidates = dict.fromkeys(row[sch.EXPERIMENT] for row in figures.compared)
         return Comparison(baseline=figures.baselines[0], candidates=tuple(candidates))
     best = leader(figures) or figures.experiments[0]
     others = [name for name in figures.experiments if name != best]
@@ -225,14 +214,14 @@ class Changes:
         names = {name: place for place, name in enumerate(self.figures.experiments)}
         return sorted(
             rows,
-            key=lambda row: (order[row[METRIC]], names.get(row[EXPERIMENT], 0), KINDS.index(row["kind"]), -row["size"],
-                             row[USER]),
+            key=lambda row: (order[row[sch.METRIC]], names.get(row[sch.EXPERIMENT], 0), KINDS.index(row["kind"]),
+                             -row["size"], row[sch.USER]),
         )  # fmt: skip
 
     def topics(self) -> list[dict[str, Any]]:
         """The change of every user, the largest loss first; empty where they are many, or where few are in both."""
         shown = {str(self.section.baseline), *self.section.candidates}
-        pairs = [row for row in self.figures.compared if {row[BASELINE], row[EXPERIMENT]} <= shown]
+        pairs = [row for row in self.figures.compared if {row[sch.BASELINE], row[sch.EXPERIMENT]} <= shown]
         paired = [row for row in pairs if row["design"] == "paired"]
         if not paired or max(row["n_users"] for row in paired) > MOST_TOPICS:
             return []
@@ -241,7 +230,7 @@ class Changes:
             table = replace(table, metrics=table.metrics[:1])
         rows = few_rows(comparison.user_changes(table, self.section).limit(MOST_ROWS))
         known = (row.asDict() for row in rows if row["difference"] is not None)
-        return sorted(known, key=lambda row: (row["difference"], row[USER]))
+        return sorted(known, key=lambda row: (row["difference"], row[sch.USER]))
 
 
 @dataclass(frozen=True)
@@ -257,7 +246,7 @@ class Log:
 
     rows: DataFrame
     judged: DataFrame | None
-    columns: Columns
+    columns: sch.Columns
     convention: Convention
 
     @classmethod
@@ -267,44 +256,44 @@ class Log:
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
         plan = make_plan(config.options, impressions.schema, judgements.schema if judgements else None)
-        plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(ITEM) in impressions.columns))
+        plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(sch.ITEM) in impressions.columns))
         text_numbers, judged = plan.options.text_numbers, plan.scoring.judged
         rows = checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
         grades = None
         if judgements is not None:
             typed = typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(F.col(FAULTY).isNull())
-            grades = typed.groupBy(USER, ITEM).agg(F.max(GRADE).alias(GRADE))
-        return cls(rows.where(F.col(REJECTED).isNull()), grades, plan.columns, config.convention)
+            grades = typed.groupBy(sch.USER, sch.ITEM).agg(F.max(GRADE).alias(GRADE))
+        return cls(rows.where(F.col(sch.REJECTED).isNull()), grades, plan.columns, config.convention)
 
     def lists(self, users: Sequence[str], experiments: Sequence[str]) -> list[dict[str, Any]]:
         """The first ranks of the first lists of these users: experiment_id, user_id, list, size, rank, item, grade."""
         columns, keys = self.columns, list(self.columns.keys)
-        rows = self.rows.where(F.col(USER).isin([*users]) & F.col(EXPERIMENT).isin([*experiments]))
+        rows = self.rows.where(F.col(sch.USER).isin([*users]) & F.col(sch.EXPERIMENT).isin([*experiments]))
         # Of tied items, the order is that of the convention, else by id, descending.
-        by_item = F.col(ITEM).asc() if self.convention.ties == "item_asc" else F.col(ITEM).desc()
-        order = [F.col(POSITION), *([F.col(ITEM)] if columns.item else [])]
+        by_item = F.col(sch.ITEM).asc() if self.convention.ties == "item_asc" else F.col(sch.ITEM).desc()
+        order = [F.col(sch.POSITION), *([F.col(sch.ITEM)] if columns.item else [])]
         if columns.by_score:
-            score = F.col(SCORE).cast("float") if self.convention.score_precision == 32 else F.col(SCORE)
+            score = F.col(sch.SCORE).cast("float") if self.convention.score_precision == 32 else F.col(sch.SCORE)
             by_position = self.convention.ties == "position" and columns.position
-            tied = [F.col(POSITION).asc_nulls_last()] if by_position else []
+            tied = [F.col(sch.POSITION).asc_nulls_last()] if by_position else []
             order = [score.desc(), *tied, *([by_item] if columns.item else [])]
-        in_list, in_user = Window.partitionBy(*keys), Window.partitionBy(EXPERIMENT, USER)
+        in_list, in_user = Window.partitionBy(*keys), Window.partitionBy(sch.EXPERIMENT, sch.USER)
         place = {
             _PLACE: F.row_number().over(in_list.orderBy(*order)),
             _N_LIST: F.count(F.lit(1)).over(in_list),
             _LIST: F.dense_rank().over(in_user.orderBy(*columns.list_columns)) if columns.list else F.lit(1),
         }
         top = rows.withColumns(place).where((F.col(_PLACE) <= DEPTH) & (F.col(_LIST) <= MOST_LISTS))
-        grade = F.col(RELEVANCE).cast("double") if columns.relevance else F.lit(None).cast("double")
-        rank = F.col(_PLACE) if columns.by_score else F.col(POSITION)
-        item = F.col(ITEM) if columns.item else F.lit("")
+        grade = F.col(sch.RELEVANCE).cast("double") if columns.relevance else F.lit(None).cast("double")
+        rank = F.col(_PLACE) if columns.by_score else F.col(sch.POSITION)
+        item = F.col(sch.ITEM) if columns.item else F.lit("")
         label = F.concat_ws(", ", *columns.list_columns) if columns.list else F.lit("")
-        top = top.select(EXPERIMENT, USER, label.alias("list"), _LIST, F.col(_N_LIST).alias("size"),
+        top = top.select(sch.EXPERIMENT, sch.USER, label.alias("list"), _LIST, F.col(_N_LIST).alias("size"),
                          rank.alias("rank"), item.alias("item"), grade.alias("grade"))  # fmt: skip
         if self.judged is not None and not columns.relevance:
-            known = self.judged.withColumnsRenamed({ITEM: "item", GRADE: "_judged_grade"})
-            top = top.join(known, [USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
-        shown = few_rows(top.orderBy(EXPERIMENT, USER, _LIST, "rank", "item"))
+            known = self.judged.withColumnsRenamed({sch.ITEM: "item", GRADE: "_judged_grade"})
+            top = top.join(known, [sch.USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
+        shown = few_rows(top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item"))
         least = self.convention.relevant_from
         return [row.asDict() | {"relevant": (row["grade"] or 0) > 0 and row["grade"] >= least} for row in shown]
 
@@ -312,11 +301,14 @@ class Log:
         """Relevant items of these users that no list of any experiment shows, the highest grades first."""
         if self.judged is None or not self.columns.item:
             return []
-        of_users = self.judged.where(F.col(USER).isin([*users]))
+        of_users = self.judged.where(F.col(sch.USER).isin([*users]))
         relevant = of_users.where((F.col(GRADE) > 0) & (F.col(GRADE) >= self.convention.relevant_from))
-        shown = self.rows.where(F.col(USER).isin([*users])).select(USER, ITEM).distinct()
-        place = F.row_number().over(Window.partitionBy(USER).orderBy(F.desc(GRADE), ITEM))
-        size = F.count(F.lit(1)).over(Window.partitionBy(USER))
-        left = relevant.join(shown, [USER, ITEM], "left_anti").withColumns({_PLACE: place, "n": size})
-        first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(USER, _PLACE)
-        return [{USER: row[USER], "item": row[ITEM], "grade": row[GRADE], "n": row["n"]} for row in few_rows(first)]
+        shown = self.rows.where(F.col(sch.USER).isin([*users])).select(sch.USER, sch.ITEM).distinct()
+        place = F.row_number().over(Window.partitionBy(sch.USER).orderBy(F.desc(GRADE), sch.ITEM))
+        size = F.count(F.lit(1)).over(Window.partitionBy(sch.USER))
+        left = relevant.join(shown, [sch.USER, sch.ITEM], "left_anti").withColumns({_PLACE: place, "n": size})
+        first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(sch.USER, _PLACE)
+        return [
+            {sch.USER: row[sch.USER], "item": row[sch.ITEM], "grade": row[GRADE], "n": row["n"]}
+            for row in few_rows(first)
+        ]

@@ -7,25 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CLUSTER,
-    CONVENTION,
-    EVERYONE,
-    EXPERIMENT,
-    MEAN_OVER,
-    METRIC,
-    N_USERS,
-    PERIOD_FROM,
-    PERIOD_TO,
-    PRIMARY,
-    ROLE,
-    SEGMENT,
-    Check,
-    number,
-)
 
 Row = Mapping[str, Any]
 
@@ -104,13 +88,13 @@ class Figures:
     uneven: Sequence[str] = ()
     checks: Sequence[Row] = ()
     examples: Examples | None = None
-    of_log: Sequence[Check] = ()
+    of_log: Sequence[sch.Check] = ()
 
     @cached_property
     def metrics(self) -> list[Metric]:
         """The metrics in the order of the run, then by name."""
         order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
-        metrics = {name: parse(name) for name in {row[METRIC] for row in self.means}}
+        metrics = {name: parse(name) for name in {row[sch.METRIC] for row in self.means}}
         places = {name: (order.get(name, len(order)), metric.name, cut_of(metric)) for name, metric in metrics.items()}
         return [metrics[name] for name in sorted(metrics, key=places.__getitem__)]
 
@@ -119,10 +103,10 @@ class Figures:
         """The experiments: baselines first, then the best mean of the primary metric first."""
         metric = self.primary
         sign = -1.0 if metric is None or metric.higher_is_better is not False else 1.0
-        of_metric = [row for row in self.everyone if row[METRIC] == self.primary_name]
-        means = {row[EXPERIMENT]: number(row["mean"]) for row in of_metric}
+        of_metric = [row for row in self.everyone if row[sch.METRIC] == self.primary_name]
+        means = {row[sch.EXPERIMENT]: sch.number(row["mean"]) for row in of_metric}
         baselines = set(self.baselines) if len(self.baselines) == 1 else set()
-        names = {row[EXPERIMENT] for row in self.means}
+        names = {row[sch.EXPERIMENT] for row in self.means}
 
         def key(name: str) -> tuple[bool, bool, float, str]:
             mean = means.get(name)
@@ -133,22 +117,22 @@ class Figures:
     @cached_property
     def baselines(self) -> list[str]:
         """What the candidates are compared with."""
-        return list(dict.fromkeys(row[BASELINE] for row in self.comparisons))
+        return list(dict.fromkeys(row[sch.BASELINE] for row in self.comparisons))
 
     @cached_property
     def everyone(self) -> list[Row]:
         """The means of all users."""
-        return [row for row in self.means if row[SEGMENT] == EVERYONE]
+        return [row for row in self.means if row[sch.SEGMENT] == sch.EVERYONE]
 
     @cached_property
     def compared(self) -> list[Row]:
         """The comparisons of all users."""
-        return [row for row in self.comparisons if row[SEGMENT] == EVERYONE]
+        return [row for row in self.comparisons if row[sch.SEGMENT] == sch.EVERYONE]
 
     @property
     def period(self) -> tuple[str, str] | None:
         """The first and the last date of the period that the comparisons are about; None for a single date."""
-        dates = next(((row.get(PERIOD_FROM), row.get(PERIOD_TO)) for row in self.comparisons), None)
+        dates = next(((row.get(sch.PERIOD_FROM), row.get(sch.PERIOD_TO)) for row in self.comparisons), None)
         return None if dates is None or dates[0] is None or dates[1] is None else (dates[0], dates[1])
 
     @property
@@ -178,30 +162,30 @@ def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> 
     >>> [(mean["experiment_id"], mean["n_users"], mean["mean"]) for mean in period_means([{"convention": "x"}], [row])]
     [('a', 10, 0.4), ('b', 12, 0.5)]
     """
-    if not rows or not comparisons or comparisons[0].get(PERIOD_FROM) is None:
+    if not rows or not comparisons or comparisons[0].get(sch.PERIOD_FROM) is None:
         return rows
     means: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in comparisons:
-        for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
+        for name, side in ((row[sch.BASELINE], "baseline"), (row[sch.EXPERIMENT], "candidate")):
             mean = {
                 **dict.fromkeys(rows[0]),
-                EXPERIMENT: name,
-                SEGMENT: row[SEGMENT],
-                METRIC: row[METRIC],
-                CONVENTION: rows[0][CONVENTION],
+                sch.EXPERIMENT: name,
+                sch.SEGMENT: row[sch.SEGMENT],
+                sch.METRIC: row[sch.METRIC],
+                sch.CONVENTION: rows[0][sch.CONVENTION],
                 # Of clusters, a comparison counts clusters as its users.
-                N_USERS: row[f"n_users_{side}" if row.get(CLUSTER) is None else f"n_members_{side}"],
+                sch.N_USERS: row[f"n_users_{side}" if row.get(sch.CLUSTER) is None else f"n_members_{side}"],
                 "mean": row[f"mean_{side}"],
-                PERIOD_FROM: row[PERIOD_FROM],
-                PERIOD_TO: row[PERIOD_TO],
+                sch.PERIOD_FROM: row[sch.PERIOD_FROM],
+                sch.PERIOD_TO: row[sch.PERIOD_TO],
             }
-            means.setdefault((name, row[SEGMENT], row[METRIC]), mean)
+            means.setdefault((name, row[sch.SEGMENT], row[sch.METRIC]), mean)
     return [*means.values()]
 
 
 def primary_names(rows: Iterable[Row]) -> set[str]:
     """The primary metrics of rows of ``comparisons``."""
-    return {row[METRIC] for row in rows if row.get(ROLE) == PRIMARY}
+    return {row[sch.METRIC] for row in rows if row.get(sch.ROLE) == sch.PRIMARY}
 
 
 def label_of(metric: Metric) -> str:
@@ -240,4 +224,4 @@ def first_of(rows: Iterable[Row], **values: object) -> Row | None:
 
 def over_lists(rows: Iterable[Mapping[str, Any]]) -> bool:
     """Whether rows of ``experiment_metrics`` or ``comparisons`` are about means over lists instead of users."""
-    return any(row.get(MEAN_OVER) == "lists" for row in rows)
+    return any(row.get(sch.MEAN_OVER) == "lists" for row in rows)

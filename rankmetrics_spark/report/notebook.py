@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, printable, unknown
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
@@ -32,23 +33,6 @@ from rankmetrics_spark.report.figures import Figures, label_of, over_lists, perc
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CLUSTER,
-    CONVENTION,
-    EVERYONE,
-    EXPERIMENT,
-    FAIL,
-    METRIC,
-    N_USERS,
-    PERIOD_FROM,
-    PERIOD_TO,
-    SEGMENT,
-    SHARE_CHANGED,
-    among_changed,
-    number,
-    of_test,
-)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -58,10 +42,10 @@ MOST_LINES = 20
 MOST_COMPARED = 1_000
 """Comparisons in the table of a notebook."""
 SUMMARY = {
-    EXPERIMENT: "experiment",
-    SEGMENT: "segment",
-    METRIC: "metric",
-    N_USERS: "users",
+    sch.EXPERIMENT: "experiment",
+    sch.SEGMENT: "segment",
+    sch.METRIC: "metric",
+    sch.N_USERS: "users",
     "mean": "mean",
     "ci_low": "ci_low",
     "ci_high": "ci_high",
@@ -71,7 +55,7 @@ LONGEST_KEY = 180
 """Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
 COMPARED = ("difference", "relative_difference", "p_adjusted", "better")
 """What ``summary`` adds where experiments were compared with one baseline."""
-OF_CHANGED = (SHARE_CHANGED, "diluted_difference")
+OF_CHANGED = (sch.SHARE_CHANGED, "diluted_difference")
 """What it adds where a difference is that of the users whose lists changed, beside means over all users."""
 
 
@@ -84,9 +68,9 @@ def summary(figures: Figures) -> pd.DataFrame:
             stacklevel=3,
         )
     for check in figures.of_log:
-        if check.status == FAIL:
+        if check.status == sch.FAIL:
             warnings.warn(check.sentence, QualityWarning, stacklevel=3)
-    of_changed = any(map(among_changed, figures.comparisons))
+    of_changed = any(map(sch.among_changed, figures.comparisons))
     columns = [*SUMMARY.values()]
     table = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
@@ -98,12 +82,12 @@ def summary(figures: Figures) -> pd.DataFrame:
     ).reset_index(drop=True)
     if len(figures.baselines) != 1:
         return table
-    keys = {EXPERIMENT: "experiment", SEGMENT: "segment", METRIC: "metric"}
+    keys = {sch.EXPERIMENT: "experiment", sch.SEGMENT: "segment", sch.METRIC: "metric"}
     rows = [
         {
             **{name: row[key] for key, name in keys.items()},
-            "baseline": row[BASELINE],
-            **{c: of_test(row, c) for c in (*COMPARED, *(OF_CHANGED if of_changed else ()))},
+            "baseline": row[sch.BASELINE],
+            **{c: sch.of_test(row, c) for c in (*COMPARED, *(OF_CHANGED if of_changed else ()))},
         }
         for row in figures.comparisons
     ]
@@ -123,7 +107,7 @@ def as_html(figures: Figures) -> str:
     if len(figures.baselines) == 1:
         baseline = _text(story.Id(figures.baselines[0]))
         key += f"; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
-    if any(map(among_changed, figures.compared)):
+    if any(map(sch.among_changed, figures.compared)):
         key += "; means are over all users, changes are those of the users whose lists changed"
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
@@ -160,16 +144,22 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
 
     def order(row: Mapping[str, Any]) -> tuple[bool, bool, str, str, str]:
         """All users first, then what decides."""
-        return (row[SEGMENT] != EVERYONE, row[METRIC] not in names, row[SEGMENT], row[METRIC], str(row[EXPERIMENT]))
+        return (
+            row[sch.SEGMENT] != sch.EVERYONE,
+            row[sch.METRIC] not in names,
+            row[sch.SEGMENT],
+            row[sch.METRIC],
+            str(row[sch.EXPERIMENT]),
+        )
 
-    units = "clusters" if any(row.get(CLUSTER) for row in rows) else "users"
+    units = "clusters" if any(row.get(sch.CLUSTER) for row in rows) else "users"
     heads = ("candidate", "baseline", "segment", "metric", units, "means", "difference", "p corrected")
     head = "".join(_cell(f"<b>{name}</b>") for name in heads)
     lines = []
     for row in sorted(rows, key=order)[:MOST_COMPARED]:
-        change, p = change_of(row), number(row["p_adjusted"])
-        cells = [_text(story.Id(str(row[name]))) for name in (EXPERIMENT, BASELINE, SEGMENT)]
-        cells += [escape(label_of(parse(row[METRIC]))), f"{row['n_users']:,}", escape(movement(row))]
+        change, p = change_of(row), sch.number(row["p_adjusted"])
+        cells = [_text(story.Id(str(row[name]))) for name in (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT)]
+        cells += [escape(label_of(parse(row[sch.METRIC]))), f"{row['n_users']:,}", escape(movement(row))]
         cells += [f"{_MARKS[story.state_of(row)]} {escape(change.plain)}" if change else "-"]
         cells += ["-" if p is None else escape(p_text(p, 1 - row["confidence"]))]
         lines.append(f"<tr>{''.join(map(_cell, cells))}</tr>")
@@ -197,9 +187,9 @@ def _text(part: str) -> str:
 
 
 def _table(figures: Figures) -> str:
-    cells = {(row[EXPERIMENT], row[METRIC]): row for row in figures.everyone}
+    cells = {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in figures.everyone}
     differences = (
-        {(row[EXPERIMENT], row[METRIC]): row for row in figures.compared} if len(figures.baselines) == 1 else {}
+        {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in figures.compared} if len(figures.baselines) == 1 else {}
     )
     in_percent = {metric: all_percentages(rows) for metric, rows in by_metric(differences.values()).items()}
     by_name = {str(metric): metric for metric in figures.metrics}
@@ -207,13 +197,13 @@ def _table(figures: Figures) -> str:
     heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in by_name.values())
     lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
     for name in names:
-        users = max((row[N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
+        users = max((row[sch.N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
         line = [_cell(_text(story.Id(name))), _cell(f"{users:,}", "right")]
         for metric in by_name:
             row, difference = cells.get((name, metric)), differences.get((name, metric))
             text = "-"
-            if row is not None and number(row["mean"]) is not None:
-                low = number(row.get("ci_low"))
+            if row is not None and sch.number(row["mean"]) is not None:
+                low = sch.number(row.get("ci_low"))
                 half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
                 text = f"{row['mean']:.4f}{half}"
                 if difference is not None and (change := change_of(difference, in_percent[metric])):
@@ -271,20 +261,20 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     colours |= {better: LIGHT["accent"]} if better else {}
     rows = [
         {
-            "cut": by_name[row[METRIC]].cut or "all",
-            "place": order[row[EXPERIMENT]],
-            "name": printable(row[EXPERIMENT]),
-            "metric": label_of(by_name[row[METRIC]]),
+            "cut": by_name[row[sch.METRIC]].cut or "all",
+            "place": order[row[sch.EXPERIMENT]],
+            "name": printable(row[sch.EXPERIMENT]),
+            "metric": label_of(by_name[row[sch.METRIC]]),
             "mean": row["mean"],
             "low": row["mean"] if row["ci_low"] is None else row["ci_low"],
             "high": row["mean"] if row["ci_high"] is None else row["ci_high"],
-            "colour": colours[row[EXPERIMENT]],
+            "colour": colours[row[sch.EXPERIMENT]],
             "text": f"{row['mean']:.4f}",
             "interval": "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} to {row['ci_high']:.4f}",
-            "users": f"{row[N_USERS]:,}",
+            "users": f"{row[sch.N_USERS]:,}",
         }
         for row in figures.everyone
-        if row[METRIC] in chosen and number(row["mean"]) is not None
+        if row[sch.METRIC] in chosen and sch.number(row["mean"]) is not None
     ]
     return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
 
@@ -333,20 +323,20 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
     columns = {str(metric): metric.column for metric in figures.metrics}
     metrics: dict[str, float] = {}
     for row in figures.everyone:
-        if (mean := number(row["mean"])) is not None:
-            metrics[f"{columns[row[METRIC]]}/{names[row[EXPERIMENT]]}"] = mean
+        if (mean := sch.number(row["mean"])) is not None:
+            metrics[f"{columns[row[sch.METRIC]]}/{names[row[sch.EXPERIMENT]]}"] = mean
     if len(figures.baselines) == 1:
         for row in figures.compared:
             for name in ("difference", "p_adjusted"):
-                if (value := number(of_test(row, name))) is not None:
-                    metrics[f"{columns[row[METRIC]]}_{name}/{names[row[EXPERIMENT]]}"] = value
+                if (value := sch.number(sch.of_test(row, name))) is not None:
+                    metrics[f"{columns[row[sch.METRIC]]}_{name}/{names[row[sch.EXPERIMENT]]}"] = value
     return metrics
 
 
 def logged_parameters(figures: Figures) -> dict[str, str]:
     """What the values depend on."""
     run = {"run_id": figures.record["run_id"]} if "run_id" in figures.record else {}
-    conventions = sorted({str(row[CONVENTION]) for row in figures.means})
+    conventions = sorted({str(row[sch.CONVENTION]) for row in figures.means})
     baseline = {"baseline": figures.baselines[0]} if len(figures.baselines) == 1 else {}
-    period = dict(zip((PERIOD_FROM, PERIOD_TO), figures.period or (), strict=False))
+    period = dict(zip((sch.PERIOD_FROM, sch.PERIOD_TO), figures.period or (), strict=False))
     return {"convention": ", ".join(conventions), **baseline, **period, **run}

@@ -5,28 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import label_of, percent
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    LOOKS,
-    METRIC,
-    N_USERS,
-    NOT_TRUSTED,
-    PERIOD_FROM,
-    PERIOD_TO,
-    RELATIVE,
-    SEGMENT,
-    doubt_of,
-    number,
-    shown_of,
-)
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str, str]
@@ -46,24 +30,35 @@ def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, 
     """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
     rows = []
     for row in comparisons:
-        if row[SEGMENT] == EVERYONE:
+        if row[sch.SEGMENT] == sch.EVERYONE:
             kind = "cumulative" if row.get("period_from") else "day"
-            shown = {name: shown_of(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
+            shown = {name: sch.shown_of(row, name) for name in (*sch.RELATIVE, "difference", "ci_low", "ci_high")}
             kept = {name: row.get(name) for name in _OF_DIFFERENCE}
-            looks = row.get(LOOKS)
+            looks = row.get(sch.LOOKS)
             of_looks = {
                 "kind": kind,
-                "label": str(row[DATE]),
+                "label": str(row[sch.DATE]),
                 "day_number": None,
                 "valid_at": (
                     "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
                 ),
             }
             rows.append({**kept, **shown, **of_looks})
-    return sorted(rows, key=lambda row: (str(row[EXPERIMENT]), str(row[BASELINE]), row[METRIC], row["label"]))
+    return sorted(
+        rows, key=lambda row: (str(row[sch.EXPERIMENT]), str(row[sch.BASELINE]), row[sch.METRIC], row["label"])
+    )
 
 
-_OF_DIFFERENCE = (EXPERIMENT, BASELINE, METRIC, N_USERS, "mean_baseline", "mean_candidate", "p_value", "confidence")
+_OF_DIFFERENCE = (
+    sch.EXPERIMENT,
+    sch.BASELINE,
+    sch.METRIC,
+    sch.N_USERS,
+    "mean_baseline",
+    "mean_candidate",
+    "p_value",
+    "confidence",
+)
 
 
 def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), main: Metric | None = None) -> list[str]:
@@ -75,7 +70,7 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     first_metric = deciding_metric(rows, metrics) if main is None else str(main)
     by_pair: dict[Pair, dict[str, list[Row]]] = {}
     for row in rows:
-        kinds = by_pair.setdefault((row[BASELINE], row[EXPERIMENT], row[METRIC]), {})
+        kinds = by_pair.setdefault((row[sch.BASELINE], row[sch.EXPERIMENT], row[sch.METRIC]), {})
         kinds.setdefault(row["kind"], []).append(row)
     places = {str(metric): place for place, metric in enumerate(metrics)}
     ordered = sorted(
@@ -88,7 +83,7 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
 
 def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     """The metric that decides, among those of the rows."""
-    names = dict.fromkeys(row[METRIC] for row in rows)
+    names = dict.fromkeys(row[sch.METRIC] for row in rows)
     shown = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
     return str(deciding(shown)) if shown else ""
 
@@ -101,13 +96,13 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     whole = max(kinds["cumulative"], key=lambda row: str(row["label"]))
     baseline, candidate, name = pair
     on = f"on {label_of(parse(name))}"
-    if doubt := doubt_of(slope) or doubt_of(whole):
+    if doubt := sch.doubt_of(slope) or sch.doubt_of(whole):
         return False, f"The effect of {candidate} against {baseline} {on} over time is {doubt}."
     is_shown = _is_shown(whole, "p_value")
     effect = f"the effect of {candidate} against {baseline}"
     if not is_shown:
         effect = f"the difference between {candidate} and {baseline}"
-    if number(slope["p_adjusted"]) is None:
+    if sch.number(slope["p_adjusted"]) is None:
         return False, f"Nobody can tell yet whether {effect} {on} changes with a user's days: {slope['note']}."
     change = change_of(slope, _in_percent(slope))
     if change is None:
@@ -132,7 +127,7 @@ def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     """Whether the users differed before the start, and the sentence about it; empty where it is unknown."""
     row = next(iter(kinds.get("before", ())), None)
     change = change_of(row, _in_percent(row)) if row else None
-    if row is None or change is None or number(row["p_adjusted"]) is None:
+    if row is None or change is None or sch.number(row["p_adjusted"]) is None:
         return False, ""
     baseline, candidate, name = pair
     who = f"the users of {candidate} and {baseline}"
@@ -148,11 +143,11 @@ def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
 
 def _in_percent(row: Row) -> bool:
     """Whether the baseline's mean is above 0: then numbers are in percent of it."""
-    return (number(row["mean_baseline"]) or 0.0) > 0 and number(row["relative_difference"]) is not None
+    return (sch.number(row["mean_baseline"]) or 0.0) > 0 and sch.number(row["relative_difference"]) is not None
 
 
 def _is_shown(row: Row, name: str) -> bool:
-    p = number(row[name])
+    p = sch.number(row[name])
     return p is not None and p < 1 - row["confidence"]
 
 
@@ -170,7 +165,7 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
         metrics: In the order of the run.
     """
     sentences, about = sentences_over_time(rows, metrics), days.sentence_part
-    period = {PERIOD_FROM: days.first, PERIOD_TO: days.last}
+    period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last}
     if style == "json":
         more = {"missing": days.missing, "dates": f"users of {about}"}
         print_json({"period": period, **more, "over_time": [*rows], "sentences": sentences})
@@ -181,22 +176,22 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     for line in (*sentences, f"Users of {about}."):
         print_sentence(line)
     main = deciding_metric(rows, metrics)
-    others = len({row[METRIC] for row in rows}) - 1
+    others = len({row[sch.METRIC] for row in rows}) - 1
     note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
     texts = []
-    for row in (row for row in rows if row[METRIC] == main):
-        difference, low, high = ("-" if (value := number(row[name])) is None else f"{value:+.4f}"
+    for row in (row for row in rows if row[sch.METRIC] == main):
+        difference, low, high = ("-" if (value := sch.number(row[name])) is None else f"{value:+.4f}"
                                  for name in ("difference", "ci_low", "ci_high"))  # fmt: skip
-        change, p = change_of(row, True) if _in_percent(row) else None, number(row["p_value"])
+        change, p = change_of(row, True) if _in_percent(row) else None, sch.number(row["p_value"])
         text = {
-            "candidate": str(row[EXPERIMENT]),
-            "baseline": str(row[BASELINE]),
+            "candidate": str(row[sch.EXPERIMENT]),
+            "baseline": str(row[sch.BASELINE]),
             "kind": KIND_NAMES[row["kind"]],
             "label": "" if row["kind"] == "slope" else str(row["label"]),
             "users": f"{row['n_users']:,}",
             "difference": f"{difference} [{low}, {high}]",
             "change": change.plain if change else "-",
-            "p": NOT_TRUSTED if doubt_of(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
+            "p": sch.NOT_TRUSTED if sch.doubt_of(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
         }
         texts.append(text)
     print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{label_of(parse(main))} over time{note}")

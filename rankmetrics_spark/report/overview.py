@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import Figures, Row, label_of
@@ -12,19 +13,6 @@ from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one
 from rankmetrics_spark.report.story import SAYS, Card, Id, Words, state_of
 from rankmetrics_spark.report.trust import Level, check_rows
 from rankmetrics_spark.report.verdict import units_of, valid_at
-from rankmetrics_spark.schemas import (
-    DATE,
-    FAIL,
-    GUARDRAIL,
-    LOOKS,
-    METRIC,
-    NOT_CHECKED,
-    ROLE,
-    SMALL_RATIO_P,
-    WARN,
-    doubt_of,
-    number,
-)
 
 GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""
@@ -53,27 +41,27 @@ def status_line(figures: Figures) -> list[Status]:
         total, each = people.total, f"{range_text(people.users.values())} users in each experiment"
         items = [Status("ok", each if total is None else "1 user" if total == 1 else f"{total:,} users")]
     # Runs of newer dates that failed have lines of their own.
-    newer = [record for record in figures.history if str(record.get(DATE)) > shown and not record.get("error")]
-    if newer := [record for record in newer if str(record.get(DATE))[:1].isdigit()]:
-        dates = sorted(str(record[DATE]) for record in newer)
+    newer = [record for record in figures.history if str(record.get(sch.DATE)) > shown and not record.get("error")]
+    if newer := [record for record in newer if str(record.get(sch.DATE))[:1].isdigit()]:
+        dates = sorted(str(record[sch.DATE]) for record in newer)
         warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
         text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
         text += f", {'it' if len(dates) == 1 else warned} warned" if warned else ""
         items.append(Status("warn", text))
     # Gates limit values, and say nothing of who the users are.
-    states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != NOT_CHECKED]
-    failed, warned, n = states.count(FAIL), states.count(WARN), len(states)
+    states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != sch.NOT_CHECKED]
+    failed, warned, n = states.count(sch.FAIL), states.count(sch.WARN), len(states)
     kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
     if not states:
         items.append(Status("none", "gates not checked here" if figures.config.get("gates") else "no gates"))
     elif failed or warned:
         bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
         items.append(Status("fail" if failed else "warn", bad))
-    elif any(map(doubt_of, figures.compared)):
+    elif any(map(sch.doubt_of, figures.compared)):
         items.append(Status("warn", f"{kept}, but by numbers that are not to be trusted"))
     else:
         items.append(Status("ok", kept))
-    unlike = next((row for row in rows if row["name"] == "judged_difference" and row["status"] == WARN), None)
+    unlike = next((row for row in rows if row["name"] == "judged_difference" and row["status"] == sch.WARN), None)
     if unlike:
         items.append(Status("warn", str(unlike["sentence"]).partition(";")[0]))
     if not figures.compared:
@@ -85,7 +73,7 @@ def status_line(figures: Figures) -> list[Status]:
         items.append(Status("ok", f"look {look or 1}, valid at every look"))
     elif looks is not None:
         text = f"look {looks.split(',')[0]}"
-        is_planned = valid_at({LOOKS: looks})
+        is_planned = valid_at({sch.LOOKS: looks})
         items.append(Status("ok", text) if is_planned else Status("warn", f"{text} planned ones, not tested"))
     elif look > 1:
         items.append(Status("warn", f"look {look}, and p is that of one look"))
@@ -96,7 +84,7 @@ def status_line(figures: Figures) -> list[Status]:
 
 def _split(figures: Figures, people: Population) -> Status:
     """Whether users, or the clusters that were assigned, are where they should be."""
-    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    ratio = next((sch.number(row.get("sample_ratio_p")) for row in figures.compared), None)
     if ratio is None and people.design == "paired":
         n, share = on_one_side(figures)
         if not n:
@@ -105,23 +93,25 @@ def _split(figures: Figures, people: Population) -> Status:
         return Status("ok" if share <= MANY_ON_ONE_SIDE else "warn", f"{n:,} {are} on one side only, and left out")
     if ratio is None:
         return Status("none", f"split of {people.unit} not checked")
-    if ratio >= SMALL_RATIO_P:
-        return Status("ok", f"{people.unit} split as planned (p = {p_text(ratio, SMALL_RATIO_P)})")
-    return Status("fail", f"split of {people.unit} is off (p {p_text(ratio, SMALL_RATIO_P)})")
+    if ratio >= sch.SMALL_RATIO_P:
+        return Status("ok", f"{people.unit} split as planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})")
+    return Status("fail", f"split of {people.unit} is off (p {p_text(ratio, sch.SMALL_RATIO_P)})")
 
 
 def _last_date(figures: Figures) -> str:
     """The date that is shown, of a period its last one; empty where nothing says it."""
-    last = figures.days.dates[-1] if figures.days else figures.record.get(DATE)
-    return str(last or next((row.get(DATE) for row in figures.means), ""))
+    last = figures.days.dates[-1] if figures.days else figures.record.get(sch.DATE)
+    return str(last or next((row.get(sch.DATE) for row in figures.means), ""))
 
 
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     """The dates after the one that is shown whose run failed, in words, the newest first."""
     shown = _last_date(figures)
-    failed = [record for record in figures.history if record.get("error") and str(record.get(DATE)) > shown]
+    failed = [record for record in figures.history if record.get("error") and str(record.get(sch.DATE)) > shown]
     # A run that was refused may have no date.
-    dated = sorted((str(record[DATE]), record["error"]) for record in failed if str(record.get(DATE))[:1].isdigit())
+    dated = sorted(
+        (str(record[sch.DATE]), record["error"]) for record in failed if str(record.get(sch.DATE))[:1].isdigit()
+    )
     failures = [(date, str(error["message"] if isinstance(error, Mapping) else error)) for date, error in dated[::-1]]
     lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {text}" for date, text in failures]
     left_out = len(lines) - most
@@ -140,19 +130,19 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
         pair: Its comparisons of all users, of every metric.
         of_pairs: Whether other pairs are compared too.
     """
-    others = [row for row in pair if row[METRIC] != card.row[METRIC]]
+    others = [row for row in pair if row[sch.METRIC] != card.row[sch.METRIC]]
     if all(state_of(row) == "doubtful" for row in [card.row, *others]):
         return ()
-    guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
+    guardrails = [row for row in others if row.get(sch.ROLE) == sch.GUARDRAIL]
     words = {state: one for state, (one, _) in SAYS.items()} | {"open": "shows no clear change"}
     parts = []
     for row in guardrails[:MOST_NAMED]:
         change = change_of(row)
         size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
-        parts.append(f"the guardrail {label_of(parse(row[METRIC]))} {words[state_of(row)]}{size}")
+        parts.append(f"the guardrail {label_of(parse(row[sch.METRIC]))} {words[state_of(row)]}{size}")
     if len(guardrails) > MOST_NAMED:
         parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
-    rest = [row for row in others if row.get(ROLE) != GUARDRAIL]
+    rest = [row for row in others if row.get(sch.ROLE) != sch.GUARDRAIL]
     if rest:
         parts.append(_counts(rest, " too" if card.state == "better" else ""))
     if not parts:
@@ -176,7 +166,7 @@ def _counts(rows: Sequence[Row], too: str) -> str:
     counts = {state: states.count(state) for state in _OF_METRICS if state in states}
     parts = [_OF_METRICS[state][n > 1] for state, n in counts.items()]
     if len(parts) == 1:
-        who = label_of(parse(rows[0][METRIC])) if len(rows) == 1 else f"all {len(rows):,} other metrics"
+        who = label_of(parse(rows[0][sch.METRIC])) if len(rows) == 1 else f"all {len(rows):,} other metrics"
         return f"{who} {parts[0]}{too if 'better' in counts else ''}"
     return f"of {len(rows):,} other metrics, " + ", ".join(map("{:,} {}".format, counts.values(), parts))
 
@@ -193,7 +183,7 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
     lines, several = [], len({card.baseline for card in cards}) > 1
     for card in cards:
         against = f" against {card.baseline}" if several else ""
-        row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[METRIC]))}"
+        row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[sch.METRIC]))}"
         texts = []
         counts = [row.get(name) for name in ("wins", "losses", "ties")]
         # Both sides have the same users, or clusters of them.
@@ -201,7 +191,7 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
             wins, losses, ties = counts
             texts.append(f"better for {wins:,} {units_of(row)}, worse for {losses:,}, the same for {ties:,}")
         plain, cuped, bootstrap = (_bounds(row, prefix) for prefix in ("", "cuped_", "bootstrap_"))
-        less = number(row.get("cuped_variance_reduction"))
+        less = sch.number(row.get("cuped_variance_reduction"))
         if plain and cuped and less is not None:
             before, after = (plain[1] - plain[0]) / 2, (cuped[1] - cuped[0]) / 2
             verb = "narrows" if after < before else "does not narrow"
@@ -215,9 +205,9 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
             texts.append(f"{says} with that of the t-test ({others})")
         # Tests that need no normal means.
         tests = (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
-        parts = [f"{name} {p_value(row, column)}" for name, column in tests if number(row.get(column)) is not None]
+        parts = [f"{name} {p_value(row, column)}" for name, column in tests if sch.number(row.get(column)) is not None]
         texts += [f"without a normal distribution, {' and '.join(parts)} (not corrected)"] if parts else []
-        if (share := number(row.get("aa_share"))) is not None:
+        if (share := sch.number(row.get("aa_share"))) is not None:
             finding = f"finds a difference in {100 * share:.1f} % of the tries"
             level = 100 * (1 - row["confidence"])
             texts.append(f"with users on random sides, the test {finding} ({level:.3g} % is right)")
@@ -226,5 +216,5 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
 
 
 def _bounds(row: Row, prefix: str) -> tuple[float, float] | None:
-    low, high = (number(row.get(f"{prefix}ci_{end}")) for end in ("low", "high"))
+    low, high = (sch.number(row.get(f"{prefix}ci_{end}")) for end in ("low", "high"))
     return None if low is None or high is None else (low, high)

@@ -11,33 +11,12 @@ from datetime import date as date_of
 from datetime import timedelta
 from typing import Any
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import DIRECTIONS
 from rankmetrics_spark.report.differences import is_percentage, p_text, widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
 from rankmetrics_spark.report.verdict import valid_at
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CHECK_COLUMNS,
-    CLUSTER,
-    DATE,
-    DILUTED,
-    EVERYONE,
-    EXPERIMENT,
-    FAIL,
-    METRIC,
-    N_USERS,
-    N_USERS_WITH_RELEVANT,
-    NOT_CHECKED,
-    OK,
-    RELATIVE,
-    ROLE,
-    SEGMENT,
-    SHARE_CHANGED,
-    WARN,
-    number,
-    shown_of,
-)
 
 Table = dict[str, list[Any]]
 
@@ -54,22 +33,22 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     rows = (*part.means, *part.comparisons, *map_rows)
     experiments, metrics = figures.experiments, _metrics(figures)
-    segments = sorted({row[SEGMENT] for row in rows}, key=lambda name: (name != EVERYONE, name))
+    segments = sorted({row[sch.SEGMENT] for row in rows}, key=lambda name: (name != sch.EVERYONE, name))
     of_metrics = _places(metric["name"] for metric in metrics)
-    index = {EXPERIMENT: _places(experiments), METRIC: of_metrics, SEGMENT: _places(segments)}
-    index[BASELINE] = index[EXPERIMENT]
+    index = {sch.EXPERIMENT: _places(experiments), sch.METRIC: of_metrics, sch.SEGMENT: _places(segments)}
+    index[sch.BASELINE] = index[sch.EXPERIMENT]
     confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
-    ps = [(number(row["p_adjusted"]), 1 - row["confidence"]) for row in part.comparisons]
+    ps = [(sch.number(row["p_adjusted"]), 1 - row["confidence"]) for row in part.comparisons]
     p_texts = [None if p is None else p_text(p, level) for p, level in ps]
-    order = (FAIL, WARN, OK, NOT_CHECKED)
+    order = (sch.FAIL, sch.WARN, sch.OK, sch.NOT_CHECKED)
     checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
     return {
         "experiments": experiments,
-        "baselines": [index[BASELINE][name] for name in figures.baselines if name in index[BASELINE]],
-        "leader": index[EXPERIMENT].get(leader(figures) or "", -1),
+        "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
+        "leader": index[sch.EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
         "metrics": metrics,
-        "deciding": index[METRIC].get(figures.primary_name, 0),
+        "deciding": index[sch.METRIC].get(figures.primary_name, 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
         "units": _units(figures),
@@ -81,7 +60,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         | {"state": [*map(state_of, part.comparisons)], "said": p_texts},
         **_further(figures, index),
         "map": _map(map_rows, index),
-        "checks": {name: [_cell(row.get(name), None) for row in checks] for name in CHECK_COLUMNS},
+        "checks": {name: [_cell(row.get(name), None) for row in checks] for name in sch.CHECK_COLUMNS},
         "steps": STEPS,
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, USERS),
         "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, USER_CHANGES),
@@ -94,16 +73,18 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
 
 def _units(figures: Figures) -> str:
     """What the differences count; their means are always over users."""
-    return "clusters" if any(row.get(CLUSTER) for row in figures.comparisons) else "users"
+    return "clusters" if any(row.get(sch.CLUSTER) for row in figures.comparisons) else "users"
 
 
 def _map_rows(figures: Figures) -> list[Row]:
     """The comparisons of segments on the metric that decides, the largest segments first."""
     metric, size = figures.primary_name, Counter[str]()
-    rows = [row for row in figures.comparisons if row[METRIC] == metric and row[SEGMENT] != EVERYONE]
+    rows = [row for row in figures.comparisons if row[sch.METRIC] == metric and row[sch.SEGMENT] != sch.EVERYONE]
     for row in rows:
-        size[row[SEGMENT]] += row[N_USERS]
-    return sorted(rows, key=lambda row: (-size[row[SEGMENT]], row[SEGMENT])) if len(figures.baselines) == 1 else []
+        size[row[sch.SEGMENT]] += row[sch.N_USERS]
+    return (
+        sorted(rows, key=lambda row: (-size[row[sch.SEGMENT]], row[sch.SEGMENT])) if len(figures.baselines) == 1 else []
+    )
 
 
 def _totals(figures: Figures) -> dict[str, int]:
@@ -114,10 +95,10 @@ def _totals(figures: Figures) -> dict[str, int]:
         "means": means,
         "segments": max(len(figures.comparisons), figures.n_comparisons) - n_compared,
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
-        "pairs": sum(row[METRIC] == figures.primary_name for row in figures.compared),
+        "pairs": sum(row[sch.METRIC] == figures.primary_name for row in figures.compared),
         "further": n_compared,
-        "users": len({(row[EXPERIMENT], row[METRIC]) for row in figures.users}),
-        "userChanges": len({(row[EXPERIMENT], row[BASELINE], row[METRIC]) for row in figures.user_changes}),
+        "users": len({(row[sch.EXPERIMENT], row[sch.METRIC]) for row in figures.users}),
+        "userChanges": len({(row[sch.EXPERIMENT], row[sch.BASELINE], row[sch.METRIC]) for row in figures.user_changes}),
         "checks": len(figures.checks),
         "trend": len(figures.trend),
         "overTime": len(figures.over_time),
@@ -133,42 +114,42 @@ def shortened(figures: Figures, most: int) -> Figures:
     """
     size = Counter[str]()
     for row in figures.means:
-        size[row[SEGMENT]] += row[N_USERS]
-    place = {name: at for at, (name, _) in enumerate(size.most_common())} | {EVERYONE: -1}
+        size[row[sch.SEGMENT]] += row[sch.N_USERS]
+    place = {name: at for at, (name, _) in enumerate(size.most_common())} | {sch.EVERYONE: -1}
     metric = figures.primary_name
     baseline = figures.baselines[0] if len(figures.baselines) == 1 else None
     order = _places(figures.experiments)
 
     def rank(row: Row) -> tuple[bool, int]:
         """The metric that decides first, then by experiment."""
-        return row[METRIC] != metric, order.get(row[EXPERIMENT], len(order))
+        return row[sch.METRIC] != metric, order.get(row[sch.EXPERIMENT], len(order))
 
     def first(rows: Sequence[Row], is_kept: Callable[[Row], bool]) -> list[Row]:
         """So many rows, those of all users first, then the metric that decides in all segments."""
 
         def key(row: Row) -> tuple[Any, ...]:
             """All users; then metric, size of the segment, experiment."""
-            whole, at = row[SEGMENT] == EVERYONE, place.get(row[SEGMENT], len(place))
+            whole, at = row[sch.SEGMENT] == sch.EVERYONE, place.get(row[sch.SEGMENT], len(place))
             return (not whole, not is_kept(row) if whole else rank(row)[0], at, *rank(row))
 
         sorted_rows = sorted(rows, key=key)
-        n_kept = sum(row[SEGMENT] == EVERYONE and is_kept(row) for row in rows)
+        n_kept = sum(row[sch.SEGMENT] == sch.EVERYONE and is_kept(row) for row in rows)
         return sorted_rows[: max(most, n_kept)]
 
     def series(rows: Sequence[Row], limit: int, is_kept: Callable[[Row], bool]) -> list[Row]:
         """Whole groups of an experiment and a metric, in the order of the rows."""
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in sorted(rows, key=rank):
-            groups.setdefault((row[EXPERIMENT], row[METRIC]), []).append(row)
+            groups.setdefault((row[sch.EXPERIMENT], row[sch.METRIC]), []).append(row)
         sums = itertools.accumulate(map(len, groups.values()))
         n_kept = {key for (key, group), n in zip(groups.items(), sums, strict=True) if n <= limit or is_kept(group[0])}
-        return [row for row in rows if (row[EXPERIMENT], row[METRIC]) in n_kept]
+        return [row for row in rows if (row[sch.EXPERIMENT], row[sch.METRIC]) in n_kept]
 
     def decides(row: Row) -> bool:
-        return bool(row[METRIC] == metric)
+        return bool(row[sch.METRIC] == metric)
 
     def is_main(row: Row) -> bool:
-        return decides(row) or row[EXPERIMENT] == baseline
+        return decides(row) or row[sch.EXPERIMENT] == baseline
 
     return replace(
         figures,
@@ -178,26 +159,26 @@ def shortened(figures: Figures, most: int) -> Figures:
         comparisons=first(figures.comparisons, lambda row: decides(row) and baseline is not None),
         users=series(figures.users, 3 * most, is_main),
         user_changes=series(figures.user_changes, 3 * most, decides),
-        trend=series(figures.trend, most, lambda row: decides(row) and row[EXPERIMENT] == baseline),
+        trend=series(figures.trend, most, lambda row: decides(row) and row[sch.EXPERIMENT] == baseline),
         over_time=series(figures.over_time, most, lambda row: decides(row) and baseline is not None),
     )
 
 
 MEANS = {
-    "e": EXPERIMENT,
-    "s": SEGMENT,
-    "m": METRIC,
-    "n": N_USERS,
-    "relevant": N_USERS_WITH_RELEVANT,
+    "e": sch.EXPERIMENT,
+    "s": sch.SEGMENT,
+    "m": sch.METRIC,
+    "n": sch.N_USERS,
+    "relevant": sch.N_USERS_WITH_RELEVANT,
     "mean": "mean",
     "low": "ci_low",
     "high": "ci_high",
 }
 COMPARED = {
-    "e": EXPERIMENT,
-    "b": BASELINE,
-    "s": SEGMENT,
-    "m": METRIC,
+    "e": sch.EXPERIMENT,
+    "b": sch.BASELINE,
+    "s": sch.SEGMENT,
+    "m": sch.METRIC,
     "n": "n_users",
     "meanB": "mean_baseline",
     "meanC": "mean_candidate",
@@ -210,10 +191,18 @@ COMPARED = {
     "p": "p_adjusted",
     "note": "note",
 }
-KEYS = {"e": EXPERIMENT, "b": BASELINE, "m": METRIC}
-USERS = {"e": EXPERIMENT, "m": METRIC, "low": "low", "high": "high", "counts": "counts"}
+KEYS = {"e": sch.EXPERIMENT, "b": sch.BASELINE, "m": sch.METRIC}
+USERS = {"e": sch.EXPERIMENT, "m": sch.METRIC, "low": "low", "high": "high", "counts": "counts"}
 USER_CHANGES = {**KEYS, "low": "low", "high": "high", "counts": "counts"}
-TREND = {"e": EXPERIMENT, "m": METRIC, "date": DATE, "n": N_USERS, "mean": "mean", "low": "ci_low", "high": "ci_high"}
+TREND = {
+    "e": sch.EXPERIMENT,
+    "m": sch.METRIC,
+    "date": sch.DATE,
+    "n": sch.N_USERS,
+    "mean": "mean",
+    "low": "ci_low",
+    "high": "ci_high",
+}
 OVER_TIME = {
     **{short: name for short, name in COMPARED.items() if short not in ("s", "p", "note")},
     "kind": "kind",
@@ -230,7 +219,7 @@ def _column(title: str, kind: str, *keys: str) -> dict[str, Any]:
 FURTHER = [
     _column("test", "text", "test"),
     _column("design", "text", "design"),
-    _column("role", "text", ROLE),
+    _column("role", "text", sch.ROLE),
     _column("wins", "count", "wins"),
     _column("ties", "count", "ties"),
     _column("losses", "count", "losses"),
@@ -259,9 +248,9 @@ FURTHER = [
     _column("detectable, one test", "number", "minimum_detectable_effect"),
     _column("detectable, corrected", "number", "adjusted_minimum_detectable_effect"),
     _column("users needed", "count", "users_needed"),
-    _column("users with changed lists", "share", SHARE_CHANGED),
-    _column("difference over all users", "signed", DILUTED[0]),
-    _column("interval over all users", "interval", *DILUTED[1:]),
+    _column("users with changed lists", "share", sch.SHARE_CHANGED),
+    _column("difference over all users", "signed", sch.DILUTED[0]),
+    _column("interval over all users", "interval", *sch.DILUTED[1:]),
     _column("lists of baseline", "count", "n_lists_baseline"),
     _column("lists of candidate", "count", "n_lists_candidate"),
 ]
@@ -276,7 +265,7 @@ MOST_CHECKS = 300
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """The further tests of the differences of all users, the metric that decides first."""
     metric = figures.primary_name
-    rows = sorted(figures.compared, key=lambda row: row[METRIC] != metric)[:MOST_FURTHER]
+    rows = sorted(figures.compared, key=lambda row: row[sch.METRIC] != metric)[:MOST_FURTHER]
     names = [name for column in FURTHER for name in column["keys"]]
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
@@ -303,14 +292,15 @@ def _rounded(value: Any, digits: int = 6) -> Any:
 
 def _map(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]]) -> Table:
     """The deciding metric by segment and candidate, as the map draws it: all segments fit, without intervals."""
-    rows_here = [row for row in rows if row[EXPERIMENT] in index[EXPERIMENT]]
+    rows_here = [row for row in rows if row[sch.EXPERIMENT] in index[sch.EXPERIMENT]]
     percents = [is_percentage(row) for row in rows_here]
     values = [
-        shown_of(row, RELATIVE[0] if ratio else "difference") for row, ratio in zip(rows_here, percents, strict=True)
+        sch.shown_of(row, sch.RELATIVE[0] if ratio else "difference")
+        for row, ratio in zip(rows_here, percents, strict=True)
     ]
     return {
-        "e": [index[EXPERIMENT][row[EXPERIMENT]] for row in rows_here],
-        "s": [index[SEGMENT][row[SEGMENT]] for row in rows_here],
+        "e": [index[sch.EXPERIMENT][row[sch.EXPERIMENT]] for row in rows_here],
+        "s": [index[sch.SEGMENT][row[sch.SEGMENT]] for row in rows_here],
         "n": [row["n_users"] for row in rows_here],
         "x": [_rounded(value, 4) for value in values],
         "percent": [int(ratio) for ratio in percents],
@@ -327,14 +317,14 @@ def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
     """
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        key = row[EXPERIMENT], row.get(BASELINE), row[METRIC]
+        key = row[sch.EXPERIMENT], row.get(sch.BASELINE), row[sch.METRIC]
         group = groups.setdefault(key, {**row, "counts": [0] * len(steps)})
         group["counts"][row["step"] - steps.start] += row["users"]
     return [*groups.values()]
 
 
 def _metrics(figures: Figures) -> list[dict[str, Any]]:
-    roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
+    roles = {row[sch.METRIC]: row.get(sch.ROLE) for row in figures.compared}
     metrics = []
     for metric in figures.metrics:
         name, label, is_better = str(metric), label_of(metric), metric.higher_is_better
@@ -358,8 +348,8 @@ def _table(
 
     def cell(row: Row, name: str) -> Any:
         """As it is, or that of a segment with fewer digits."""
-        value = _cell(shown_of(row, name), index.get(name))
-        return value if digits is None or row.get(SEGMENT) == EVERYONE else _rounded(value, digits)
+        value = _cell(sch.shown_of(row, name), index.get(name))
+        return value if digits is None or row.get(sch.SEGMENT) == sch.EVERYONE else _rounded(value, digits)
 
     return {short: [cell(row, name) for row in listed] for short, name in columns.items()}
 
@@ -368,7 +358,7 @@ def _cell(value: Any, index: Mapping[str, int] | None) -> Any:
     if index is not None:
         return index[value]
     if isinstance(value, float):
-        return number(value)
+        return sch.number(value)
     return value if value is None or isinstance(value, (int, list)) else str(value)
 
 
@@ -376,7 +366,7 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
     """The dates whose run failed or warned, and those between two dates for which there is none, with the reason."""
     days = []
     for record in figures.history:
-        error, date = record.get("error"), str(record[DATE])
+        error, date = record.get("error"), str(record[sch.DATE])
         warnings = [str(text) for text in (record.get("quality") or {}).get("warnings", ())]
         texts = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
         if texts or warnings:
@@ -384,8 +374,8 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
                 {"date": date, "text": "; ".join([*texts, *warnings]), "state": "failed" if texts else "warned"}
             )
     over_time = (str(row["label"]) for row in figures.over_time if row["kind"] in ("day", "cumulative"))
-    dates = {*(str(row[DATE]) for row in figures.trend), *over_time}
-    known = {*dates, *(str(record[DATE]) for record in figures.history)}
+    dates = {*(str(row[sch.DATE]) for row in figures.trend), *over_time}
+    known = {*dates, *(str(record[sch.DATE]) for record in figures.history)}
     between: list[str] = []
     with suppress(ValueError):  # a label that is no date
         shown = sorted(map(date_of.fromisoformat, dates))

@@ -13,43 +13,19 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Days, Gate, as_dict, without_gap
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.pointers import History, Pointer
+from rankmetrics_spark.report import read
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.overview import GATES
-from rankmetrics_spark.report.read import (
-    MOST_DATES,
-    MOST_EXPERIMENTS,
-    MOST_ROWS,
-    SparkTables,
-    Tables,
-    everyone_and_largest,
-    figures_of,
-    local_tables,
-    plain,
-    spark_tables,
-    with_users,
-)
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
 from rankmetrics_spark.report.trust import check_rows
 from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CONVENTION_HASH,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    METRIC,
-    N_USERS,
-    PERIOD_FROM,
-    PERIOD_TO,
-    RUN,
-    SEGMENT,
-)
 from rankmetrics_spark.sinks import settled
 
 if TYPE_CHECKING:
@@ -64,7 +40,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class PeriodTables(SparkTables):
+class PeriodTables(read.SparkTables):
     """The tables of an output, with the users of a period instead of those of a date.
 
     Attributes:
@@ -95,7 +71,7 @@ def figures_of_period(
         ConfigError: A date is none, or the first is after the last.
         InputError: Nothing is there, or the dates follow different conventions.
     """
-    tables = spark_tables(spark, sink)
+    tables = read.spark_tables(spark, sink)
     users = tables.read("user_metrics")
     if users is None:
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
@@ -105,9 +81,9 @@ def figures_of_period(
     # Each query reads the days again: serverless compute refuses to keep rows.
     of_period = PeriodTables(tables.store, comparison.period_rows(users, days), date or days.last)
     is_newest = days.dates[-1] == max(tables.dates())
-    newest = {str(record.get(DATE)): record for record in all_records}
+    newest = {str(record.get(sch.DATE)): record for record in all_records}
     dates = [date for date in sorted(newest) if days.first <= date and (date <= days.last or is_newest)]
-    return _figures(of_period, users, days, records, [newest[date] for date in dates][-MOST_DATES:])
+    return _figures(of_period, users, days, records, [newest[date] for date in dates][-read.MOST_DATES :])
 
 
 def figures_of_output(
@@ -125,15 +101,15 @@ def figures_of_output(
         ConfigError: A date is none, or the first is after the last.
         InputError: Nothing is there, or the dates follow different conventions.
     """
-    tables = spark_tables(spark, sink)
+    tables = read.spark_tables(spark, sink)
     chosen = period or period_of(tables, date)
-    return figures_of_period(spark, sink, *chosen, date) if chosen else figures_of(tables, date)
+    return figures_of_period(spark, sink, *chosen, date) if chosen else read.figures_of(tables, date)
 
 
-def period_of(tables: Tables, date: str | None) -> tuple[str, str] | None:
+def period_of(tables: read.Tables, date: str | None) -> tuple[str, str] | None:
     """The first and the last date of the period that the comparisons of a date are about; None where there is none."""
 
-    def period(known: Tables) -> tuple[str, str] | None:
+    def period(known: read.Tables) -> tuple[str, str] | None:
         day = date or max(known.dates(), default="")
         return Figures((), known.rows("comparisons", day, 0)).period
 
@@ -144,14 +120,14 @@ def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figur
     """What a report of a run shows that has just ended: what it wrote, and single users if asked for."""
     date, period = config.evaluation_date, record.get("period")
     if period is not None:
-        figures = figures_of_period(spark, config.sink, period[PERIOD_FROM], period[PERIOD_TO], date)
+        figures = figures_of_period(spark, config.sink, period[sch.PERIOD_FROM], period[sch.PERIOD_TO], date)
     else:
         # A Connect server may have written to a disk of its own, under a path that is also one of this machine.
         remote = "connect" in type(spark).__module__
         path = None if remote or config.sink.format != "parquet" else config.sink.path
-        tables = local_tables(path) if path else None
-        figures = figures_of(tables or spark_tables(spark, config.sink, "sink"), date, "evaluation_date")
-    return replace(figures, examples=examples_of(spark, config, figures, spark_tables(spark, config.sink, "sink")))
+        tables = read.local_tables(path) if path else None
+        figures = read.figures_of(tables or read.spark_tables(spark, config.sink, "sink"), date, "evaluation_date")
+    return replace(figures, examples=examples_of(spark, config, figures, read.spark_tables(spark, config.sink, "sink")))
 
 
 def _figures(
@@ -183,8 +159,8 @@ def _figures(
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
     rows = [{**row, "note": without_gap(row["note"]) or None} for row in compared]
     draft = Figures(
-        means=everyone_and_largest([row.asDict() for row in means], MOST_ROWS),
-        comparisons=everyone_and_largest(rows, MOST_ROWS),
+        means=read.everyone_and_largest([row.asDict() for row in means], read.MOST_ROWS),
+        comparisons=read.everyone_and_largest(rows, read.MOST_ROWS),
         record=record,
         history=history,
         n_means=len(means),
@@ -192,20 +168,22 @@ def _figures(
         days=days,
         uneven=[
             *comparison.uneven_columns(table.metrics, segments, pointers, days.dates),
-            *comparison.changed_settings({str(each.get(DATE)): each.get("config") or {} for each in records}),
+            *comparison.changed_settings({str(each.get(sch.DATE)): each.get("config") or {} for each in records}),
             *([outdated] if outdated and not section.is_requested else []),
         ],
     )
     if of_gates:
         draft = replace(draft, checks=[*of_gates, *(check.as_row() for check in check_rows(draft))])
-    draft = with_users(tables, days.last, draft)
+    draft = read.with_users(tables, days.last, draft)
     if len(days.dates) == 1:
         return draft
     gates = [Gate.read(gate) for gate in config.get("gates") or ()]
     draft = replace(draft, outlook=outlook_of(draft.compared, users, days, section, draft.metrics, gates))
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
-    return replace(draft, trend=tables.history(days.dates[-MOST_DATES:], draft.experiments[:MOST_EXPERIMENTS]))
+    return replace(
+        draft, trend=tables.history(days.dates[-read.MOST_DATES :], draft.experiments[: read.MOST_EXPERIMENTS])
+    )
 
 
 def outlook_of(
@@ -248,7 +226,7 @@ def notes_of_runs(
         dates: Those that are compared.
         section: How they are compared.
     """
-    ordered = sorted(records, key=lambda record: str(record[RUN]))
+    ordered = sorted(records, key=lambda record: str(record[sch.RUN]))
     runs = {date: pointers[date].entries[0].run_id if date in pointers else None for date in dates}
     configs = {date: config for date in dates if (config := record_of(ordered, date, runs[date]).get("config"))}
     notes = comparison.changed_settings(configs)
@@ -273,17 +251,17 @@ def _over_time(
     The last days before the period count as earlier visits of its users, if they follow the same convention. Empty
     where nothing is compared, and where even these pairs are too many.
     """
-    pairs, size = {(row[BASELINE], row[EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
+    pairs, size = {(row[sch.BASELINE], row[sch.EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
     if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster:
         return []
-    earlier = [date for date in tables.dates() if date < days.first][-MOST_DATES:]
-    date, convention = F.col(DATE).cast("string"), (draft.record.get("convention") or {}).get("hash")
-    is_earlier = date.isin(earlier) & F.col(CONVENTION_HASH).eqNullSafe(F.lit(convention))
+    earlier = [date for date in tables.dates() if date < days.first][-read.MOST_DATES :]
+    date, convention = F.col(sch.DATE).cast("string"), (draft.record.get("convention") or {}).get("hash")
+    is_earlier = date.isin(earlier) & F.col(sch.CONVENTION_HASH).eqNullSafe(F.lit(convention))
     is_read = date.isin([*days.dates]) | is_earlier if earlier and convention else date.isin([*days.dates])
     table = comparison.UserTable.of(users.where(is_read), None, None, _before(users, section, days))
-    if len(pairs) * len(table.metrics) * size > MOST_ROWS:
+    if len(pairs) * len(table.metrics) * size > read.MOST_ROWS:
         table = replace(table, metrics=(draft.primary,))
-    room = MOST_ROWS // (size * len(table.metrics))
+    room = read.MOST_ROWS // (size * len(table.metrics))
     if len(pairs) > room:
         best = [name for name in draft.experiments if (section.baseline, name) in pairs][:room]
         if section.pairs == "all" or not best:
@@ -295,12 +273,12 @@ def _over_time(
 
 def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], str]:
     """The comparisons of this period as a run has published them, and why there are none that hold, in words."""
-    rows, pointers = tables.rows("comparisons", tables.date, MOST_ROWS), tables.pointers()
-    compared = {(row.get(PERIOD_FROM), row.get(PERIOD_TO), row.get("n_days")) for row in rows}
+    rows, pointers = tables.rows("comparisons", tables.date, read.MOST_ROWS), tables.pointers()
+    compared = {(row.get(sch.PERIOD_FROM), row.get(sch.PERIOD_TO), row.get("n_days")) for row in rows}
     if compared != {(days.first, days.last, len(days.dates))}:
         return [], ""
     if parted(rows, pointers)[1] or not compared_as_now(pointers, tables.date, days.dates):
-        baseline, period = shlex.quote(str(rows[0][BASELINE])), f"--from {days.first} --to {days.last}"
+        baseline, period = shlex.quote(str(rows[0][sch.BASELINE])), f"--from {days.first} --to {days.last}"
         return [], (
             "Its comparisons are left out: later runs have replaced users that they are about. "
             f"rankmetrics compare --baseline {baseline} {period} compares what is published"
@@ -313,7 +291,7 @@ def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | st
     if section.cuped is None or section.cuped.column is not None:
         return section.cuped.column if section.cuped else None
     date = section.cuped.date
-    return users.where(F.col(DATE) == date) if date is not None and date < days.first else None
+    return users.where(F.col(sch.DATE) == date) if date is not None and date < days.first else None
 
 
 def merged_record(records: Sequence[Record]) -> dict[str, Any]:
@@ -334,7 +312,7 @@ def merged_record(records: Sequence[Record]) -> dict[str, Any]:
     warnings: dict[str, list[str]] = {}
     for record in records:
         for text in (record.get("quality") or {}).get("warnings", ()):
-            warnings.setdefault(str(text), []).append(str(record.get(DATE)))
+            warnings.setdefault(str(text), []).append(str(record.get(sch.DATE)))
     return {
         **records[-1],
         "rows": dict(_added(record.get("rows", {}) for record in records)),
@@ -368,15 +346,15 @@ def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more
 
 def shown_rows(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of all users and of the largest segments, and how many rows the table has."""
-    everyone = F.col(SEGMENT) == EVERYONE
-    keys = [name for name in (BASELINE, EXPERIMENT, SEGMENT, METRIC) if name in table.columns]
+    everyone = F.col(sch.SEGMENT) == sch.EVERYONE
+    keys = [name for name in (sch.BASELINE, sch.EXPERIMENT, sch.SEGMENT, sch.METRIC) if name in table.columns]
     parts = Window.partitionBy(everyone)
     places = table.withColumns(
         {
-            "_place": F.row_number().over(parts.orderBy(F.col(N_USERS).desc(), *keys)),
+            "_place": F.row_number().over(parts.orderBy(F.col(sch.N_USERS).desc(), *keys)),
             "_size": F.count(F.lit(1)).over(parts),
         }
     )
-    rows = [plain(row) for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
-    size = sum({row[SEGMENT] == EVERYONE: row["_size"] for row in rows}.values())
+    rows = [read.plain(row) for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
+    size = sum({row[sch.SEGMENT] == sch.EVERYONE: row["_size"] for row in rows}.values())
     return [{name: row[name] for name in table.columns} for row in rows], size

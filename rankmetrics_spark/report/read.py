@@ -12,39 +12,19 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, unpublished
+from rankmetrics_spark.report import histograms
 from rankmetrics_spark.report.differences import surest_first
 from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.histograms import (
-    Edges,
-    Pairs,
-    change_rows,
-    changes_between,
-    counted,
-    edges_of,
-    paired_of,
-    step_column,
-    step_row,
-)
 from rankmetrics_spark.report.over_time import difference_rows
 from rankmetrics_spark.report.reruns import checks_of_runs, parted, record_of_date
 from rankmetrics_spark.report.trust import check_rows
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    METRIC,
-    N_USERS,
-    PARTITION,
-    SEGMENT,
-    USER,
-)
 from rankmetrics_spark.sinks import (
     Files,
     Store,
@@ -78,7 +58,7 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
         raise InputError(f"{place}: {unpublished(date, dates)}")
     means = tables.rows("experiment_metrics", date, MOST_ROWS)
     records = [*tables.records()]
-    newest = {str(record.get(DATE)): record for record in records}
+    newest = {str(record.get(sch.DATE)): record for record in records}
     compared, replaced = parted(tables.rows("comparisons", date, MOST_ROWS), pointers)
     draft = Figures(
         means=means,
@@ -101,15 +81,17 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
 
 def with_users(tables: Tables, date: str, figures: Figures) -> Figures:
     """The figures with their users, counted by value and by how much it changes between two experiments."""
-    edges = edges_of(tables, date, figures.metrics)
+    edges = histograms.edges_of(tables, date, figures.metrics)
     users = tables.users(date, edges, figures.metrics, figures.experiments[:MOST_EXPERIMENTS])
-    return replace(figures, users=users, user_changes=tables.changes(date, edges, figures.metrics, paired_of(figures)))
+    return replace(
+        figures, users=users, user_changes=tables.changes(date, edges, figures.metrics, histograms.paired_of(figures))
+    )
 
 
 def plain(row: Row) -> dict[str, Any]:
     """A row whose date is a text, as in folders and records."""
     values: dict[str, Any] = row.asDict()
-    return values | {DATE: str(values[DATE])} if values.get(DATE) is not None else values
+    return values | {sch.DATE: str(values[sch.DATE])} if values.get(sch.DATE) is not None else values
 
 
 # ---- where the tables are
@@ -194,7 +176,7 @@ class FolderTables:
     def rows(self, table: str, date: str, most: int) -> Rows:
         records: Rows = []
         for experiment, day, rows in self._tables(table, [date], list):
-            keys = {EXPERIMENT: experiment, DATE: day}
+            keys = {sch.EXPERIMENT: experiment, sch.DATE: day}
             records += [{**row, **keys} for row in rows.to_pylist()]
         return everyone_and_largest(records, most)
 
@@ -204,24 +186,24 @@ class FolderTables:
     def checks(self, date: str) -> Rows:
         # The names of the files are random.
         tables = sorted(self._tables("checks", [date], list), key=lambda table: str(table[0]))
-        return [{**row, EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
+        return [{**row, sch.EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         records: Rows = []
-        columns = [SEGMENT, METRIC, N_USERS, "mean", "ci_low", "ci_high", "confidence"]
+        columns = [sch.SEGMENT, sch.METRIC, sch.N_USERS, "mean", "ci_low", "ci_high", "confidence"]
         for experiment, date, rows in self._tables("experiment_metrics", dates, lambda names: columns, {*experiments}):
-            keys = {EXPERIMENT: experiment, DATE: date}
-            records += [{**row, **keys} for row in rows.to_pylist() if row[SEGMENT] == EVERYONE]
+            keys = {sch.EXPERIMENT: experiment, sch.DATE: date}
+            records += [{**row, **keys} for row in rows.to_pylist() if row[sch.SEGMENT] == sch.EVERYONE]
         return records
 
     def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         records: Rows = []
         for experiment, date, rows in self._tables("comparisons", dates, list, {*experiments}):
-            everyone = rows.filter(pc.equal(rows.column(SEGMENT), EVERYONE)).to_pylist()
-            records += [{**row, EXPERIMENT: experiment, DATE: date} for row in everyone]
+            everyone = rows.filter(pc.equal(rows.column(sch.SEGMENT), sch.EVERYONE)).to_pylist()
+            records += [{**row, sch.EXPERIMENT: experiment, sch.DATE: date} for row in everyone]
         return records
 
-    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
+    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
         ends: dict[str, tuple[float, float]] = {}
         for _, name, values in self._values(date, metrics):
             if len(values):
@@ -240,24 +222,24 @@ class FolderTables:
                 values = table[column].drop_null().to_numpy()
                 yield experiment, columns[column], values[np.isfinite(values)]
 
-    def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+    def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
         counts: dict[tuple[str, str], Any] = {}
         for experiment, name, values in self._values(date, metrics, {*experiments}):
-            counts[experiment, name] = counts.get((experiment, name), 0) + counted(values, *edges[name])
+            counts[experiment, name] = counts.get((experiment, name), 0) + histograms.counted(values, *edges[name])
         return [
-            step_row(experiment, name, step - 1, int(n), edges)
+            histograms.step_row(experiment, name, step - 1, int(n), edges)
             for (experiment, name), numbers in counts.items()
             for step, n in enumerate(numbers)
             if n
         ]
 
-    def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
+    def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
-        chosen = lambda present: [USER, *(name for name in columns if name in present)]  # noqa: E731
+        chosen = lambda present: [sch.USER, *(name for name in columns if name in present)]  # noqa: E731
         tables = {experiment: rows for experiment, _, rows in self._tables("user_metrics", [date], chosen, names)}
         pairs_here = [pair for pair in pairs if {*pair} <= {*tables}]
-        return [row for pair in pairs_here for row in change_rows(pair, tables, columns, edges)]
+        return [row for pair in pairs_here for row in histograms.change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         return [*reversed(records_in(self.disk.root) or [])]
@@ -289,22 +271,26 @@ class SparkTables:
 
     def dates(self) -> list[str]:
         table = self.read("experiment_metrics")
-        rows = [] if table is None else few_rows(table.select(DATE).distinct())
+        rows = [] if table is None else few_rows(table.select(sch.DATE).distinct())
         return sorted({*self.pointers(), *(str(row[0]) for row in rows)})
 
     def rows(self, table: str, date: str, most: int) -> Rows:
         of_date = self._of_date(table, date)
         if of_date is None:
             return []
-        of_segment = F.col(SEGMENT) != EVERYONE
+        of_segment = F.col(sch.SEGMENT) != sch.EVERYONE
         surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
-        largest = of_date.where(of_segment).orderBy(F.col(N_USERS).desc(), *surest, *PARTITION, METRIC).limit(most)
+        largest = (
+            of_date.where(of_segment)
+            .orderBy(F.col(sch.N_USERS).desc(), *surest, *sch.PARTITION, sch.METRIC)
+            .limit(most)
+        )
         rows = [plain(row) for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
         return everyone_and_largest(rows, most)
 
     def _of_date(self, table: str, date: str) -> DataFrame | None:
         rows = self.read(table)
-        return None if rows is None else rows.where(F.col(DATE) == date)
+        return None if rows is None else rows.where(F.col(sch.DATE) == date)
 
     def size(self, table: str, date: str) -> int:
         rows = self._of_date(table, date)
@@ -313,7 +299,7 @@ class SparkTables:
     def checks(self, date: str) -> Rows:
         rows = self._of_date("checks", date)
         found = [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
-        return sorted(found, key=lambda row: str(row[EXPERIMENT]))
+        return sorted(found, key=lambda row: str(row[sch.EXPERIMENT]))
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         return self._of_everyone("experiment_metrics", dates, experiments)
@@ -327,12 +313,14 @@ class SparkTables:
         if table is None:
             return []
         rows = table.where(
-            (F.col(SEGMENT) == EVERYONE) & F.col(DATE).isin([*dates]) & F.col(EXPERIMENT).isin([*experiments])
+            (F.col(sch.SEGMENT) == sch.EVERYONE)
+            & F.col(sch.DATE).isin([*dates])
+            & F.col(sch.EXPERIMENT).isin([*experiments])
         )
-        newest = few_rows(rows.orderBy(F.col(DATE).desc(), EXPERIMENT, METRIC).limit(MOST_ROWS))
-        return sorted(map(plain, newest), key=lambda row: (row[DATE], row[EXPERIMENT], row[METRIC]))
+        newest = few_rows(rows.orderBy(F.col(sch.DATE).desc(), sch.EXPERIMENT, sch.METRIC).limit(MOST_ROWS))
+        return sorted(map(plain, newest), key=lambda row: (row[sch.DATE], row[sch.EXPERIMENT], row[sch.METRIC]))
 
-    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
+    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
         users = self._of_date("user_metrics", date)
         columns = [] if users is None else [metric for metric in metrics if metric.column in users.columns]
         if users is None or not columns:
@@ -341,20 +329,23 @@ class SparkTables:
         pairs = zip(columns, row[::2], row[1::2], strict=True)
         return {str(metric): (min(0.0, low or 0.0), max(0.0, high or 0.0)) for metric, low, high in pairs}
 
-    def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+    def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
         users = self._of_date("user_metrics", date)
         if users is None:
             return []
         steps = [
-            F.struct(F.lit(str(metric)).alias(METRIC), step_column(metric.column, *edges[str(metric)]).alias("step"))
+            F.struct(
+                F.lit(str(metric)).alias(sch.METRIC),
+                histograms.step_column(metric.column, *edges[str(metric)]).alias("step"),
+            )
             for metric in metrics
             if metric.column in users.columns
         ]
-        rows = users.where(F.col(EXPERIMENT).isin([*experiments])).select(EXPERIMENT, F.inline(F.array(*steps)))
-        groups = few_rows(rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count())
-        return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in groups]
+        rows = users.where(F.col(sch.EXPERIMENT).isin([*experiments])).select(sch.EXPERIMENT, F.inline(F.array(*steps)))
+        groups = few_rows(rows.where("step IS NOT NULL").groupBy(sch.EXPERIMENT, sch.METRIC, "step").count())
+        return [histograms.step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in groups]
 
-    def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
+    def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
         users = self._of_date("user_metrics", date)
         chosen = [] if users is None else [metric for metric in metrics if metric.column in users.columns]
         if users is None or not chosen:
@@ -363,9 +354,11 @@ class SparkTables:
         for experiment, baseline in pairs:
             by_baseline.setdefault(baseline, []).append(experiment)
         return [
-            {**step_row(experiment, metric, step, n, edges), BASELINE: baseline}
+            {**histograms.step_row(experiment, metric, step, n, edges), sch.BASELINE: baseline}
             for baseline, experiments in by_baseline.items()
-            for experiment, metric, step, n in few_rows(changes_between(users, baseline, experiments, chosen, edges))
+            for experiment, metric, step, n in few_rows(
+                histograms.changes_between(users, baseline, experiments, chosen, edges)
+            )
         ]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
@@ -413,13 +406,13 @@ class Tables(Protocol):
     def size(self, table: str, date: str) -> int:
         """Number of rows."""
 
-    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
+    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
         """Lowest and highest value of users."""
 
-    def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+    def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
         """Users per (experiment_id, metric, step)."""
 
-    def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
+    def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
         """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
 
     def records(self) -> Iterable[Mapping[str, Any]]:
@@ -430,7 +423,11 @@ def everyone_and_largest(rows: Rows, most: int) -> Rows:
     """All rows of all users, the surest first, then at most so many of segments, the largest first."""
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
-        return (row[SEGMENT] != EVERYONE, -row[N_USERS] if row[SEGMENT] != EVERYONE else 0, surest_first(row))
+        return (
+            row[sch.SEGMENT] != sch.EVERYONE,
+            -row[sch.N_USERS] if row[sch.SEGMENT] != sch.EVERYONE else 0,
+            surest_first(row),
+        )
 
     sorted_rows = sorted(rows, key=order)
-    return sorted_rows[: most + sum(row[SEGMENT] == EVERYONE for row in rows)]
+    return sorted_rows[: most + sum(row[sch.SEGMENT] == sch.EVERYONE for row in rows)]

@@ -7,36 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report import differences
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
-from rankmetrics_spark.report.differences import (
-    Change,
-    all_percentages,
-    change_of,
-    detectable,
-    means_of,
-    movement,
-    p_value,
-    widened,
-    with_power,
-)
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.trust import split_is_off
 from rankmetrics_spark.report.verdict import part_of_error, units_of, valid_at
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CUPED,
-    EXPERIMENT,
-    METRIC,
-    N_LISTS,
-    N_USERS,
-    POWER,
-    SHARE_CHANGED,
-    among_changed,
-    doubt_of,
-    number,
-    of_test,
-)
 
 State = Literal["better", "worse", "open", "doubtful"]
 """What the primary metric says of a candidate; ``open`` = no difference shown."""
@@ -75,7 +52,7 @@ class Card:
     candidate: str
     baseline: str
     state: State
-    change: Change | None
+    change: differences.Change | None
     others: str
     note: str
     p: str
@@ -108,25 +85,26 @@ class Card:
     @property
     def means(self) -> tuple[str, str] | None:
         """The means of baseline and candidate, with the digits that show how they differ."""
-        return means_of(self.row)
+        return differences.means_of(self.row)
 
     @property
     def movement(self) -> str:
         """From which mean to which; with CUPED, the difference."""
-        return movement(self.row)
+        return differences.movement(self.row)
 
     @property
     def users(self) -> str:
         """How the users are compared, and how many there are."""
         design = self.row.get("design")
-        whose = "" if number(self.row.get(SHARE_CHANGED)) is None else " whose lists changed"
-        return f"{design + ', ' if design else ''}{self.row[N_USERS]:,} {units_of(self.row)}{whose}"
+        whose = "" if sch.number(self.row.get(sch.SHARE_CHANGED)) is None else " whose lists changed"
+        return f"{design + ', ' if design else ''}{self.row[sch.N_USERS]:,} {units_of(self.row)}{whose}"
 
     @property
     def smallest(self) -> str:
         """What could have been found, where nothing was; empty elsewhere."""
+        power = differences.with_power(self.row.get(sch.POWER))
         return (
-            f"changes of {self.detectable} or more would have been found{with_power(self.row.get(POWER))}"
+            f"changes of {self.detectable} or more would have been found{power}"
             if self.state == "open" and self.detectable
             else ""
         )
@@ -134,7 +112,7 @@ class Card:
     @property
     def detectable(self) -> str:
         """The change that the test would have found; empty where it is unknown."""
-        return detectable(self.row, self.change is not None and bool(self.change.unit))
+        return differences.detectable(self.row, self.change is not None and bool(self.change.unit))
 
 
 @dataclass(frozen=True)
@@ -160,7 +138,7 @@ class Answer:
 
 def state_of(row: Row) -> State:
     """What a comparison says of its candidate."""
-    if number(row["p_adjusted"]) is None or doubt_of(row):
+    if sch.number(row["p_adjusted"]) is None or sch.doubt_of(row):
         return "doubtful"
     return {"candidate": "better", "baseline": "worse"}.get(row["better"] or "", "open")  # type: ignore[return-value]
 
@@ -173,22 +151,22 @@ def cards(figures: Figures) -> list[Card]:
     metric = figures.primary
     if metric is None:
         return []
-    rows = [row for row in figures.compared if row[METRIC] == figures.primary_name]
-    in_percent = all_percentages(rows)
+    rows = [row for row in figures.compared if row[sch.METRIC] == figures.primary_name]
+    in_percent = differences.all_percentages(rows)
     pairs: dict[tuple[str, str], list[Row]] = {}
     for row in figures.compared:
-        pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
+        pairs.setdefault((row[sch.EXPERIMENT], row[sch.BASELINE]), []).append(row)
     result = []
     for row in rows:
-        pair = pairs[row[EXPERIMENT], row[BASELINE]]
+        pair = pairs[row[sch.EXPERIMENT], row[sch.BASELINE]]
         states = [state_of(each) for each in pair]
         (top, n), *rest = ((STATES[state], states.count(state)) for state in STATES if state in states)
         of = f"{n} of {len(pair)} metrics" if len(pair) > 1 else "the only metric"
         card = Card(
-            candidate=row[EXPERIMENT],
-            baseline=row[BASELINE],
+            candidate=row[sch.EXPERIMENT],
+            baseline=row[sch.BASELINE],
             state=state_of(row),
-            change=change_of(row, in_percent),
+            change=differences.change_of(row, in_percent),
             others=", ".join([f"{top} on {of}", *(f"{state} on {n}" for state, n in rest)]),
             note=str(row["note"] or ""),
             p=sure_of(row),
@@ -203,17 +181,17 @@ def cards(figures: Figures) -> list[Card]:
 
 def sure_of(row: Row) -> str:
     """The corrected p-value with the number of comparisons that it is corrected for; empty without a test."""
-    if number(row["p_adjusted"]) is None:
+    if sch.number(row["p_adjusted"]) is None:
         return ""
     n = row["n_comparisons"] or 1
-    cuped_text = ", with CUPED" if row.get("test") == CUPED else ""
+    cuped_text = ", with CUPED" if row.get("test") == sch.CUPED else ""
     correction_text = f", corrected for {n:,} comparisons" if n > 1 else ""
     if row["correction"] == "none":
         correction_text = f", not corrected for {n:,} comparisons" if n > 1 else ""
     correction_text += part_of_error(row)
-    if widened(row):
+    if differences.widened(row):
         correction_text += ", which also widens the interval"
-    return f"{p_value(row)}{correction_text}{cuped_text}"
+    return f"{differences.p_value(row)}{correction_text}{cuped_text}"
 
 
 # ---- the answer
@@ -229,7 +207,7 @@ def answer(figures: Figures) -> Answer:
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.state == "doubtful" for card in comparisons):
-        doubts = [card.note for card in comparisons if doubt_of(card.row)]
+        doubts = [card.note for card in comparisons if sch.doubt_of(card.row)]
         if not doubts:
             return Answer(("No verdict: there is no test",), sure=(_sentence(comparisons[0].note),))
         note = doubts[0]
@@ -256,7 +234,7 @@ def answer(figures: Figures) -> Answer:
         losers += f" on {label_of(metric)}, {lost}" if lost else ""
         return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
     open_pairs = {card.pair for card in comparisons if card.state == "open"}
-    lost = lost_guardrails(row for row in figures.compared if (row[EXPERIMENT], row[BASELINE]) in open_pairs)
+    lost = lost_guardrails(row for row in figures.compared if (row[sch.EXPERIMENT], row[sch.BASELINE]) in open_pairs)
     return _of_candidates(metric, comparisons, lost)
 
 
@@ -313,9 +291,9 @@ def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
 def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
     """The change, what stands before it and what stands after it."""
     baseline, candidate = Id(card.baseline), Id(card.candidate)
-    name += among_changed(card.row)
+    name += sch.among_changed(card.row)
     interval = (f"({card.interval})",) if card.interval else ()
-    if card.means is None or card.row.get("test") == CUPED:
+    if card.means is None or card.row.get("test") == sch.CUPED:
         # The means are those without CUPED, so they do not add up to the change.
         size = f" {card.movement}," if card.change and card.change.unit and card.movement else ""
         return card.difference, (f"{name} of ", candidate, " against ", baseline, f":{size}"), interval
@@ -332,7 +310,7 @@ def _chance(card: Card) -> Words:
         return (_sentence(card.note),) if card.note else ()
     also = f" {_sentence(card.note)}" if card.note else ""
     if card.state == "open":
-        chance = with_power(card.row.get(POWER))
+        chance = differences.with_power(card.row.get(sch.POWER))
         power = f" The test would have found changes of {card.detectable} or more{chance}." if card.detectable else ""
         return (f"Chance alone could explain this ({card.p}).{power}{also}",)
     frequency = "almost never" if card.p.startswith("p <") else "rarely"
@@ -342,7 +320,7 @@ def _chance(card: Card) -> Words:
 def closest_of(comparisons: Sequence[Card], winner: str) -> Card:
     """Of the pairs that an experiment wins, the one with the smallest difference: not in percent of other baselines."""
     mine = [card for card in comparisons if (_winner(card) or ("",))[0] == winner]
-    return min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
+    return min(mine, key=lambda card: abs(sch.number(sch.of_test(card.row, "difference")) or 0.0))
 
 
 def of_leader(comparisons: list[Card]) -> list[Card]:
@@ -351,7 +329,7 @@ def of_leader(comparisons: list[Card]) -> list[Card]:
 
     def key(card: Card) -> tuple[bool, float]:
         """Not by percentages, which are of different baselines."""
-        return first not in (card.candidate, card.baseline), abs(number(of_test(card.row, "difference")) or 0.0)
+        return first not in (card.candidate, card.baseline), abs(sch.number(sch.of_test(card.row, "difference")) or 0.0)
 
     return sorted(comparisons, key=key) if first else comparisons
 
@@ -384,10 +362,10 @@ def _winner(card: Card) -> tuple[str, str] | None:
 def _not_compared(figures: Figures, metric: Metric) -> Answer:
     """Nothing was compared: the best mean."""
     best, n = figures.experiments[0], len(figures.experiments)
-    row = first_of(figures.everyone, **{EXPERIMENT: best, METRIC: figures.primary_name})
-    if row is None or number(row["mean"]) is None:
+    row = first_of(figures.everyone, **{sch.EXPERIMENT: best, sch.METRIC: figures.primary_name})
+    if row is None or sch.number(row["mean"]) is None:
         return Answer(("No experiment has a value",))
-    low, high = (number(row[name]) for name in ("ci_low", "ci_high"))
+    low, high = (sch.number(row[name]) for name in ("ci_low", "ci_high"))
     interval = f", {percent(row['confidence'])} interval {low:.4f} to {high:.4f}" if low is not None else ""
     word = "lowest" if metric.higher_is_better is False else "highest"
     title: Words = (Id(best), f" has the {word} {label_of(metric)}")
@@ -396,9 +374,9 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
         # Short on the first line; the line below has all digits.
         title = (f"{label_of(metric)} of ", Id(best), f" is {row['mean']:.3f}")
         sure = "There is one experiment, so nothing to compare it with."
-    units = "1 user" if row[N_USERS] == 1 else f"{row[N_USERS]:,} users"
+    units = "1 user" if row[sch.N_USERS] == 1 else f"{row[sch.N_USERS]:,} users"
     if over_lists([row]):
-        units = f"{row[N_LISTS]:,} lists of {units}"
+        units = f"{row[sch.N_LISTS]:,} lists of {units}"
     return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,))
 
 

@@ -12,19 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report.console import (
-    LIST_PRINTERS,
-    as_text,
-    best_means,
-    chosen,
-    print_percentiles,
-    print_table,
-    title,
-    unit_counts,
-    unit_labels,
-)
+from rankmetrics_spark.report import console, formats
 from rankmetrics_spark.report.differences import (
     Change,
     all_percentages,
@@ -38,15 +29,6 @@ from rankmetrics_spark.report.differences import (
     raised,
 )
 from rankmetrics_spark.report.figures import Figures, label_of, period_means
-from rankmetrics_spark.report.formats import (
-    RAISED,
-    print_csv,
-    print_fitting,
-    print_json,
-    print_lines,
-    print_sentence,
-    print_texts,
-)
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import State, answer, cards, state_of
 from rankmetrics_spark.report.verdict import (
@@ -55,22 +37,6 @@ from rankmetrics_spark.report.verdict import (
     sentences_of_period,
     valid_at,
     verdict_of,
-)
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CLUSTER,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    FAIL,
-    METRIC,
-    N_DAYS,
-    PERIOD_FROM,
-    PERIOD_TO,
-    SEGMENT,
-    among_changed,
-    is_unknown,
-    number,
 )
 
 Row = Mapping[str, Any]
@@ -108,7 +74,7 @@ class Shown:
     @cached_property
     def columns(self) -> list[Metric]:
         """The metrics, in the order of their columns."""
-        return chosen(list(self.rows), self.metrics)
+        return console.chosen(list(self.rows), self.metrics)
 
     @cached_property
     def baseline(self) -> str | None:
@@ -119,14 +85,14 @@ class Shown:
     @cached_property
     def cells(self) -> dict[tuple[str, str], Row]:
         """(experiment, metric) -> its row, for all users."""
-        return {(row[EXPERIMENT], row[METRIC]): row for row in self.figures.everyone}
+        return {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in self.figures.everyone}
 
     @cached_property
     def differences(self) -> dict[tuple[str, str], Row]:
         """(experiment, metric) -> its comparison with the only baseline, for all users."""
         if self.baseline is None:
             return {}
-        return {(row[EXPERIMENT], row[METRIC]): row for row in self.figures.compared}
+        return {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in self.figures.compared}
 
     @cached_property
     def losers(self) -> dict[str, dict[str, list[str]]]:
@@ -148,44 +114,48 @@ class Shown:
 def print_result(result: Shown, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs."""
     if every_segment or not result.figures.everyone:
-        print_table(list(result.rows), result.metrics)
-        print_percentiles(result.rows)
+        console.print_table(list(result.rows), result.metrics)
+        console.print_percentiles(result.rows)
         return
-    lines = [title(list(result.rows))]
+    lines = [console.title(list(result.rows))]
     for row in list(result.differences.values())[:1]:
         valid = f" ({valid_at(row)})" if valid_at(row) else ""
         unknown = ", ? no verdict" if any(state_of(each) == "doubtful" for each in result.differences.values()) else ""
         lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}{unknown}")
-        if among_changed(row):
+        if sch.among_changed(row):
             lines.append("means are over all users; changes are those of the users whose lists changed")
     if result.letters:
         how = CORRECTIONS[result.compared[0]["correction"]]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
     pairs: dict[str, set[float | None]] = {}
     for row in result.differences.values():
-        if row.get(PERIOD_FROM) is not None:
-            pairs.setdefault(row[METRIC], set()).add(number(row["mean_baseline"]))
+        if row.get(sch.PERIOD_FROM) is not None:
+            pairs.setdefault(row[sch.METRIC], set()).add(sch.number(row["mean_baseline"]))
     if any(len(means) > 1 for means in pairs.values()):
         lines.append(
             f"a percentage is against the mean of {result.baseline} over the users of both experiments, which differs "
             "from pair to pair: mean_baseline of the table comparisons"
         )
-    print_fitting(lambda some: table(result, some), result.columns, *lines)
-    print_percentiles(result.figures.everyone)
+    formats.print_fitting(lambda some: table(result, some), result.columns, *lines)
+    console.print_percentiles(result.figures.everyone)
     metric = result.figures.primary
     if result.compared:
         lines = sentences_of_segments(result.compared, metric)
-        print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
+        formats.print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
         return
     texts = []
     for row in telling(result):
-        labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
-        overall = result.cells[row[EXPERIMENT], result.figures.primary_name]["mean"]
+        labels = {
+            "segment": str(row[sch.SEGMENT]),
+            "experiment": str(row[sch.EXPERIMENT]),
+            "users": f"{row['n_users']:,}",
+        }
+        overall = result.cells[row[sch.EXPERIMENT], result.figures.primary_name]["mean"]
         texts.append({**labels, "mean": f"{row['mean']:.4f}", "all users": f"{overall:.4f}"})
     if texts and metric:
-        n = len({row[SEGMENT] for row in result.rows} - {EVERYONE})
+        n = len({row[sch.SEGMENT] for row in result.rows} - {sch.EVERYONE})
         about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
-        print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
+        formats.print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
 
 
 def table(result: Shown, metrics: Iterable[Metric]) -> Table:
@@ -195,20 +165,20 @@ def table(result: Shown, metrics: Iterable[Metric]) -> Table:
     grid.add_column("experiment", overflow="fold")
     if result.letters:
         grid.add_column("letter", no_wrap=True)
-    for label in unit_labels(result.rows):
+    for label in console.unit_labels(result.rows):
         grid.add_column(label, justify="right", no_wrap=True)
     for metric in by_name.values():
         # Letters behind the means are of different numbers, so the means stand below one another on the left.
         grid.add_column(escape(metric.headline), justify="left" if result.letters else "right", no_wrap=True)
-    best = best_means(result.figures.everyone, by_name)
+    best = console.best_means(result.figures.everyone, by_name)
     of_experiment: dict[str, list[Row]] = {}
     for (name, _), row in result.cells.items():
         of_experiment.setdefault(name, []).append(row)
     for name in _best_first(result):
-        counts = unit_counts(of_experiment[name])
-        cells = [_cell(result, name, metric, best.get((EVERYONE, metric))) for metric in by_name]
+        counts = console.unit_counts(of_experiment[name])
+        cells = [_cell(result, name, metric, best.get((sch.EVERYONE, metric))) for metric in by_name]
         letter = [result.letters[name]] if result.letters else []
-        grid.add_row(as_text(name), *letter, *counts, *cells)
+        grid.add_row(console.as_text(name), *letter, *counts, *cells)
     return grid
 
 
@@ -218,7 +188,7 @@ def _best_first(result: Shown) -> list[str]:
 
     def key(name: str) -> tuple[bool, float, str]:
         row = result.cells.get((name, result.figures.primary_name))
-        mean = None if row is None else number(row["mean"])
+        mean = None if row is None else sch.number(row["mean"])
         return mean is None, sign * (mean or 0.0), str(name)
 
     return sorted({name for name, _ in result.cells}, key=key)
@@ -232,7 +202,7 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     text = Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else "")
     if not result.differences:
         marks = raised(result.losers.get(metric, {}).get(name, ()), result.letters)
-        return text.append(f" {marks}", style=RAISED) if marks else text
+        return text.append(f" {marks}", style=formats.RAISED) if marks else text
     if name == result.baseline:
         return text.append(f"{'baseline':>11}", style="dim")
     difference = result.differences.get((name, metric))
@@ -252,18 +222,24 @@ def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
     How far is counted in half widths of the segment's interval, and a segment is named once.
     """
     metric = result.figures.primary_name
-    overall = {row[EXPERIMENT]: row["mean"] for row in result.figures.everyone if row[METRIC] == metric}
+    overall = {row[sch.EXPERIMENT]: row["mean"] for row in result.figures.everyone if row[sch.METRIC] == metric}
 
     def distance(row: Row) -> float:
-        middle, low, everyone = (number(each) for each in (row["mean"], row["ci_low"], overall.get(row[EXPERIMENT])))
+        middle, low, everyone = (
+            sch.number(each) for each in (row["mean"], row["ci_low"], overall.get(row[sch.EXPERIMENT]))
+        )
         if middle is None or low is None or everyone is None or middle == low:
             return -math.inf
         return abs(middle - everyone) / abs(middle - low)
 
-    rows = [row for row in result.rows if row[SEGMENT] != EVERYONE and row[METRIC] == metric and distance(row) > 0]
+    rows = [
+        row
+        for row in result.rows
+        if row[sch.SEGMENT] != sch.EVERYONE and row[sch.METRIC] == metric and distance(row) > 0
+    ]
     by_segment: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: (-distance(row), str(row[SEGMENT]), str(row[EXPERIMENT]))):
-        by_segment.setdefault(row[SEGMENT], row)
+    for row in sorted(rows, key=lambda row: (-distance(row), str(row[sch.SEGMENT]), str(row[sch.EXPERIMENT]))):
+        by_segment.setdefault(row[sch.SEGMENT], row)
     return list(by_segment.values())[:limit]
 
 
@@ -277,7 +253,7 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown 
     """
     lines = [*headline(result.figures), *correction_once(sentences, result.compared)] if result else sentences
     for line in lines:
-        print_sentence(line, style == "table")
+        formats.print_sentence(line, style == "table")
 
 
 def headline(figures: Figures) -> list[str]:
@@ -307,59 +283,66 @@ def print_comparisons(
 ) -> None:
     """The verdict, whose users these are, and one line per comparison."""
     means = [
-        {EXPERIMENT: row[name], SEGMENT: row[SEGMENT], METRIC: row[METRIC], "mean": row.get(f"mean_{side}")}
+        {
+            sch.EXPERIMENT: row[name],
+            sch.SEGMENT: row[sch.SEGMENT],
+            sch.METRIC: row[sch.METRIC],
+            "mean": row.get(f"mean_{side}"),
+        }
         for row in rows
-        for name, side in ((BASELINE, "baseline"), (EXPERIMENT, "candidate"))
+        for name, side in ((sch.BASELINE, "baseline"), (sch.EXPERIMENT, "candidate"))
     ]
     print_verdict(verdict, result=Shown(means, rows, metrics))
-    print_lines(filter(None, [about]))
-    has_segments = any(row[SEGMENT] != EVERYONE for row in rows)
+    formats.print_lines(filter(None, [about]))
+    has_segments = any(row[sch.SEGMENT] != sch.EVERYONE for row in rows)
     left = ("candidate", "baseline", "segment", "metric", "design", "test")
     texts = []
     for row in rows:
         change, share = change_of(row, in_percent=False), change_of(row) if is_percentage(row) else None
         text = {
-            "candidate": str(row[EXPERIMENT]),
-            "baseline": str(row[BASELINE]),
-            **({"segment": str(row[SEGMENT])} if has_segments else {}),
-            "metric": label_of(parse(row[METRIC])),
+            "candidate": str(row[sch.EXPERIMENT]),
+            "baseline": str(row[sch.BASELINE]),
+            **({"segment": str(row[sch.SEGMENT])} if has_segments else {}),
+            "metric": label_of(parse(row[sch.METRIC])),
             "design": str(row["design"]),
             "test": str(row["test"] or "-"),
-            "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",
+            "users" if row.get(sch.CLUSTER) is None else "clusters": f"{row['n_users']:,}",
             "means": movement(row) or "-",
             "difference": change.plain if change else "-",
             "change": Change(share.value, share.unit).plain if share else "-",
-            "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
+            "p adjusted": "-"
+            if sch.is_unknown(row["p_adjusted"])
+            else p_text(row["p_adjusted"], 1 - row["confidence"]),
             # Other users have no win or loss of their own.
             "wins/ties/losses": (
                 f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}" if row["design"] == "paired" else "-"
             ),
         }
         texts.append(text)
-    print_texts(texts, left)
+    formats.print_texts(texts, left)
 
 
 def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
     """The numbers of a run that failed its gates: means, comparisons, and how far each gate is from its limit."""
     means, compared = record.get("means") or (), record.get("comparisons") or ()
-    print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
+    formats.print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
     print_result(Shown(period_means(means, compared), compared, metrics))
     if compared:
         print_comparisons(compared, record.get("verdict") or (), metrics=metrics)
-    print_gates([row for row in record.get("checks") or () if row["status"] == FAIL or row[METRIC] is not None])
+    print_gates([row for row in record.get("checks") or () if row["status"] == sch.FAIL or row[sch.METRIC] is not None])
 
 
 def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> None:
     """A line for each row of ``checks``."""
     texts = []
     for row in rows:
-        labels = {"gate": str(row["name"]), "experiment": str(row[EXPERIMENT]), "segment": str(row[SEGMENT])}
-        numbers = {name: "-" if is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
-        margin = "-" if is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
+        labels = {"gate": str(row["name"]), "experiment": str(row[sch.EXPERIMENT]), "segment": str(row[sch.SEGMENT])}
+        numbers = {name: "-" if sch.is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
+        margin = "-" if sch.is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
         status = str(row["status"])
-        texts.append({**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": status})
+        texts.append({**labels, "metric": str(row[sch.METRIC] or "-"), **numbers, "margin": margin, "status": status})
     if texts:
-        print_texts(texts, ("gate", "experiment", "segment", "metric", "status"), title)
+        formats.print_texts(texts, ("gate", "experiment", "segment", "metric", "status"), title)
 
 
 def print_all(
@@ -383,17 +366,17 @@ def print_all(
         outlook: Sentences that follow the verdict, before the one about the period.
     """
     verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
-    period = {PERIOD_FROM: days.first, PERIOD_TO: days.last, N_DAYS: len(days.dates)} if days else {}
+    period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, sch.N_DAYS: len(days.dates)} if days else {}
     if style == "json":
         result = {"comparisons": rows, "verdict": verdict, **more}
-        print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **result})
+        formats.print_json({sch.DATE: date, "period": days and {**period, "missing": days.missing}, **result})
     elif style == "csv":
-        print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
+        formats.print_csv([{sch.DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:
         print_comparisons(rows, verdict, "" if days else f"Users of {date}.", metrics)
         for name, table in more.items():
-            print_sentence(_TITLES[name])
-            LIST_PRINTERS[style](list(table))
+            formats.print_sentence(_TITLES[name])
+            console.LIST_PRINTERS[style](list(table))
 
 
 _TITLES = {

@@ -6,28 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.differences import p_text
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
 from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    EVERYONE,
-    EXPERIMENT,
-    FAIL,
-    METRIC,
-    NOT_CHECKED,
-    NOT_TRUSTED,
-    NULL_PARTITION,
-    OK,
-    OTHERS_LEFT_OUT,
-    SEGMENT,
-    SMALL_RATIO_P,
-    WARN,
-    Check,
-    doubt_of,
-    number,
-)
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
@@ -102,7 +85,7 @@ def checks(figures: Figures) -> list[PageCheck]:
     groups: dict[str, dict[str, dict[str, None]]] = {}
     for row in _check_rows(figures):
         name, status = row["name"], row["status"]
-        if name in _TITLES or status != NOT_CHECKED:
+        if name in _TITLES or status != sch.NOT_CHECKED:
             group = groups.setdefault(_TITLES.get(name, _RATES), {})
             group.setdefault(status, {})[row["sentence"]] = None
     counts = _counts(figures).values()
@@ -120,13 +103,13 @@ def checks(figures: Figures) -> list[PageCheck]:
         # Of a gate, what kept its limits is said as well.
         if title != "Gates" and not {*_BAD}.isdisjoint(group):
             continue
-        if OK in group:
-            sentences = [*group[OK]]
+        if sch.OK in group:
+            sentences = [*group[sch.OK]]
             more = 0 if title == "Books" else len(sentences) - _MOST_SENTENCES
             text = books if title == "Books" else _words(title, sentences)
             lines.append(PageCheck("ok", title, text + (f" {more:,} more in the table checks." if more > 0 else "")))
-        elif NOT_CHECKED in group:
-            lines.append(PageCheck("none", title, _words(title, [*group[NOT_CHECKED]])))
+        elif sch.NOT_CHECKED in group:
+            lines.append(PageCheck("none", title, _words(title, [*group[sch.NOT_CHECKED]])))
     if not figures.record:
         lines.append(PageCheck("none", "Run record", _NOT_PUBLISHED if figures.of_log else _UNKNOWN))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
@@ -139,8 +122,8 @@ def _check_rows(figures: Figures) -> Sequence[Row]:
 
 def left_out(figures: Figures) -> str:
     """How many rows were left out, where they are few enough; empty where none were, or where it is a warning."""
-    faulty = (row for row in _check_rows(figures) if row["name"] == "faulty_rate" and row["status"] == OK)
-    return next((str(row["sentence"]).rstrip(".") for row in faulty if number(row.get("observed"))), "")
+    faulty = (row for row in _check_rows(figures) if row["name"] == "faulty_rate" and row["status"] == sch.OK)
+    return next((str(row["sentence"]).rstrip(".") for row in faulty if sch.number(row.get("observed"))), "")
 
 
 def _words(title: str, texts: Sequence[str]) -> str:
@@ -153,7 +136,7 @@ def _words(title: str, texts: Sequence[str]) -> str:
 # ---- the rows
 
 
-def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
+def check_rows(figures: Figures, others: Sequence[sch.Check] = ()) -> list[sch.Check]:
     """What the tables and the record of a date, or of a period, say about themselves: rows of ``checks``.
 
     A check of the whole log has a row in each experiment, with the number of that experiment where it has one.
@@ -162,19 +145,19 @@ def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
         figures: Means, comparisons and record.
         others: Rows that are known already; what the record says of them is not said twice.
     """
-    rows: list[Check] = []
+    rows: list[sch.Check] = []
     names, record, days = dict.fromkeys([*figures.experiments, *_counts(figures)]), figures.record, figures.days
     if days:
-        status, text, n_known, n = OK, "All are published.", record.get("n_runs", len(days.dates)), len(days.dates)
+        status, text, n_known, n = sch.OK, "All are published.", record.get("n_runs", len(days.dates)), len(days.dates)
         if days.gap:
-            status, text = WARN, f"{days.gap}. The numbers are about the other days."
+            status, text = sch.WARN, f"{days.gap}. The numbers are about the other days."
         elif record and n_known < n:
-            status = WARN
+            status = sch.WARN
             text = f"All are published; the rows that came in are known of {n_known} of {days.length} days."
         if figures.uneven:
-            status, text = WARN, " ".join([text, *(f"{sentence}." for sentence in figures.uneven)])
+            status, text = sch.WARN, " ".join([text, *(f"{sentence}." for sentence in figures.uneven)])
         margin = float(n - days.length)
-        rows += [Check("days", status, text, name, float(n), float(days.length), margin) for name in names]
+        rows += [sch.Check("days", status, text, name, float(n), float(days.length), margin) for name in names]
     rows += figures.of_log
     rows += _users(figures)
     rows += _split(figures)
@@ -183,17 +166,17 @@ def check_rows(figures: Figures, others: Sequence[Check] = ()) -> list[Check]:
         rows += _judged(figures)
         sentences = {check.sentence for check in others}
         warnings = (record.get("quality") or {}).get("warnings", ())
-        rows += [Check("log", WARN, text, name) for text in warnings if text not in sentences for name in names]
+        rows += [sch.Check("log", sch.WARN, text, name) for text in warnings if text not in sentences for name in names]
     return rows
 
 
 def _counts(figures: Figures) -> dict[str, dict[str, Any]]:
     """Experiment -> what was counted of it; without the rows that have none."""
     counts = figures.record.get("experiments") or {}
-    return {name: count for name, count in counts.items() if name not in (None, NULL_PARTITION)}
+    return {name: count for name, count in counts.items() if name not in (None, sch.NULL_PARTITION)}
 
 
-def _users(figures: Figures) -> Iterator[Check]:
+def _users(figures: Figures) -> Iterator[sch.Check]:
     """How many people there are, how many of them have nothing to find, and whether these differ by experiment."""
     told: set[str] = set()
     people = population(figures)
@@ -209,21 +192,21 @@ def _users(figures: Figures) -> Iterator[Check]:
         others = f"; {more} fewer than {limit}" if len(small) > 1 else ""
         lead = f"{name} has {few}{others}. "
     for name, n in counts.items():
-        status, text = (WARN, lead + people.text) if n < limit else (OK, people.text)
-        yield Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
+        status, text = (sch.WARN, lead + people.text) if n < limit else (sch.OK, people.text)
+        yield sch.Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
     if people.users:
         yield from _without_relevant(figures, people)
-    for row in sorted(figures.compared, key=lambda row: row[METRIC] != figures.primary_name):
+    for row in sorted(figures.compared, key=lambda row: row[sch.METRIC] != figures.primary_name):
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
-        if row[SEGMENT] == EVERYONE and OTHERS_LEFT_OUT in (doubt := doubt_of(row)):
-            shares = doubt.removeprefix(f"{NOT_TRUSTED}: ")
-            text = f"{label_of(parse(row[METRIC]))}: {shares}. There is no verdict."
-            names = [name for name in (row[BASELINE], row[EXPERIMENT]) if name not in told]
+        if row[sch.SEGMENT] == sch.EVERYONE and sch.OTHERS_LEFT_OUT in (doubt := sch.doubt_of(row)):
+            shares = doubt.removeprefix(f"{sch.NOT_TRUSTED}: ")
+            text = f"{label_of(parse(row[sch.METRIC]))}: {shares}. There is no verdict."
+            names = [name for name in (row[sch.BASELINE], row[sch.EXPERIMENT]) if name not in told]
             told.update(names)
-            yield from (Check("users_left_out", WARN, text, name) for name in names)
+            yield from (sch.Check("users_left_out", sch.WARN, text, name) for name in names)
 
 
-def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
+def _without_relevant(figures: Figures, people: Population) -> Iterator[sch.Check]:
     """How many users have nothing to find, and how they count."""
     rule = _rule(figures)
     if rule == "skip":
@@ -237,13 +220,13 @@ def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
         of, effect = "users", f"; {_COUNTED[rule]}" if rule in _COUNTED else ""
         metric, first = figures.primary, figures.experiments[0]
-        row = first_of(figures.everyone, **{EXPERIMENT: first, METRIC: figures.primary_name}) or {}
-        mean, others = number(row.get("mean")), number(row.get("mean_with_relevant"))
+        row = first_of(figures.everyone, **{sch.EXPERIMENT: first, sch.METRIC: figures.primary_name}) or {}
+        mean, others = sch.number(row.get("mean")), sch.number(row.get("mean_with_relevant"))
         if effect and metric and mean is not None and others is not None and mean != others:
             effect += f" (without them {label_of(metric)} of {first} is {others:.3f} instead of {mean:.3f})"
     if not shares:
         for name in people.users if rule == "skip" else ():
-            yield Check("users_without_relevant", NOT_CHECKED, "They are left out of the mean.", name)
+            yield sch.Check("users_without_relevant", sch.NOT_CHECKED, "They are left out of the mean.", name)
         return
     of_each = "" if len(shares) == 1 else " of each experiment"
     low, high = (f"{100 * share:.{0 if share >= 0.1 or not share else 1}f}" for share in
@@ -253,8 +236,8 @@ def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
         yield _at_most("users_without_relevant", share, MANY_WITHOUT, text, name)
 
 
-def _at_most(name: str, value: float, limit: float, text: str, experiment: str) -> Check:
-    return Check(name, WARN if value > limit else OK, text, experiment, value, limit, limit - value)
+def _at_most(name: str, value: float, limit: float, text: str, experiment: str) -> sch.Check:
+    return sch.Check(name, sch.WARN if value > limit else sch.OK, text, experiment, value, limit, limit - value)
 
 
 def without_relevant(figures: Figures) -> tuple[str, str]:
@@ -281,16 +264,16 @@ def _rule(figures: Figures) -> str:
     return dict(part.partition("=")[::2] for part in text.split(";")).get("zero_relevant", "")
 
 
-def _split(figures: Figures) -> Iterator[Check]:
+def _split(figures: Figures) -> Iterator[sch.Check]:
     """Whether the users are split as planned."""
     people = population(figures)
-    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    ratio = next((sch.number(row.get("sample_ratio_p")) for row in figures.compared), None)
     if ratio is not None:
-        is_kept = ratio >= SMALL_RATIO_P
-        text = f"As planned (p = {p_text(ratio, SMALL_RATIO_P)})." if is_kept else split_is_off(figures)
+        is_kept = ratio >= sch.SMALL_RATIO_P
+        text = f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})." if is_kept else split_is_off(figures)
         for name in people.users or figures.experiments:
-            status, margin = OK if is_kept else WARN, ratio - SMALL_RATIO_P
-            yield Check("sample_ratio", status, text, name, ratio, SMALL_RATIO_P, margin)
+            status, margin = sch.OK if is_kept else sch.WARN, ratio - sch.SMALL_RATIO_P
+            yield sch.Check("sample_ratio", status, text, name, ratio, sch.SMALL_RATIO_P, margin)
         return
     total, whose = sum(people.units.values()), f" of the {people.unit}" if people.of_clusters else ""
     text = f"Not checked: the same {people.unit} are in the experiments that are compared."
@@ -301,12 +284,12 @@ def _split(figures: Figures) -> Iterator[Check]:
         seen = f" Seen: {shares} %{whose}." if 1 < len(people.units) <= MOST_SHARES else ""
         text = f"Not checked, since the planned split is unknown.{seen}"
     for name in people.users:
-        yield Check("sample_ratio", NOT_CHECKED, text, name)
+        yield sch.Check("sample_ratio", sch.NOT_CHECKED, text, name)
 
 
 def split_is_off(figures: Figures) -> str:
     """What to do where the users do not follow the planned shares; with both shares where they are known."""
-    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    ratio = next((sch.number(row.get("sample_ratio_p")) for row in figures.compared), None)
     people, planned = population(figures), (figures.config.get("comparison") or {}).get("shares") or {}
     units = people.units
     names = [name for name in units if name in planned]
@@ -316,12 +299,12 @@ def split_is_off(figures: Figures) -> str:
             [100 * each[name] / sum(each[other] for other in names) for name in names] for each in (units, planned)
         )
         off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
-    p = "" if ratio is None else f" (p {p_text(ratio, SMALL_RATIO_P)})"
+    p = "" if ratio is None else f" (p {p_text(ratio, sch.SMALL_RATIO_P)})"
     what = f"the {people.unit}" if people.of_clusters else "users"
     return f"The split of {what} is off{off}{p}. Find the cause before you read the numbers. There is no verdict."
 
 
-def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
+def _rows(figures: Figures, names: Sequence[str]) -> Iterator[sch.Check]:
     """How many rows were left out, whether rows read are rows evaluated and left out, and how many are tied."""
     rows, counts = figures.record["rows"], _counts(figures)
     whole = rows["quarantined"] / max(1, rows["in"])
@@ -338,8 +321,10 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
             outside = f" ({n_outside:,} of users outside the population)" if n_outside else ""
             of_books = f"{n:,} rows in = {n_evaluated:,} evaluated{outside} + {n_left_out:,} left out"
             difference = n_evaluated + n_left_out - n
-            status = FAIL if difference else OK
-            yield Check("books_rows", status, of_books, name, float(n + difference), float(n), float(-abs(difference)))
+            status = sch.FAIL if difference else sch.OK
+            yield sch.Check(
+                "books_rows", status, of_books, name, float(n + difference), float(n), float(-abs(difference))
+            )
     with_rows = {name: count for name, count in counts.items() if count.get("evaluated")}
     n_tied, n = (sum(count.get(key, 0) for count in with_rows.values()) for key in ("tied", "evaluated"))
     if n_tied or figures.config.get("rank_by") == "score":
@@ -350,7 +335,7 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
             yield _at_most("tied_rate", count.get("tied", 0) / count["evaluated"], MANY_TIED, text, name)
 
 
-def _judged(figures: Figures) -> Iterator[Check]:
+def _judged(figures: Figures) -> Iterator[sch.Check]:
     """Whether the judgements know the lists, and all relevant items of them."""
     counts = _counts(figures)
     if beyond := sum(count.get("beyond_judgements", 0) for count in counts.values()):
@@ -364,5 +349,5 @@ def _judged(figures: Figures) -> Iterator[Check]:
     for name, count in counts.items():
         if count.get("lists"):
             share = count["judged_lists"] / count["lists"]
-            status = WARN if share < FEW_JUDGED else OK
-            yield Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)
+            status = sch.WARN if share < FEW_JUDGED else sch.OK
+            yield sch.Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)

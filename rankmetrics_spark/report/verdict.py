@@ -6,38 +6,12 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.report import differences
 from rankmetrics_spark.report.beside import but, is_lost_guardrail, reversals, sentence_of_margin
-from rankmetrics_spark.report.differences import (
-    change_in_words,
-    detectable,
-    p_or_last,
-    p_value,
-    sentence_of_dilution,
-    sentences_of_order,
-    widened,
-    with_power,
-)
 from rankmetrics_spark.report.figures import label_of, over_lists, primary_names
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    CLUSTER,
-    EVERYONE,
-    EXPERIMENT,
-    LOOKS,
-    METRIC,
-    POWER,
-    PRIMARY,
-    ROLE,
-    SEGMENT,
-    among_changed,
-    doubt_of,
-    is_unknown,
-    number,
-    of_test,
-    share,
-)
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
@@ -72,38 +46,40 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
 
     What is the other way round in every segment follows at once. ``sentences_of_period`` names the missing dates.
     """
-    everyone: list[Row] = [{**row, "note": without_gap(row["note"])} for row in rows if row[SEGMENT] == EVERYONE]
+    everyone: list[Row] = [
+        {**row, "note": without_gap(row["note"])} for row in rows if row[sch.SEGMENT] == sch.EVERYONE
+    ]
     names = {str(metric): metric for metric in metrics}
-    names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
+    names |= {name: parse(name) for name in dict.fromkeys(row[sch.METRIC] for row in everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
     primary = primary_names(everyone) or {str(deciding([*names.values()]))}
     sorted_rows = sorted(
         everyone,
         key=lambda row: (
-            row[METRIC] not in primary,
+            row[sch.METRIC] not in primary,
             row["better"] is None,
-            p_or_last(row) if len(everyone) > MOST_SENTENCES else 0.0,
-            str(row[EXPERIMENT]),
-            str(row[BASELINE]),
-            order[row[METRIC]],
+            differences.p_or_last(row) if len(everyone) > MOST_SENTENCES else 0.0,
+            str(row[sch.EXPERIMENT]),
+            str(row[sch.BASELINE]),
+            order[row[sch.METRIC]],
         ),
     )
     pairs: dict[tuple[Any, Any], list[Row]] = {}
     for row in everyone:
-        pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
+        pairs.setdefault((row[sch.EXPERIMENT], row[sch.BASELINE]), []).append(row)
     said, rest = _first(sorted_rows, primary, more)
     turned, lines = reversals(rows, primary), []
     for row in said:
-        also = but(row, pairs[row[EXPERIMENT], row[BASELINE]])
-        lines.append("; ".join(filter(None, [sentence(row, names[row[METRIC]]), also])))
-        lines += turned.get((row[EXPERIMENT], row[BASELINE], row[METRIC]), {}).values()
-    means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
+        also = but(row, pairs[row[sch.EXPERIMENT], row[sch.BASELINE]])
+        lines.append("; ".join(filter(None, [sentence(row, names[row[sch.METRIC]]), also])))
+        lines += turned.get((row[sch.EXPERIMENT], row[sch.BASELINE], row[sch.METRIC]), {}).values()
+    means = units_of_means([row for row in sorted_rows if row[sch.METRIC] == sorted_rows[0][sch.METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
-    of_primary = (row for row in sorted_rows if row[METRIC] in primary)
-    diluted = [*dict.fromkeys(filter(None, map(sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
-    wide = [WIDENED] if any(map(widened, said)) else []
+    of_primary = (row for row in sorted_rows if row[sch.METRIC] in primary)
+    diluted = [*dict.fromkeys(filter(None, map(differences.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
+    wide = [WIDENED] if any(map(differences.widened, said)) else []
     decided = [metric for name, metric in names.items() if name in primary]
-    order_lines = sentences_of_order(everyone, decided)
+    order_lines = differences.sentences_of_order(everyone, decided)
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *sentences_of_looks(everyone)]
 
 
@@ -115,7 +91,7 @@ def _first(rows: Sequence[Row], primary: Container[str], more: int) -> tuple[lis
 
     def place(row: Row) -> int:
         """What is shown of primary metrics, then the lost guardrails."""
-        return 0 if row[METRIC] in primary and row["better"] is not None else 1 if is_lost_guardrail(row) else 2
+        return 0 if row[sch.METRIC] in primary and row["better"] is not None else 1 if is_lost_guardrail(row) else 2
 
     ordered = sorted(rows, key=place) if len(rows) > MOST_SENTENCES else rows
     late = [*filter(is_lost_guardrail, ordered[MOST_SENTENCES:])]
@@ -147,9 +123,9 @@ def units_of_means(rows: Sequence[Row]) -> list[str]:
     ['Errors are by household: 803 clusters of 2,011 users in a, 797 clusters of 1,987 users in b']
     """
     counts: dict[str, str] = {}
-    by_lists, cluster = over_lists(rows), next((row.get(CLUSTER) for row in rows), None)
+    by_lists, cluster = over_lists(rows), next((row.get(sch.CLUSTER) for row in rows), None)
     for row in rows if by_lists or cluster else ():
-        for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
+        for name, side in ((row[sch.BASELINE], "baseline"), (row[sch.EXPERIMENT], "candidate")):
             parts = [f"{row[f'n_lists_{side}']:,} lists"] if by_lists else []
             parts += [f"{row[f'n_users_{side}']:,} {'clusters' if cluster else 'users'}"]
             parts += [f"{row[f'n_members_{side}']:,} users"] if cluster else []
@@ -166,7 +142,7 @@ def units_of(row: Row) -> str:
     >>> units_of({}), units_of({"cluster": "household"})
     ('users', 'clusters of household')
     """
-    return "users" if row.get(CLUSTER) is None else f"clusters of {row[CLUSTER]}"
+    return "users" if row.get(sch.CLUSTER) is None else f"clusters of {row[sch.CLUSTER]}"
 
 
 def sentences_of_period(days: Days | None) -> list[str]:
@@ -200,7 +176,9 @@ def sentences_of_looks(rows: Sequence[Row]) -> list[str]:
     []
     """
     lines = []
-    single = {(row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if row.get(LOOKS) is None}
+    single = {
+        (row[sch.EXPERIMENT], row[sch.BASELINE]): row.get("look") or 1 for row in rows if row.get(sch.LOOKS) is None
+    }
     most = max(single.values(), default=1)
     if most > 1:
         pairs = [pair for pair, look in single.items() if look == most]
@@ -211,14 +189,14 @@ def sentences_of_looks(rows: Sequence[Row]) -> list[str]:
             f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so a "
             "difference that is shown is less sure than it says; with looks: any, it would hold at every look"
         )
-    over_looks = [row for row in rows if row.get(LOOKS) is not None]
+    over_looks = [row for row in rows if row.get(sch.LOOKS) is not None]
     apart = [row.get("look") or 1 for row in over_looks if row.get("period_from") is None]
     if max(apart, default=1) > 1:
         lines.append(
             f"This is look {max(apart)}, and no comparison.period is set: a verdict over several looks needs data that "
             "grow from look to look, not a new date each time"
         )
-    planned = [row for row in over_looks if row[LOOKS] != "any" and not is_unknown(row.get("p_sequential"))]
+    planned = [row for row in over_looks if row[sch.LOOKS] != "any" and not sch.is_unknown(row.get("p_sequential"))]
     days = max((row.get("n_days") or 1 for row in planned), default=1)
     if days > 1:
         lines.append(
@@ -245,7 +223,7 @@ def outlook_sentence(outlook: Outlook) -> str:
     limit = f", {outlook.limit}" if outlook.limit else ""
     takes = f"a change of {effect}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
     users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} users"
-    chance = with_power(outlook.power)
+    chance = differences.with_power(outlook.power)
     looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
     last = outlook.last_effect if share is None else 100 * share * outlook.last_effect / outlook.effect
     find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
@@ -287,7 +265,7 @@ def valid_at(row: Row) -> str:
     >>> valid_at({"looks": "15 of 14, pocock"}), valid_at({"looks": "? of 14, pocock"})
     ('', '')
     """
-    looks = row.get(LOOKS)
+    looks = row.get(sch.LOOKS)
     if looks is None or looks == "any":
         return "valid at every look" if looks else ""
     look, _, planned = (of := looks.split(",")[0]).partition(" of ")
@@ -313,23 +291,27 @@ def sentence(row: Row, metric: Metric) -> str:
     >>> sentence(row | of_looks, parse("ndcg@10")).partition(" % ")[2]
     '(+7.0 to +13.0), p < 0.001 after Holm (4 comparisons), valid at every look'
     """
-    candidate, baseline = row[EXPERIMENT], row[BASELINE]
-    name = f"{label_of(metric)}{among_changed(row)}"
+    candidate, baseline = row[sch.EXPERIMENT], row[sch.BASELINE]
+    name = f"{label_of(metric)}{sch.among_changed(row)}"
     note = row["note"] or ""
-    if is_unknown(row["p_adjusted"]) or doubt_of(row):
+    if sch.is_unknown(row["p_adjusted"]) or sch.doubt_of(row):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
-    change = change_in_words(row)
+    change, p = differences.change_in_words(row), differences.p_value(row)
     also = f"; {note}" if note else ""
     valid = f"{part_of_error(row)}{f', {valid_at(row)}' if valid_at(row) else ''}"
     if row["better"] is None:
-        effect = detectable(row)
+        effect = differences.detectable(row)
         after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
         enough = f"{row['n_users']:,} {units_of(row)} are enough"
-        could = f"; {enough} to find changes of {effect} or more{with_power(row.get(POWER))}{after}" if effect else ""
+        could = (
+            f"; {enough} to find changes of {effect} or more{differences.with_power(row.get(sch.POWER))}{after}"
+            if effect
+            else ""
+        )
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
-        return f"{candidate} against {baseline} on {name}: {says}, {change}, {p_value(row)}{valid}{could}{also}"
+        return f"{candidate} against {baseline} on {name}: {says}, {change}, {p}{valid}{could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
-    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)}{correction_of(row)}{valid}{also}"
+    return f"{candidate} {verb} {baseline} on {name}: {change}, {p}{correction_of(row)}{valid}{also}"
 
 
 def correction_of(row: Row) -> str:
@@ -349,13 +331,13 @@ def part_of_error(row: Row) -> str:
     >>> part_of_error(row), part_of_error(row | {"p_adjusted": 0.028}), part_of_error({})
     (', as primary metrics have 50 % of the error', '', '')
     """
-    alone = "p_value" if is_unknown(row.get("p_sequential")) else "p_sequential"
-    p, adjusted = (number(of_test(row, name)) if name in row else None for name in (alone, "p_adjusted"))
+    alone = "p_value" if sch.is_unknown(row.get("p_sequential")) else "p_sequential"
+    p, adjusted = (sch.number(sch.of_test(row, name)) if name in row else None for name in (alone, "p_adjusted"))
     # Of several comparisons, the correction for their number says why.
     if row.get("n_comparisons") != 1 or not p or adjusted is None or not p * (1 + 1e-6) < adjusted < 1:
         return ""
     family = f"{row['family']}".replace("all but primary", "all but primary metrics")
-    return f", as {family} have {share(p / adjusted)} of the error"
+    return f", as {family} have {sch.share(p / adjusted)} of the error"
 
 
 def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -370,13 +352,13 @@ def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
     >>> correction_once(["b beats a, p < 0.001 after Holm (4 comparisons)"], [row])
     ['b beats a, p < 0.001 after Holm (4 comparisons)']
     """
-    shown = [row for row in rows if correction_of(row) and row.get(SEGMENT, EVERYONE) == EVERYONE]
+    shown = [row for row in rows if correction_of(row) and row.get(sch.SEGMENT, sch.EVERYONE) == sch.EVERYONE]
     families = {correction_of(row): row for row in shown}
     if not shown or sum(any(text in line for text in families) for line in sentences) == 1:
         return [*sentences]
     counts = dict.fromkeys(
         f"{row['n_comparisons']} comparisons of {row.get('family') or 'all metrics'}"
-        for row in sorted(shown, key=lambda row: row.get(ROLE) != PRIMARY)
+        for row in sorted(shown, key=lambda row: row.get(sch.ROLE) != sch.PRIMARY)
     )
     words = CORRECTIONS[next(iter(families.values()))["correction"]]
     also = "; intervals are corrected like them" if WIDENED in sentences else ""

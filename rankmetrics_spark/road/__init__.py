@@ -13,6 +13,7 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
@@ -40,33 +41,6 @@ from rankmetrics_spark.road.checking import (
 )
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
-from rankmetrics_spark.schemas import (
-    ALL_ROWS_SEEN,
-    CONVENTION_HASH,
-    CONVENTION_INDEX,
-    ENTRIES,
-    EVERYONE,
-    EXPERIMENT,
-    FLAGGED,
-    JUDGED,
-    JUDGEMENT_ROLES,
-    N_LISTS,
-    N_NEGATIVE,
-    N_RELEVANT,
-    N_REPEATED,
-    N_ROWS,
-    N_SHOWN,
-    RANK_MAY_REPEAT,
-    REJECTED,
-    RELEVANCE,
-    ROLES,
-    SEGMENT,
-    TOP,
-    USER,
-    Columns,
-    lists_with_value,
-    quoted,
-)
 
 Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
 """Stores rows under a name, and reads them back."""
@@ -108,9 +82,9 @@ class Tables:
             InputError: A column is missing or has a type that cannot serve.
         """
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
-        impressions = table_of(impressions, "impressions", columns, (*ROLES, *ROLES.values()), judgements)
+        impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
         if judgements is not None:
-            own, defaults = options.judgement_columns.values(), (*JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
+            own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
@@ -137,7 +111,7 @@ class Tables:
             return replace(self, plan=replace(plan, scoring=lenient)).outcome
         packed = self._packed
         # The column of faulty rows, without one. Sail finds no field of a struct that only one table has.
-        none = f"{checking.no_rejected(plan.columns)} AS {REJECTED}"
+        none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"
         if plan.engine != "sail" or keep is None:
             lists = self._scored(packed).selectExpr("*", none)
             return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
@@ -145,12 +119,12 @@ class Tables:
         flags = self._flags
         beside = scoring.columns_beside(plan.columns, plan.layout, plan.scoring) | {name: name for name in flags}
         lists = keep(self._in_python(packed, plan.layout, kept=beside), "outcome")
-        is_flagged = FLAGGED if flags else "false"
-        numbers = (f"count_if({is_flagged}) AS flagged", f"coalesce(sum({N_ROWS}), 0) AS sound")
+        is_flagged = sch.FLAGGED if flags else "false"
+        numbers = (f"count_if({is_flagged}) AS flagged", f"coalesce(sum({sch.N_ROWS}), 0) AS sound")
         (counts,) = few_rows(lists.selectExpr(*numbers))
         outcome = lists.where(f"NOT {is_flagged}").drop(*flags).selectExpr("*", none)
         if counts["flagged"]:
-            again = self._rescored(lists.where(FLAGGED))
+            again = self._rescored(lists.where(sch.FLAGGED))
             outcome = outcome.unionByName(keep(again, "flagged").selectExpr("*", none))
         if self.rows.count() > counts["sound"]:
             faulty = keep(self._faulty_groups(packed), "faulty")
@@ -181,9 +155,9 @@ class Tables:
     def _scored(self, packed: DataFrame) -> DataFrame:
         """Score: one row per list; flagged lists are recomputed from their rows."""
         if not self._flags:
-            return self._in_python(packed.where(f"{REJECTED} IS NULL"), self.plan.layout)
-        scores = self._in_python(packed.where(f"NOT {FLAGGED}"), self.plan.layout)
-        return scores.unionByName(self._rescored(packed.where(FLAGGED)))
+            return self._in_python(packed.where(f"{sch.REJECTED} IS NULL"), self.plan.layout)
+        scores = self._in_python(packed.where(f"NOT {sch.FLAGGED}"), self.plan.layout)
+        return scores.unionByName(self._rescored(packed.where(sch.FLAGGED)))
 
     def _in_python(
         self,
@@ -193,7 +167,7 @@ class Tables:
         kept: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """Score lists in a layout. Left join: users without judgements are still counted."""
-        lists = lists if self.pools is None else lists.join(self.pools, USER, "left")
+        lists = lists if self.pools is None else lists.join(self.pools, sch.USER, "left")
         return scoring.scored(lists, self.plan.columns, layout, self.plan.scoring, then, kept)
 
     def _rescored(
@@ -201,7 +175,7 @@ class Tables:
     ) -> DataFrame:
         """Score flagged lists from their rows, in the layout that computes them."""
         columns, layout = self.plan.columns, recheck_of(self.plan.layout)
-        more = [RANK_MAY_REPEAT] if RANK_MAY_REPEAT in self._flags else []
+        more = [sch.RANK_MAY_REPEAT] if sch.RANK_MAY_REPEAT in self._flags else []
         rows = ranking.rows_of(self.rows, flagged.selectExpr(*columns.keys, *more), columns)
         return self._in_python(ranking.packed(rows, columns, layout, self.plan.scoring.repeats), layout, then, kept)
 
@@ -210,7 +184,7 @@ class Tables:
     @cached_property
     def lists(self) -> DataFrame:
         """One row per (list, convention), in internal names."""
-        return self._scored(self._packed) if self.keep is None else self.outcome.where(f"{REJECTED} IS NULL")
+        return self._scored(self._packed) if self.keep is None else self.outcome.where(f"{sch.REJECTED} IS NULL")
 
     @property
     def faulty(self) -> DataFrame:
@@ -233,15 +207,15 @@ class Tables:
     @property
     def hashed_user_metrics(self) -> DataFrame:
         """The same with the hash of the convention, so that rows of two conventions are not compared."""
-        rows, digest = self.user_metrics, F.lit(self.plan.options.convention.digest()).alias(CONVENTION_HASH)
-        others = (quoted(name) for name in rows.columns if name not in (EXPERIMENT, USER))
-        return rows.select(EXPERIMENT, USER, digest, *others)
+        rows, digest = self.user_metrics, F.lit(self.plan.options.convention.digest()).alias(sch.CONVENTION_HASH)
+        others = (sch.quoted(name) for name in rows.columns if name not in (sch.EXPERIMENT, sch.USER))
+        return rows.select(sch.EXPERIMENT, sch.USER, digest, *others)
 
     @cached_property
     def within_segments(self) -> Sequence[DataFrame]:
         """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
         names = self.plan.columns.segment_columns if self.plan.columns.list else ()
-        return [_published(self._users(within=name), self.plan, CONVENTION_INDEX) for name in names]
+        return [_published(self._users(within=name), self.plan, sch.CONVENTION_INDEX) for name in names]
 
     @cached_property
     def experiment_metrics(self) -> DataFrame:
@@ -250,26 +224,30 @@ class Tables:
         if self.keep is not None:
             return averages(self.user_metrics, plan, self.within_segments)
         if not plan.lists_are_users:
-            users = _published(self.users, plan, CONVENTION_INDEX)
+            users = _published(self.users, plan, sch.CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
         # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
         columns, work = plan.columns, plan.scoring
         step = partial(sums_of_lists, work.metrics, columns.segments, plan.options.combined_segments, plan.over_lists)
-        reads = {name: name for name in (EXPERIMENT, *columns.segment_columns)}
+        reads = {name: name for name in (sch.EXPERIMENT, *columns.segment_columns)}
         if not self._flags:
-            sums = self._in_python(self._packed.where(f"{REJECTED} IS NULL"), plan.layout, step(), reads)
+            sums = self._in_python(self._packed.where(f"{sch.REJECTED} IS NULL"), plan.layout, step(), reads)
         else:
             # The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
-            packed = ranking.packed(self.rows, columns, plan.layout, work.repeats).where(f"{REJECTED} IS NULL")
-            key = {USER: f"CASE WHEN {FLAGGED} THEN {USER} END", FLAGGED: FLAGGED, RANK_MAY_REPEAT: RANK_MAY_REPEAT}
-            both = self._in_python(packed, plan.layout, step(flagged=(USER, RANK_MAY_REPEAT)), reads | key)
-            both = ranking.share_exchange(both.repartition(EXPERIMENT))
-            again = self._rescored(both.where(f"{USER} IS NOT NULL"), step(), reads)
-            sums = both.where(f"{USER} IS NULL").select(*step().schema.names).unionByName(again)
+            packed = ranking.packed(self.rows, columns, plan.layout, work.repeats).where(f"{sch.REJECTED} IS NULL")
+            key = {
+                sch.USER: f"CASE WHEN {sch.FLAGGED} THEN {sch.USER} END",
+                sch.FLAGGED: sch.FLAGGED,
+                sch.RANK_MAY_REPEAT: sch.RANK_MAY_REPEAT,
+            }
+            both = self._in_python(packed, plan.layout, step(flagged=(sch.USER, sch.RANK_MAY_REPEAT)), reads | key)
+            both = ranking.share_exchange(both.repartition(sch.EXPERIMENT))
+            again = self._rescored(both.where(f"{sch.USER} IS NOT NULL"), step(), reads)
+            sums = both.where(f"{sch.USER} IS NULL").select(*step().schema.names).unionByName(again)
         means = averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
         if not plan.options.percentiles:
             return means
-        return _with_percentiles(means, _published(self.users, plan, CONVENTION_INDEX), plan, (), True)
+        return _with_percentiles(means, _published(self.users, plan, sch.CONVENTION_INDEX), plan, (), True)
 
     @cached_property
     def quarantine(self) -> DataFrame:
@@ -288,8 +266,8 @@ class Tables:
         Reads only the lists that have such rows, and of these the rows that scoring has read.
         """
         work, columns = self.plan.scoring, self.plan.columns
-        keys = self.lists.where(f"{N_REPEATED} > 0").selectExpr(*columns.keys, ALL_ROWS_SEEN)
-        condition = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
+        keys = self.lists.where(f"{sch.N_REPEATED} > 0").selectExpr(*columns.keys, sch.ALL_ROWS_SEEN)
+        condition = f"{sch.ALL_ROWS_SEEN} OR {sch.RELEVANCE} > 0" if columns.relevance else sch.ALL_ROWS_SEEN
         candidates = ranking.with_text(ranking.rows_of(self.rows, keys, columns).where(condition), columns)
         if not columns.relevance and self.pools is not None:
             # Which of several rows stays depends on their grades, here as in Python.
@@ -314,37 +292,37 @@ class Tables:
         rows = scoring.per_user(self.lists, plan.columns, plan.scoring, within)
         if pools is None:
             return rows
-        members = rows.where(f"{JUDGED} OR {_has_population(plan, 'shown', 'either')}")
+        members = rows.where(f"{sch.JUDGED} OR {_has_population(plan, 'shown', 'either')}")
         with_unseen = _has_population(plan, "judged", "either")
         if with_unseen == "false":
             return members
         known = self._packed if self.keep is None else self.outcome
-        users_with_list = known.where(f"{REJECTED} IS NULL").select(EXPERIMENT, USER).distinct()
-        judged_users = pools.crossJoin(F.broadcast(users_with_list.select(EXPERIMENT).distinct()))
-        others = judged_users.join(users_with_list, [EXPERIMENT, USER], "left_anti")
+        users_with_list = known.where(f"{sch.REJECTED} IS NULL").select(sch.EXPERIMENT, sch.USER).distinct()
+        judged_users = pools.crossJoin(F.broadcast(users_with_list.select(sch.EXPERIMENT).distinct()))
+        others = judged_users.join(users_with_list, [sch.EXPERIMENT, sch.USER], "left_anti")
         empty = others.selectExpr(
-            "*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}", f"0L AS {N_NEGATIVE}"
+            "*", f"0L AS {sch.N_ROWS}", f"{NO_ENTRIES} AS {sch.ENTRIES}", f"0L AS {sch.TOP}", f"0L AS {sch.N_NEGATIVE}"
         )
-        columns = Columns(item=True, position=True, score=False, relevance=True)
+        columns = sch.Columns(item=True, position=True, score=False, relevance=True)
         by_position = replace(plan.scoring, by_position=True)
         lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
         return members.unionByName(
             scoring.per_user(lists, columns, by_position)
-            .withColumn(N_LISTS, F.lit(0).cast("bigint"))
+            .withColumn(sch.N_LISTS, F.lit(0).cast("bigint"))
             .where(with_unseen),
             allowMissingColumns=True,
         )
 
 
-def _faulty_of(table: DataFrame, columns: Columns) -> DataFrame:
+def _faulty_of(table: DataFrame, columns: sch.Columns) -> DataFrame:
     """The groups of equal faulty rows that a table holds beside the lists."""
-    return table.where(f"{REJECTED} IS NOT NULL").selectExpr(*columns.keys, N_ROWS, REJECTED)
+    return table.where(f"{sch.REJECTED} IS NOT NULL").selectExpr(*columns.keys, sch.N_ROWS, sch.REJECTED)
 
 
 def _has_population(plan: Plan, *populations: str) -> str:
     """SQL: whether the convention of a row has one of these populations."""
     indices = [str(i) for i, rule in enumerate(plan.scoring.conventions) if rule.population in populations]
-    return f"{CONVENTION_INDEX} IN ({', '.join(indices)})" if indices else "false"
+    return f"{sch.CONVENTION_INDEX} IN ({', '.join(indices)})" if indices else "false"
 
 
 def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
@@ -352,11 +330,11 @@ def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     public = [*plan.public_segments.values(), *filter(None, (plan.public_covariate,))]
     public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
     described = zip(plan.columns.of_user, public, strict=True)
-    renamed = [f"{internal} AS {quoted(public)}" for internal, public in described]
-    counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, *filter(None, [plan.scoring.list_hash]))
+    renamed = [f"{internal} AS {sch.quoted(public)}" for internal, public in described]
+    counts = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED, *filter(None, [plan.scoring.list_hash]))
     metrics = (metric.column for metric in plan.scoring.metrics)
-    with_value = map(lists_with_value, scoring.without_value(plan.columns, plan.scoring))
-    return table.selectExpr(EXPERIMENT, USER, *renamed, *counts, *metrics, *with_value, *more)
+    with_value = map(sch.lists_with_value, scoring.without_value(plan.columns, plan.scoring))
+    return table.selectExpr(sch.EXPERIMENT, sch.USER, *renamed, *counts, *metrics, *with_value, *more)
 
 
 def averages(
@@ -369,7 +347,7 @@ def averages(
     sums = sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
         split = sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
-        sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
+        sums = sums.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
     means = averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
     return _with_percentiles(means, user_metrics, plan, within, several_conventions)
 
@@ -386,6 +364,6 @@ def _with_percentiles(
     counts = value_counts(users, metrics, whole, several_conventions, combined)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
         split = value_counts(table, metrics, {name: column}, True)
-        counts = counts.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
+        counts = counts.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
     table = percentiles_of(counts, plan.scoring.conventions, request)
     return with_percentiles(means, table)

@@ -21,53 +21,22 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.road.checking import literal
-from rankmetrics_spark.schemas import (
-    CONVENTION,
-    CONVENTION_HASH,
-    CONVENTION_INDEX,
-    EXPERIMENT,
-    FLAGGED,
-    MEAN_OVER,
-    METRIC,
-    N_LISTS,
-    N_RELEVANT,
-    N_REPEATED,
-    N_USERS,
-    N_USERS_WITH_RELEVANT,
-    N_USERS_WITHOUT_LIST,
-    PERCENTILE_PARTS,
-    RANK_MAY_REPEAT,
-    SEGMENT,
-    lists_with_value,
-    percentile_column,
-    quoted,
-)
-from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
-    LIMB_UNIT,
-    SQUARE_EXPONENTS,
-    Moments,
-    RatioSums,
-    limb_columns,
-    limbs_of,
-    splits,
-    t_interval,
-    total_of,
-)
 
-_SUMS = SumTable((EXPERIMENT, SEGMENT, METRIC, CONVENTION_INDEX))
-_COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST, N_REPEATED)
-_OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1}
+_SUMS = SumTable((sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_INDEX))
+_COUNTS = (sch.N_USERS, sch.N_USERS_WITH_RELEVANT, sch.N_USERS_WITHOUT_LIST, sch.N_REPEATED)
+_OPTIONAL = {sch.CONVENTION_INDEX: 0, sch.N_LISTS: 1}
 """Columns that may be missing -> their default."""
 _BEYOND = "beyond"
 """Number of values that cannot be summed; an experiment with such a value has no mean."""
-SUMS_OF_USERS = (*_COUNTS, _BEYOND, *limb_columns("v", "vv", "r"))
+SUMS_OF_USERS = (*_COUNTS, _BEYOND, *st.limb_columns("v", "vv", "r"))
 """Sums over users: the counts, then values, their squares, and the values of users with a relevant item."""
-SUMS_OVER_LISTS = (*SUMS_OF_USERS, *limb_columns("l", "vl", "ll", "m"))
+SUMS_OVER_LISTS = (*SUMS_OF_USERS, *st.limb_columns("l", "vl", "ll", "m"))
 """The same of means over lists, where a value is lists times value; then lists, their products with the values, their
 squares, and the lists of users with a relevant item."""
 _TOGETHER = 16
@@ -89,14 +58,14 @@ def sums_of_lists(
     in the rows of sums.
     """
     body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
-    kinds = {RANK_MAY_REPEAT: T.BooleanType()}
+    kinds = {sch.RANK_MAY_REPEAT: T.BooleanType()}
     table = replace(_SUMS, more=tuple(T.StructField(name, kinds.get(name, T.StringType())) for name in flagged))
     return Step(partial(body, over_lists=over_lists, table=table), table.schema)
 
 
 def _labels(segments: Mapping[str, str]) -> list[str]:
     """Segment columns under the names that the steps read; ``segments``: name in the result -> column."""
-    return [f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values())]
+    return [f"{sch.quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values())]
 
 
 def sums_of_users(
@@ -111,10 +80,10 @@ def sums_of_users(
 
     With several conventions, ``users`` has a row per (user, convention), with the index in ``_convention``.
     """
-    counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
+    counts = [sch.N_RELEVANT, sch.N_LISTS, sch.N_REPEATED] + [sch.CONVENTION_INDEX] * several_conventions
     values = [metric.column for metric in metrics]
-    with_value = [name for name in map(lists_with_value, values) if over_lists and name in users.columns]
-    inputs = users.selectExpr(EXPERIMENT, *counts, *_labels(segments), *values, *with_value)
+    with_value = [name for name in map(sch.lists_with_value, values) if over_lists and name in users.columns]
+    inputs = users.selectExpr(sch.EXPERIMENT, *counts, *_labels(segments), *values, *with_value)
     return sums_of_lists(metrics, tuple(segments), combinations, over_lists).of(inputs)
 
 
@@ -131,28 +100,28 @@ def averages_of_sums(
     keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
     made = T.StructType([T.StructField(name, T.LongType()) for name in _COUNTS])
     made = T.StructType([*made.fields, *(T.StructField(name, T.DoubleType()) for name in _ESTIMATES)])
-    made = made.add(N_LISTS, T.LongType()) if over_lists else made
+    made = made.add(sch.N_LISTS, T.LongType()) if over_lists else made
     body = partial(_estimates, confidence=confidence, over_lists=over_lists)
     estimated = computing(body, keys, made).of(added)
     *estimates, of_relevant = _ESTIMATES
     return estimated.selectExpr(
         *_SUMS.key[:-1],
-        _of_convention([rule.name for rule in conventions], CONVENTION),
+        _of_convention([rule.name for rule in conventions], sch.CONVENTION),
         *_COUNTS[:-1],
         *estimates,
         f"{float(confidence)!r}D AS confidence",
         of_relevant,
         _COUNTS[-1],
         _of_convention([rule.text() for rule in conventions], "convention_text"),
-        _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH),
-        f"'{'lists' if over_lists else 'users'}' AS {MEAN_OVER}",
-        N_LISTS if over_lists else f"cast(null AS bigint) AS {N_LISTS}",
+        _of_convention([rule.digest() for rule in conventions], sch.CONVENTION_HASH),
+        f"'{'lists' if over_lists else 'users'}' AS {sch.MEAN_OVER}",
+        sch.N_LISTS if over_lists else f"cast(null AS bigint) AS {sch.N_LISTS}",
     )
 
 
 def _of_convention(texts: Sequence[str], name: str) -> str:
     """SQL: the text of the row's convention."""
-    return f"element_at(array({', '.join(map(literal, texts))}), int({CONVENTION_INDEX}) + 1) AS {name}"
+    return f"element_at(array({', '.join(map(literal, texts))}), int({sch.CONVENTION_INDEX}) + 1) AS {name}"
 
 
 def _sums_of_batches(
@@ -166,17 +135,17 @@ def _sums_of_batches(
     """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
     more = [field.name for field in table.more]
     for batch in batches:
-        if more and pc.any(batch.column(FLAGGED)).as_py():
+        if more and pc.any(batch.column(sch.FLAGGED)).as_py():
             # The keys of flagged lists as rows without sums: once, though a batch comes back for each convention.
-            lists = batch.filter(batch.column(FLAGGED))
-            lists = lists.filter(pc.equal(lists.column(CONVENTION_INDEX), 0))
+            lists = batch.filter(batch.column(sch.FLAGGED))
+            lists = lists.filter(pc.equal(lists.column(sch.CONVENTION_INDEX), 0))
             others = [[None] * lists.num_rows] * (len(table.key) - 1)
-            yield table.batch([lists.column(EXPERIMENT).to_pylist(), *others], (), *map(lists.column, more))
-            batch = batch.filter(pc.invert(batch.column(FLAGGED)))
+            yield table.batch([lists.column(sch.EXPERIMENT).to_pylist(), *others], (), *map(lists.column, more))
+            batch = batch.filter(pc.invert(batch.column(sch.FLAGGED)))
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
             codes = [coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
-            split = splits(segments, codes, combinations, batch.num_rows)
+            split = st.splits(segments, codes, combinations, batch.num_rows)
             for keys, sums in _sums_of_batch(columns, metrics, split, over_lists):
                 nulls = (pa.nulls(len(sums), batch.column(name).type) for name in more)
                 yield table.batch(keys, sums, *nulls)
@@ -186,8 +155,8 @@ def _sums_of_batch(
     columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]], over_lists: bool
 ) -> Iterator[tuple[list[list[str]], Ints]]:
     """Keys and sums of the users of a batch, for each way to split them."""
-    with_relevant, without_list = _numbers(columns[N_RELEVANT]) > 0, _column_or_default(columns, N_LISTS) == 0
-    summands = (np.ones(len(with_relevant)), with_relevant, without_list, _numbers(columns[N_REPEATED]))
+    with_relevant, without_list = _numbers(columns[sch.N_RELEVANT]) > 0, _column_or_default(columns, sch.N_LISTS) == 0
+    summands = (np.ones(len(with_relevant)), with_relevant, without_list, _numbers(columns[sch.N_REPEATED]))
     counts = [np.asarray(each, np.float64) for each in summands]  # in the order of ``_COUNTS``
     parts = [metrics[at : at + _TOGETHER] for at in range(0, len(metrics), _TOGETHER)]
     cells = []
@@ -195,13 +164,16 @@ def _sums_of_batch(
         values = np.stack([_numbers(columns[metric.column]) for metric in part]).astype(np.float64, copy=False)
         lists = None
         if over_lists:
-            every, stored = _column_or_default(columns, N_LISTS), [lists_with_value(metric.column) for metric in part]
+            every, stored = (
+                _column_or_default(columns, sch.N_LISTS),
+                [sch.lists_with_value(metric.column) for metric in part],
+            )
             n = np.stack([_numbers(columns[name]) if name in columns else every for name in stored])
             # Who was judged and shown nothing has one list, which is empty.
             lists = np.maximum(np.where(np.isnan(n), every, n), 1).astype(np.float64)
         cells.append(_cells(values, lists, counts))
-    names, experiment = coded(columns[EXPERIMENT])
-    rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
+    names, experiment = coded(columns[sch.EXPERIMENT])
+    rules = _column_or_default(columns, sch.CONVENTION_INDEX).astype(np.int64)
     for labels, label in splits:
         code = (rules * len(names) + experiment) * len(labels) + label
         groups, group = np.unique(code, return_inverse=True)
@@ -227,17 +199,17 @@ def _cells(values: Floats, lists: Floats | None, counts: list[Floats]) -> list[F
         lists = None if lists is None else np.where(has_value, lists, 0.0)
     values = values if lists is None else values * lists
     beyond = np.zeros(len(relevant))
-    if np.abs(values).max(initial=0.0) > LARGEST_SUMMAND:
-        beyond = (np.abs(values) > LARGEST_SUMMAND).astype(np.float64)
+    if np.abs(values).max(initial=0.0) > st.LARGEST_SUMMAND:
+        beyond = (np.abs(values) > st.LARGEST_SUMMAND).astype(np.float64)
         values = np.where(beyond, 0.0, values)
-    limbs = limbs_of(values)
+    limbs = st.limbs_of(values)
     # Users without a relevant item usually have 0 everywhere.
     of_relevant = limbs if not values[:, relevant == 0].any() else [limb * relevant for limb in limbs]
-    cells = [*counts, beyond, *limbs, *limbs_of(values * values, SQUARE_EXPONENTS), *of_relevant]
+    cells = [*counts, beyond, *limbs, *st.limbs_of(values * values, st.SQUARE_EXPONENTS), *of_relevant]
     if lists is None:
         return cells
-    products = [limb for each in (values * lists, lists * lists) for limb in limbs_of(each, SQUARE_EXPONENTS)]
-    of_lists = limbs_of(lists)
+    products = [limb for each in (values * lists, lists * lists) for limb in st.limbs_of(each, st.SQUARE_EXPONENTS)]
+    of_lists = st.limbs_of(lists)
     return [*cells, *of_lists, *products, *(limb * relevant for limb in of_lists)]
 
 
@@ -262,7 +234,7 @@ def _totals(cells: Sequence[Floats], group: Ints, size: int, n_metrics: int) -> 
 
 def _column_or_default(columns: Arrays, name: str) -> npt.NDArray[Any]:
     """A column, or its default for every row if it is missing."""
-    return _numbers(columns[name]) if name in columns else np.full(len(columns[EXPERIMENT]), _OPTIONAL[name])
+    return _numbers(columns[name]) if name in columns else np.full(len(columns[sch.EXPERIMENT]), _OPTIONAL[name])
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
@@ -274,16 +246,19 @@ def _estimates(columns: Arrays, confidence: float, over_lists: bool) -> Iterator
     """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
     sums = matrix_of(columns[SUMS])
     counts = dict(zip(_COUNTS, sums.T, strict=False))
-    users, lists = counts[N_USERS].astype(object), {}
-    total, squares, of_relevant = (total_of(sums, SUMS_OF_USERS, name) for name in ("v", "vv", "r"))
-    moments, over = Moments(users, total, squares), counts[N_USERS_WITH_RELEVANT].astype(object) * 2**LIMB_UNIT
+    users, lists = counts[sch.N_USERS].astype(object), {}
+    total, squares, of_relevant = (st.total_of(sums, SUMS_OF_USERS, name) for name in ("v", "vv", "r"))
+    moments, over = (
+        st.Moments(users, total, squares),
+        counts[sch.N_USERS_WITH_RELEVANT].astype(object) * 2**st.LIMB_UNIT,
+    )
     if over_lists:
         # The delta method over users.
-        n, products, squares_of_n, over = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("l", "vl", "ll", "m"))
-        ratios = RatioSums(users, total, n, squares, products, squares_of_n)
-        moments, lists = ratios.moments, {N_LISTS: ratios.lists.astype(np.int64)}
+        n, products, squares_of_n, over = (st.total_of(sums, SUMS_OVER_LISTS, name) for name in ("l", "vl", "ll", "m"))
+        ratios = st.RatioSums(users, total, n, squares, products, squares_of_n)
+        moments, lists = ratios.moments, {sch.N_LISTS: ratios.lists.astype(np.int64)}
     with_relevant = np.where(over == 0, np.nan, (of_relevant / np.where(over == 0, 1, over)).astype(float))
-    estimates = (moments.mean, moments.std, *t_interval(moments, confidence), with_relevant)
+    estimates = (moments.mean, moments.std, *st.t_interval(moments, confidence), with_relevant)
     # NaN where a value could not be summed.
     exact = sums[:, SUMS_OF_USERS.index(_BEYOND)] == 0
     shown = (np.where(exact, values, np.nan) for values in estimates)
@@ -324,8 +299,8 @@ def value_counts(
     combinations: Sequence[Sequence[int]] = (),
 ) -> DataFrame:
     """How often each value of each metric occurs, for ``percentiles_of``; null and NaN are no values."""
-    rule = CONVENTION_INDEX if several_conventions else f"0 AS {CONVENTION_INDEX}"
-    inputs = users.selectExpr(EXPERIMENT, rule, *_labels(segments), *(metric.column for metric in metrics))
+    rule = sch.CONVENTION_INDEX if several_conventions else f"0 AS {sch.CONVENTION_INDEX}"
+    inputs = users.selectExpr(sch.EXPERIMENT, rule, *_labels(segments), *(metric.column for metric in metrics))
     body = partial(_counts, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
     return Step(body, _COUNTED).of(inputs)
 
@@ -336,10 +311,10 @@ def _counts(
     for batch in batches:
         if not batch.num_rows:
             continue
-        names, experiment = coded(batch.column(EXPERIMENT))
-        rule = batch.column(CONVENTION_INDEX).to_numpy().astype(np.int64)
+        names, experiment = coded(batch.column(sch.EXPERIMENT))
+        rule = batch.column(sch.CONVENTION_INDEX).to_numpy().astype(np.int64)
         codes = [coded(batch.column(f"_segment_{i}")) for i in range(len(segments))]
-        for labels, label in splits(segments, codes, combinations, batch.num_rows):
+        for labels, label in st.splits(segments, codes, combinations, batch.num_rows):
             group = (rule * len(names) + experiment) * len(labels) + label
             for metric in metrics:
                 values = np.asarray(_numbers(batch.column(metric.column)), np.float64) + 0.0
@@ -374,13 +349,13 @@ def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request
     )
     computed = T.StructType([T.StructField(name, T.DoubleType()) for name in columns_of(request.percentiles)])
     step = computing(partial(_percentiles, request=request), T.StructType(_KEYS), computed)
-    digest = _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH)
-    return step.of(one_row).selectExpr(*_SUMS.key[:-1], digest, *map(quoted, computed.fieldNames()))
+    digest = _of_convention([rule.digest() for rule in conventions], sch.CONVENTION_HASH)
+    return step.of(one_row).selectExpr(*_SUMS.key[:-1], digest, *map(sch.quoted, computed.fieldNames()))
 
 
 def columns_of(percentiles: Sequence[float]) -> list[str]:
     """The columns of percentiles in ``experiment_metrics``."""
-    return [f"{percentile_column(each)}{part}" for each in percentiles for part in PERCENTILE_PARTS]
+    return [f"{sch.percentile_column(each)}{part}" for each in percentiles for part in sch.PERCENTILE_PARTS]
 
 
 def _picked(batches: Batches, request: Percentiles) -> Iterator[pa.RecordBatch]:
@@ -417,7 +392,7 @@ def _percentiles(columns: Arrays, request: Percentiles) -> Iterator[Computed]:
 
 def with_percentiles(means: DataFrame, percentiles: DataFrame) -> DataFrame:
     """``experiment_metrics`` with the columns of percentiles; null where a group has no value."""
-    keys = (EXPERIMENT, SEGMENT, METRIC, CONVENTION_HASH)
+    keys = (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH)
     values = [name for name in percentiles.columns if name not in keys]
     renamed = percentiles.select(*(F.col(name).alias(f"_{name}") for name in keys), *values)
     same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]

@@ -14,35 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of, few_rows
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.schemas import (
-    CLUSTER_OF_USER,
-    COVARIATE,
-    EVERYONE,
-    EXPERIMENT,
-    HASH,
-    INTENTS,
-    ITEM,
-    MISSING,
-    N_ROWS,
-    POOL_GRADE,
-    POOL_HASH,
-    POOL_INTENT,
-    POOL_INTENT_GRADE,
-    POOL_INTENT_ITEM,
-    POSITION,
-    QUARANTINE_COLUMNS,
-    RAW,
-    REASON,
-    REJECTED,
-    RELEVANCE,
-    SCORE,
-    USER,
-    Columns,
-    public_names,
-    quoted,
-)
 
 NUMBERS = (T.NumericType, T.BooleanType)
 _IDS: tuple[type[T.DataType], ...] = (
@@ -63,11 +37,11 @@ _ELEMENTS = f"^ *({_ELEMENT}( *, *{_ELEMENT})*)? *$"
 
 
 def checked_rows(
-    impressions: DataFrame, mapping: Mapping[str, str | None], columns: Columns, text: bool, null_is_unjudged: bool
+    impressions: DataFrame, mapping: Mapping[str, str | None], columns: sch.Columns, text: bool, null_is_unjudged: bool
 ) -> DataFrame:
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job."""
     names = (*columns.keys, *columns.values)
-    intents = [INTENTS] * (columns.intents == "shown")
+    intents = [sch.INTENTS] * (columns.intents == "shown")
     read = (*names, *columns.of_user, *intents)
     table = renamed(impressions, mapping, read, "impressions", text)
     kinds = _kinds(impressions, mapping, read)
@@ -75,7 +49,7 @@ def checked_rows(
         f"WHEN {condition} THEN {literal(label)}"
         for name in (*names, *columns.segment_columns)
         # A rank that only breaks ties never makes a row faulty.
-        if not (columns.by_score and name == POSITION)
+        if not (columns.by_score and name == sch.POSITION)
         for label, condition in _faults(name, kinds[name], columns.first_rank, mapping.get(name), text)
         # A segment may be null or NaN.
         if name in names or label.startswith(UNDECODABLE)
@@ -83,25 +57,25 @@ def checked_rows(
     ]
     reason = f"CASE {' '.join(faults)} END"
     engine = engine_of(impressions.sparkSession)
-    texts = {name: as_text(name, kind, engine) for name, kind in kinds.items() if name != INTENTS}
+    texts = {name: as_text(name, kind, engine) for name, kind in kinds.items() if name != sch.INTENTS}
     raw = ", ".join(f"{texts[name]} AS {name}" for name in names)
     covariate = []
     if columns.covariate:
-        covariate = [f"nullif({number(COVARIATE, kinds[COVARIATE])}, double('NaN')) AS {COVARIATE}"]
+        covariate = [f"nullif({number(sch.COVARIATE, kinds[sch.COVARIATE])}, double('NaN')) AS {sch.COVARIATE}"]
     return table.selectExpr(
         *(f"{_typed(name, kinds[name], columns) or texts[name]} AS {name}" for name in names),
         *(f"{texts[name]} AS {name}" for name in columns.segment_columns),
         *covariate,
-        *(f"{texts[name]} AS {name}" for name in columns.of_user if name == CLUSTER_OF_USER),
+        *(f"{texts[name]} AS {name}" for name in columns.of_user if name == sch.CLUSTER_OF_USER),
         *(f"{_hashes(kinds[name], text)} AS {name}" for name in intents),
-        f"struct({raw}) AS {RAW}",
-        f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
+        f"struct({raw}) AS {sch.RAW}",
+        f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {sch.REASON}, {raw}) END AS {sch.REJECTED}",
     )
 
 
 def is_called_missing(name: str) -> str:
     """SQL: whether an id is such a text."""
-    return f"coalesce({name} IN ({', '.join(map(literal, MISSING))}), false)"
+    return f"coalesce({name} IN ({', '.join(map(literal, sch.MISSING))}), false)"
 
 
 def literal(text: str) -> str:
@@ -124,13 +98,13 @@ def renamed(
     for name in names:
         source = mapping.get(name, name)
         if source is not None and source not in columns:
-            hint = REQUESTS if name == USER and what == "impressions" else ""
-            if name == POSITION and what == "impressions":
+            hint = REQUESTS if name == sch.USER and what == "impressions" else ""
+            if name == sch.POSITION and what == "impressions":
                 by, none = (
-                    f"rank_by='score' ranks by the column '{mapping.get(SCORE)}'",
+                    f"rank_by='score' ranks by the column '{mapping.get(sch.SCORE)}'",
                     "there is no ranking to evaluate",
                 )
-                hint = f"; {by}" if mapping.get(SCORE) in columns else f"; without a rank or a score {none}"
+                hint = f"; {by}" if mapping.get(sch.SCORE) in columns else f"; without a rank or a score {none}"
             # All columns of a file of CSV that are read as one.
             mark = next((mark for mark in ";\t|" if len(columns) == 1 and columns[0].count(mark) > 1), None)
             if mark:
@@ -141,16 +115,16 @@ def renamed(
             )
         if source is not None:
             check_unambiguous(table, source, what)
-        value = f"'{EVERYONE}'" if source is None else quoted(source)
+        value = f"'{sch.EVERYONE}'" if source is None else sch.quoted(source)
         expressions.append(f"{value} AS {name}")
     for name, kind in _kinds(table, mapping, names).items():
         each, allowed, types = kind, _IDS, "a string, number, boolean, date, timestamp or binary"
-        if name == INTENTS:
+        if name == sch.INTENTS:
             each = kind.elementType if isinstance(kind, T.ArrayType) else kind
             allowed, types = _INTENTS, "a string, a whole number or a boolean, or an array of these"
-        elif name in (POSITION, SCORE, RELEVANCE, COVARIATE):
+        elif name in (sch.POSITION, sch.SCORE, sch.RELEVANCE, sch.COVARIATE):
             allowed, types = (*NUMBERS, *[T.StringType] * text), "a number"
-        if name == POSITION:
+        if name == sch.POSITION:
             allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
         if not isinstance(each, allowed):
             source = mapping.get(name, name)
@@ -172,12 +146,12 @@ def _spoken(name: str, source: str | None) -> str:
     >>> _spoken("user_id", "uid"), _spoken("_list_0", "session")
     ('user_id', 'session')
     """
-    return str(source) if name.startswith(("_list_", "_segment_", COVARIATE, CLUSTER_OF_USER)) else name
+    return str(source) if name.startswith(("_list_", "_segment_", sch.COVARIATE, sch.CLUSTER_OF_USER)) else name
 
 
 def _hashes(kind: T.DataType, text: bool) -> str:
     """SQL: an array with the hash of each intent of a row; none for null, for an empty text and in an empty array."""
-    none, one = "cast(array() AS array<bigint>)", f"string({INTENTS})"
+    none, one = "cast(array() AS array<bigint>)", f"string({sch.INTENTS})"
 
     def each(array: str) -> str:
         """The hashes of the elements that are neither null nor empty."""
@@ -185,33 +159,33 @@ def _hashes(kind: T.DataType, text: bool) -> str:
         return f"transform({texts}, x -> xxhash64(x))"
 
     if isinstance(kind, T.ArrayType):
-        return f"coalesce({each(INTENTS)}, {none})"
+        return f"coalesce({each(sch.INTENTS)}, {none})"
     hashes = f"CASE WHEN coalesce({one}, '') = '' THEN {none} ELSE array(xxhash64({one})) END"
     if not (text and isinstance(kind, T.StringType)):
         return hashes
     # Formats of text have no arrays, or are read as text.
-    trimmed, parsed = f"trim({INTENTS})", each(f"from_json({INTENTS}, 'array<string>')")
+    trimmed, parsed = f"trim({sch.INTENTS})", each(f"from_json({sch.INTENTS}, 'array<string>')")
     is_array = (
         f"{trimmed} LIKE '[%]' AND substring({trimmed}, 2, greatest(length({trimmed}) - 2, 0)) RLIKE '{_ELEMENTS}'"
     )
     return f"CASE WHEN {is_array} THEN coalesce({parsed}, {hashes}) ELSE {hashes} END"
 
 
-def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:
+def _typed(name: str, kind: T.DataType, columns: sch.Columns) -> str | None:
     """SQL: the column in the type that the engine computes with; None = as text."""
-    if name == POSITION and columns.by_score:
+    if name == sch.POSITION and columns.by_score:
         return f"double({number(name, kind)})"
-    if name == POSITION:
+    if name == sch.POSITION:
         # A plain cast of NaN to an integer is an error in ANSI mode; such a row is faulty anyway.
         rank = f"try_cast({number(name, kind)} as bigint)"
         return rank if columns.first_rank == 1 else f"try_add({rank}, {1 - columns.first_rank}L)"
-    if name == RELEVANCE and is_whole(kind):
+    if name == sch.RELEVANCE and is_whole(kind):
         return f"bigint({name})"
     # Two different numbers of these types can be the same double.
     is_wide = isinstance(kind, T.LongType) or (isinstance(kind, T.DecimalType) and kind.precision > _EXACT_DIGITS)
-    if name == SCORE and is_wide:
+    if name == sch.SCORE and is_wide:
         return name
-    return number(name, kind) if name in (SCORE, RELEVANCE) else None
+    return number(name, kind) if name in (sch.SCORE, sch.RELEVANCE) else None
 
 
 def is_whole(kind: T.DataType) -> bool:
@@ -226,7 +200,7 @@ def number(name: str, kind: T.DataType) -> str:
     if not isinstance(kind, T.StringType):
         return f"double({name})"
     parsed = as_number(name)
-    if name != RELEVANCE:
+    if name != sch.RELEVANCE:
         return parsed
     # A click may be written as true or false.
     return f"CASE lower(trim({name})) WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE {parsed} END"
@@ -234,9 +208,9 @@ def number(name: str, kind: T.DataType) -> str:
 
 def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, text: bool) -> Iterator[tuple[str, str]]:
     """(reason, condition) of each possible fault of this column, in the order of the check."""
-    short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name) or _spoken(name, source)
+    short = {sch.EXPERIMENT: "experiment", sch.USER: "user", sch.ITEM: "item"}.get(name) or _spoken(name, source)
     yield f"null_{short}", f"{name} IS NULL"
-    if name not in (POSITION, SCORE, RELEVANCE):
+    if name not in (sch.POSITION, sch.SCORE, sch.RELEVANCE):
         if isinstance(kind, REAL):
             yield f"nan_{short}", f"isnan({name})"
             # In SQL, NaN is larger than any number.
@@ -244,7 +218,7 @@ def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, te
         if text and isinstance(kind, T.StringType):
             # Readers replace bytes that are not UTF-8 by this character: several ids would become one.
             yield f"{UNDECODABLE}{short}", f"contains({name}, '\ufffd')"
-        if name == EXPERIMENT and isinstance(kind, T.StringType):
+        if name == sch.EXPERIMENT and isinstance(kind, T.StringType):
             # In the name of a partition directory, an empty name and a null are the same.
             yield "empty_experiment", f"{name} = ''"
         return
@@ -253,11 +227,11 @@ def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, te
         yield f"unreadable_{name}", f"{name} IS NOT NULL AND {value} IS NULL"
     if isinstance(kind, (*REAL, T.StringType)):
         yield f"nan_{name}", f"isnan({value})"
-    if name == SCORE and isinstance(kind, T.StringType):
+    if name == sch.SCORE and isinstance(kind, T.StringType):
         yield "inexact_score", f"abs({value}) >= {_EXACT} AND trim({name}) RLIKE '^[+-]?[0-9]+$'"
-    if name == RELEVANCE and not is_whole(kind):
+    if name == sch.RELEVANCE and not is_whole(kind):
         yield "infinite_relevance", f"abs({value}) = double('inf')"
-    if name == POSITION:
+    if name == sch.POSITION:
         if not isinstance(kind, T.IntegralType):
             # Not floor: in ANSI mode it is an error for a number that no bigint can hold.
             yield "fractional_position", f"{value} != rint({value})"
@@ -269,31 +243,35 @@ def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, te
 # ---- the rows left out
 
 
-def no_rejected(columns: Columns) -> str:
+def no_rejected(columns: sch.Columns) -> str:
     """SQL: the null of ``_rejected``, in its type."""
-    fields = ", ".join(f"{name}: string" for name in (REASON, *columns.keys, *columns.values))
+    fields = ", ".join(f"{name}: string" for name in (sch.REASON, *columns.keys, *columns.values))
     return f"cast(null AS struct<{fields}>)"
 
 
-def rejected_rows(groups: DataFrame, columns: Columns) -> DataFrame:
+def rejected_rows(groups: DataFrame, columns: sch.Columns) -> DataFrame:
     """Rows with a fault of their own, as text, with the reason."""
-    rows = groups.select(REJECTED, F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("_copy"))
-    return rows.select(*(F.col(f"{REJECTED}.{name}").alias(public) for name, public in _quarantined(columns).items()))
+    rows = groups.select(sch.REJECTED, F.explode(F.expr(f"array_repeat(0, int({sch.N_ROWS}))")).alias("_copy"))
+    return rows.select(
+        *(F.col(f"{sch.REJECTED}.{name}").alias(public) for name, public in _quarantined(columns).items())
+    )
 
 
-def as_quarantined(rows: DataFrame, columns: Columns) -> DataFrame:
+def as_quarantined(rows: DataFrame, columns: sch.Columns) -> DataFrame:
     """Rows with a ``reason`` as the table ``quarantine`` holds them: as they came."""
     names = _quarantined(columns).items()
-    return rows.select(*(F.col(name if name == REASON else f"{RAW}.{name}").alias(public) for name, public in names))
+    return rows.select(
+        *(F.col(name if name == sch.REASON else f"{sch.RAW}.{name}").alias(public) for name, public in names)
+    )
 
 
-def _quarantined(columns: Columns) -> dict[str, str]:
+def _quarantined(columns: sch.Columns) -> dict[str, str]:
     """Internal name -> name in ``quarantine``, in its order."""
-    lists = dict(zip(columns.list_columns, public_names(columns.list, QUARANTINE_COLUMNS), strict=True))
-    return {name: lists.get(name, name) for name in (*columns.keys, *columns.values, REASON)}
+    lists = dict(zip(columns.list_columns, sch.public_names(columns.list, sch.QUARANTINE_COLUMNS), strict=True))
+    return {name: lists.get(name, name) for name in (*columns.keys, *columns.values, sch.REASON)}
 
 
-COLUMNS = (USER, ITEM, RELEVANCE)
+COLUMNS = (sch.USER, sch.ITEM, sch.RELEVANCE)
 GRADE, FAULTY = "_grade", "_faulty"
 
 
@@ -302,22 +280,22 @@ def pools(
 ) -> DataFrame:
     """Group sound judgements by user; of a repeated (user, item) the highest grade counts, and so for each intent."""
     sound = typed_judgements(judgements, mapping, text, intents).where(f"{FAULTY} IS NULL")
-    hashed = sound.selectExpr(USER, f"xxhash64({ITEM}) AS {HASH}", GRADE)
-    best = hashed.groupBy(USER, HASH).agg(F.expr(f"max({GRADE}) AS {GRADE}"))
+    hashed = sound.selectExpr(sch.USER, f"xxhash64({sch.ITEM}) AS {sch.HASH}", GRADE)
+    best = hashed.groupBy(sch.USER, sch.HASH).agg(F.expr(f"max({GRADE}) AS {GRADE}"))
     in_pool = "true" if every_grade else f"{GRADE} > 0"
-    pool = f"sort_array(collect_list(CASE WHEN {in_pool} THEN struct({GRADE}, {HASH}) END), false)"
-    grouped = best.groupBy(USER).agg(F.expr(f"{pool} AS _pool"))
-    pools = grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
+    pool = f"sort_array(collect_list(CASE WHEN {in_pool} THEN struct({GRADE}, {sch.HASH}) END), false)"
+    grouped = best.groupBy(sch.USER).agg(F.expr(f"{pool} AS _pool"))
+    pools = grouped.selectExpr(sch.USER, f"_pool.{GRADE} AS {sch.POOL_GRADE}", f"_pool.{sch.HASH} AS {sch.POOL_HASH}")
     if not intents:
         return pools
     # The intents that the judged items of each user cover, by item id, the highest one first.
-    pairs = sound.where(f"{GRADE} > 0").select(USER, ITEM, GRADE, F.explode(INTENTS).alias("_intent"))
-    best = pairs.groupBy(USER, ITEM, "_intent").agg(F.max(GRADE).alias(GRADE))
-    pair = F.struct(ITEM, "_intent", F.xxhash64(ITEM).alias(HASH), GRADE)
-    grouped = best.groupBy(USER).agg(F.sort_array(F.collect_list(pair), asc=False).alias("_pairs"))
-    fields = {"_intent": POOL_INTENT, HASH: POOL_INTENT_ITEM, GRADE: POOL_INTENT_GRADE}
-    of_intents = grouped.selectExpr(USER, *(f"_pairs.{field} AS {name}" for field, name in fields.items()))
-    return pools.join(of_intents, USER, "left")
+    pairs = sound.where(f"{GRADE} > 0").select(sch.USER, sch.ITEM, GRADE, F.explode(sch.INTENTS).alias("_intent"))
+    best = pairs.groupBy(sch.USER, sch.ITEM, "_intent").agg(F.max(GRADE).alias(GRADE))
+    pair = F.struct(sch.ITEM, "_intent", F.xxhash64(sch.ITEM).alias(sch.HASH), GRADE)
+    grouped = best.groupBy(sch.USER).agg(F.sort_array(F.collect_list(pair), asc=False).alias("_pairs"))
+    fields = {"_intent": sch.POOL_INTENT, sch.HASH: sch.POOL_INTENT_ITEM, GRADE: sch.POOL_INTENT_GRADE}
+    of_intents = grouped.selectExpr(sch.USER, *(f"_pairs.{field} AS {name}" for field, name in fields.items()))
+    return pools.join(of_intents, sch.USER, "left")
 
 
 def typed_judgements(
@@ -327,17 +305,17 @@ def typed_judgements(
 
     With ``intents``, also the column ``intents``: the hash of each intent of a row.
     """
-    table = renamed(judgements, mapping, (*COLUMNS, *[INTENTS] * intents), "judgements", text)
-    kinds = _kinds(judgements, mapping, (*COLUMNS, *[INTENTS] * intents))
+    table = renamed(judgements, mapping, (*COLUMNS, *[sch.INTENTS] * intents), "judgements", text)
+    kinds = _kinds(judgements, mapping, (*COLUMNS, *[sch.INTENTS] * intents))
     faults = [
         f"WHEN {condition} THEN {literal(label)}"
         for name in COLUMNS
         for label, condition in _faults(name, kinds[name], 1, mapping.get(name), text)
     ]
     engine = engine_of(judgements.sparkSession)
-    ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (USER, ITEM))
-    grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
-    hashes = [f"{_hashes(kinds[INTENTS], text)} AS {INTENTS}"] if intents else []
+    ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (sch.USER, sch.ITEM))
+    grade = f"double({number(sch.RELEVANCE, kinds[sch.RELEVANCE])})"
+    hashes = [f"{_hashes(kinds[sch.INTENTS], text)} AS {sch.INTENTS}"] if intents else []
     return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"CASE {' '.join(faults)} END AS {FAULTY}", *hashes)
 
 
@@ -362,12 +340,12 @@ class JudgementCounts:
     ) -> JudgementCounts:
         """Count all judgements in one job."""
         table = typed_judgements(judgements, mapping, text, intents)
-        keys = [USER, ITEM, FAULTY]
+        keys = [sch.USER, sch.ITEM, FAULTY]
         if intents:
-            key = f"array_join(sort_array(transform({INTENTS}, x -> string(x))), ' ')"
-            table, keys = table.withColumn(INTENTS, F.expr(key)), [*keys, INTENTS]
+            key = f"array_join(sort_array(transform({sch.INTENTS}, x -> string(x))), ' ')"
+            table, keys = table.withColumn(sch.INTENTS, F.expr(key)), [*keys, sch.INTENTS]
         pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"))
-        odd = f"CASE WHEN {is_called_missing(USER)} OR {is_called_missing(ITEM)} THEN n ELSE 0 END"
+        odd = f"CASE WHEN {is_called_missing(sch.USER)} OR {is_called_missing(sch.ITEM)} THEN n ELSE 0 END"
         aggregates = (F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"), F.expr(f"sum({odd}) AS missing"))
         sums = pairs.groupBy(FAULTY).agg(*aggregates)
         groups = {row[FAULTY]: row for row in few_rows(sums)}

@@ -9,27 +9,12 @@ from typing import TypeAlias
 
 from pyspark.sql import types as T
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, of_single_lists
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring
 from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
-from rankmetrics_spark.schemas import (
-    CLUSTER_OF_USER,
-    CONVENTION_INDEX,
-    COVARIATE,
-    INTENTS,
-    ITEM,
-    JUDGEMENT_ROLES,
-    POSITION,
-    RELEVANCE,
-    ROLES,
-    SCORE,
-    USER_COLUMNS,
-    Columns,
-    lists_with_value,
-    public_names,
-)
 
 _SMALL = (T.ByteType, T.ShortType, T.IntegerType, T.BooleanType)
 """Types of grades that fit into 32 bits."""
@@ -52,7 +37,7 @@ class Plan:
     """
 
     options: Options
-    columns: Columns
+    columns: sch.Columns
     mapping: Mapping[str, str | None]
     judgement_mapping: Mapping[str, str | None]
     scoring: Scoring
@@ -79,10 +64,10 @@ class Plan:
     @cached_property
     def _public_names(self) -> tuple[str, ...]:
         metrics = [metric.column for metric in self.scoring.metrics]
-        reserved = (*USER_COLUMNS, CONVENTION_INDEX, *metrics, *map(lists_with_value, metrics))
+        reserved = (*sch.USER_COLUMNS, sch.CONVENTION_INDEX, *metrics, *map(sch.lists_with_value, metrics))
         reserved += tuple(filter(None, [self.columns.list_hash]))
         described = filter(None, (self.columns.covariate, self.columns.cluster))
-        return public_names((*self.columns.segments, *described), reserved)
+        return sch.public_names((*self.columns.segments, *described), reserved)
 
     @property
     def lists_are_users(self) -> bool:
@@ -104,7 +89,7 @@ class Plan:
         layout = self.layout
         if engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
             judged, hashed = self.scoring.judged, self.columns.item and self.scoring.repeats
-            small = isinstance(_kind(impressions, self.mapping[RELEVANCE]), _SMALL) and not judged
+            small = isinstance(_kind(impressions, self.mapping[sch.RELEVANCE]), _SMALL) and not judged
             layout = Numbers(small, hashed, judged=judged)
         return replace(self, engine=engine, layout=layout)
 
@@ -117,8 +102,8 @@ def make_plan(
 ) -> Plan:
     """Plan an evaluation from the schemas of its inputs."""
     rules = tuple(conventions) or (options.convention,)
-    mapping = _mapped(options.columns, ROLES, impressions.names)
-    of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
+    mapping = _mapped(options.columns, sch.ROLES, impressions.names)
+    of_judgements = _mapped(options.judgement_columns, sch.JUDGEMENT_ROLES, judgements.names) if judgements else {}
     names = (impressions.names, judgements.names) if judgements else ([], [])
     if events := of_single_lists(*names, options.list, of_judgements.values()):
         raise InputError(events)
@@ -129,20 +114,20 @@ def make_plan(
     scoring = Scoring(
         options.metrics,
         rules,
-        by_position=options.rank_by == POSITION,
+        by_position=options.rank_by == sch.POSITION,
         repeats=columns.item and options.repeated_items != "ignore",
         judged=judgements is not None,
         list_hash=columns.list_hash or "",
         looks_up=judgements is not None and not columns.relevance,
     )
-    layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
+    layout = _layout(options, columns, scoring, _kind(impressions, mapping[sch.RELEVANCE]))
     reads_item = scoring.repeats or columns.item_text or columns.intents == "judged" or scoring.list_hash
     if scoring.by_position and columns.relevance and not reads_item:
         columns = replace(columns, item=False)
     mapping |= zip(columns.list_columns, options.list, strict=True)
     mapping |= zip(columns.segment_columns, options.segments, strict=True)
-    mapping |= {COVARIATE: options.covariate} if options.covariate else {}
-    mapping |= {CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
+    mapping |= {sch.COVARIATE: options.covariate} if options.covariate else {}
+    mapping |= {sch.CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
     return Plan(options, columns, mapping, of_judgements, scoring, layout)
 
 
@@ -155,24 +140,24 @@ def _mapped(
 
 def _columns(
     options: Options, rules: Sequence[Convention], mapping: Mapping[str, str | None], schema: T.StructType
-) -> Columns:
+) -> sch.Columns:
     """The columns that the evaluation reads."""
-    by_score = options.rank_by == SCORE
+    by_score = options.rank_by == sch.SCORE
     is_mapped = "relevance" in options.columns
-    source = options.columns.get("relevance") if is_mapped else mapping[RELEVANCE]
+    source = options.columns.get("relevance") if is_mapped else mapping[sch.RELEVANCE]
     relevance = not options.judged or (source is not None and (is_mapped or source in schema.names))
-    breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[POSITION] in schema.names
+    breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[sch.POSITION] in schema.names
     score = by_score or any(metric.needs == "scores" for metric in options.metrics)
-    item = mapping[ITEM] is not None
+    item = mapping[sch.ITEM] is not None
     cuts = [metric.cut for metric in options.metrics]
     hashed = list_hash(None if None in cuts else max(filter(None, cuts))) if options.only_changed else None
     if not item and not relevance:
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
     for metric in options.metrics:
-        if metric.needs == "scores" and mapping[SCORE] not in schema.names:
-            known = unknown("score column", mapping[SCORE], schema.names)
+        if metric.needs == "scores" and mapping[sch.SCORE] not in schema.names:
+            known = unknown("score column", mapping[sch.SCORE], schema.names)
             raise ConfigError(f"metric '{metric}' needs scores: {known} (set columns.score)")
-    return Columns(
+    return sch.Columns(
         list=options.list,
         segments=options.segments,
         item=item,
@@ -188,13 +173,13 @@ def _columns(
 
 
 def _with_intents(
-    columns: Columns, options: Options, rules: Sequence[Convention], shown: _Mapped, judged: _Mapped
-) -> Columns:
+    columns: sch.Columns, options: Options, rules: Sequence[Convention], shown: _Mapped, judged: _Mapped
+) -> sch.Columns:
     """The columns with where the intents of shown items come from, if a metric reads them.
 
     They are those of the impressions if these have some, as it is with relevance; else those of the judgements.
     """
-    own = _has(shown, INTENTS)
+    own = _has(shown, sch.INTENTS)
     for metric in options.metrics:
         if metric.needs == "shown_intents" or (metric.needs == "intents" and not options.judged):
             _check_has_intents(metric, shown, options.path_of("columns"), "shown items")
@@ -221,8 +206,8 @@ def _has(table: _Mapped, name: str) -> bool:
 
 def _check_has_intents(metric: Metric, table: _Mapped, path: str, whose: str) -> None:
     mapping, schema = table
-    if schema is not None and not _has(table, INTENTS):
-        source = mapping.get(INTENTS)
+    if schema is not None and not _has(table, sch.INTENTS):
+        source = mapping.get(sch.INTENTS)
         problem = f"{path}.intents is null" if source is None else unknown("column", source, schema.names)
         raise ConfigError(f"metric '{metric}' needs the intents of {whose}: {problem} (set {path}.intents)")
 
@@ -231,7 +216,7 @@ def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
     return next((field.dataType for field in schema.fields if field.name == source), None)
 
 
-def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
+def _layout(options: Options, columns: sch.Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
     """The cheapest layout that can compute the metrics; the option ``layout`` counts where it can."""
     every_row = not scoring.by_position or not columns.relevance or options.repeated_items == "all"
     every_row |= options.only_changed or any(metric.needs != "relevant" for metric in scoring.metrics)

@@ -8,32 +8,11 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import REAL, engine_of, few_rows
 from rankmetrics_spark.layouts import LARGEST_MASKED_GRADE, LAYOUTS, MASK_RANKS, Layout, Numbers, Packing
 from rankmetrics_spark.road.checking import checked_rows
 from rankmetrics_spark.road.plan import Plan
-from rankmetrics_spark.schemas import (
-    CLUSTER_OF_USER,
-    COVARIATE,
-    EXPERIMENT,
-    HASH,
-    ITEM,
-    MIXED,
-    N_NEGATIVE,
-    N_ROWS,
-    POOL_GRADE,
-    POOL_HASH,
-    POSITION,
-    RAW,
-    REASON,
-    REJECTED,
-    RELEVANCE,
-    SCORE,
-    TOP,
-    USER,
-    Columns,
-    only_value,
-)
 
 HEAD = 20_000
 """Rows of the log that the choice of a layout reads."""
@@ -45,31 +24,31 @@ _FEW_RELEVANT = 8
 """With more relevant items in a list, the search for repeats flags one list in a thousand that has none."""
 
 
-def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
+def packed(rows: DataFrame, columns: sch.Columns, layout: Layout, repeats: bool) -> DataFrame:
     """Group typed rows by list, in the given layout; equal faulty rows form groups of their own."""
-    packing, keys = layout.pack(columns, repeats), (*columns.keys, REJECTED)
+    packing, keys = layout.pack(columns, repeats), (*columns.keys, sch.REJECTED)
     flags = (
-        f"CASE WHEN {REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"
+        f"CASE WHEN {sch.REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"
         for name, condition in packing.flags.items()
     )
     return _grouped(rows, columns, packing, keys).selectExpr(*keys, *_aggregates(packing, columns), *flags)
 
 
-def packed_sound(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
+def packed_sound(rows: DataFrame, columns: sch.Columns, layout: Layout, repeats: bool) -> DataFrame:
     """As ``packed``, but without the groups of faulty rows: on Sail, a struct as a key doubles the time of a pass."""
-    packing, sound = layout.pack(columns, repeats), rows.where(f"{REJECTED} IS NULL")
+    packing, sound = layout.pack(columns, repeats), rows.where(f"{sch.REJECTED} IS NULL")
     flags = (f"coalesce({condition}, true) AS {name}" for name, condition in packing.flags.items())
     grouped = _grouped(sound, columns, packing, columns.keys)
-    return grouped.selectExpr(*columns.keys, f"string(null) AS {REJECTED}", *_aggregates(packing, columns), *flags)
+    return grouped.selectExpr(*columns.keys, f"string(null) AS {sch.REJECTED}", *_aggregates(packing, columns), *flags)
 
 
-def faulty_groups(rows: DataFrame, columns: Columns) -> DataFrame:
+def faulty_groups(rows: DataFrame, columns: sch.Columns) -> DataFrame:
     """Groups of equal faulty rows: the keys, ``_rows`` and ``_rejected``."""
-    groups = rows.where(f"{REJECTED} IS NOT NULL").groupBy(*columns.keys, REJECTED)
-    return groups.agg(F.expr(f"count(1) AS {N_ROWS}")).selectExpr(*columns.keys, N_ROWS, REJECTED)
+    groups = rows.where(f"{sch.REJECTED} IS NOT NULL").groupBy(*columns.keys, sch.REJECTED)
+    return groups.agg(F.expr(f"count(1) AS {sch.N_ROWS}")).selectExpr(*columns.keys, sch.N_ROWS, sch.REJECTED)
 
 
-def _aggregates(packing: Packing, columns: Columns) -> dict[str, str]:
+def _aggregates(packing: Packing, columns: sch.Columns) -> dict[str, str]:
     """Aggregates that Python reads: the layout's, the last rank, and those of segments, covariate and cluster.
 
     The segment of a list is the smallest of its rows' values; ``_mixed`` is whether these differ. A covariate or
@@ -78,19 +57,19 @@ def _aggregates(packing: Packing, columns: Columns) -> dict[str, str]:
     names = columns.segment_columns
     aggregates = {**packing.aggregates, **{name: f"min({name})" for name in names}}
     if columns.covariate:
-        aggregates[COVARIATE] = only_value(COVARIATE)
+        aggregates[sch.COVARIATE] = sch.only_value(sch.COVARIATE)
     if columns.cluster:
-        aggregates[CLUSTER_OF_USER] = only_value(CLUSTER_OF_USER)
+        aggregates[sch.CLUSTER_OF_USER] = sch.only_value(sch.CLUSTER_OF_USER)
     if names:
         differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
-        aggregates[MIXED] = " OR ".join(differ)
+        aggregates[sch.MIXED] = " OR ".join(differ)
     if columns.relevance:
-        aggregates[N_NEGATIVE] = f"count_if({RELEVANCE} < 0)"
-    return aggregates if columns.by_score else aggregates | {TOP: f"max({POSITION})"}
+        aggregates[sch.N_NEGATIVE] = f"count_if({sch.RELEVANCE} < 0)"
+    return aggregates if columns.by_score else aggregates | {sch.TOP: f"max({sch.POSITION})"}
 
 
-def _grouped(rows: DataFrame, columns: Columns, packing: Packing, keys: Sequence[str]) -> DataFrame:
-    hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
+def _grouped(rows: DataFrame, columns: sch.Columns, packing: Packing, keys: Sequence[str]) -> DataFrame:
+    hashed = rows.selectExpr("*", f"{packing.item_hash} AS {sch.HASH}")
     columns_sql = {**_aggregates(packing, columns), **packing.evidence}
     aggregates = ", ".join(f"{sql} AS {name}" for name, sql in columns_sql.items())
     return hashed.groupBy(*keys).agg(F.expr(f"struct({aggregates}) AS aggregates")).selectExpr(*keys, "aggregates.*")
@@ -104,27 +83,27 @@ def share_exchange(table: DataFrame) -> DataFrame:
     return table.selectExpr("inline(array(struct(*)))")
 
 
-def rows_of(rows: DataFrame, lists: DataFrame, columns: Columns) -> DataFrame:
+def rows_of(rows: DataFrame, lists: DataFrame, columns: sch.Columns) -> DataFrame:
     """The sound rows of some lists, with the other columns of ``lists``.
 
     ``lists`` is broadcast: if it is empty, adaptive execution does not read the rows again.
     """
-    return rows.where(f"{REJECTED} IS NULL").join(F.broadcast(lists), list(columns.keys))
+    return rows.where(f"{sch.REJECTED} IS NULL").join(F.broadcast(lists), list(columns.keys))
 
 
 def with_judged_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
     """The rows with the grade that the judgements give their item as ``relevance``; null = not judged."""
-    grade = f"get({POOL_GRADE}, int(array_position({POOL_HASH}, xxhash64({ITEM})) - 1))"
-    return rows.join(pools, USER, "left").selectExpr(*rows.columns, f"{grade} AS {RELEVANCE}")
+    grade = f"get({sch.POOL_GRADE}, int(array_position({sch.POOL_HASH}, xxhash64({sch.ITEM})) - 1))"
+    return rows.join(pools, sch.USER, "left").selectExpr(*rows.columns, f"{grade} AS {sch.RELEVANCE}")
 
 
-def with_text(rows: DataFrame, columns: Columns) -> DataFrame:
+def with_text(rows: DataFrame, columns: sch.Columns) -> DataFrame:
     """The rows with their numbers as they came: of rows that are equal otherwise, -0.0 is listed before 0.0."""
-    names = [name for name, exists in ((RELEVANCE, columns.relevance), (SCORE, columns.score)) if exists]
-    return rows.withColumn(_TEXT, F.concat_ws(" ", *(F.col(f"{RAW}.{name}") for name in names)))
+    names = [name for name, exists in ((sch.RELEVANCE, columns.relevance), (sch.SCORE, columns.score)) if exists]
+    return rows.withColumn(_TEXT, F.concat_ws(" ", *(F.col(f"{sch.RAW}.{name}") for name in names)))
 
 
-def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: str) -> DataFrame:
+def repeated_rows(rows: DataFrame, columns: sch.Columns, by_position: bool, keep: str) -> DataFrame:
     """The rows that are set aside because they repeat an item of their list, or else a rank; with the reason.
 
     Of several rows of an item the highest grade stays, then the best rank; ``keep="best_rank"`` swaps the two
@@ -135,41 +114,41 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     if real and engine_of(rows.sparkSession) == "sail":
         # Sail sorts -0.0 and 0.0 as two values; the text of ``with_text`` stays as it came.
         rows = rows.withColumns({name: F.col(name) + F.lit(0.0) for name in real})
-    grade = F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
+    grade = F.col(sch.RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
     repeats_item = F.lit(False)
     if columns.item and keep != "count":
-        best_rank = F.col(POSITION) if by_position else F.col(SCORE).desc()
+        best_rank = F.col(sch.POSITION) if by_position else F.col(sch.SCORE).desc()
         order = [best_rank, grade] if keep == "best_rank" else [grade, best_rank]
         if not by_position and columns.position:
-            order.append(F.col(POSITION).asc_nulls_last())
-        same_item = Window.partitionBy(*columns.keys, ITEM).orderBy(*order, F.col(_TEXT))
+            order.append(F.col(sch.POSITION).asc_nulls_last())
+        same_item = Window.partitionBy(*columns.keys, sch.ITEM).orderBy(*order, F.col(_TEXT))
         repeats_item = F.row_number().over(same_item) > 1
     rows = rows.withColumn(_REPEATS_ITEM, repeats_item)
     if not by_position:
-        return rows.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
-    item = F.xxhash64(ITEM) if columns.item else F.lit(0)
-    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(grade, item, _TEXT)
+        return rows.where(_REPEATS_ITEM).withColumn(sch.REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
+    item = F.xxhash64(sch.ITEM) if columns.item else F.lit(0)
+    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, sch.POSITION).orderBy(grade, item, _TEXT)
     repeats_rank = F.row_number().over(same_rank) > 1
     reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
-    return rows.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
+    return rows.withColumn(sch.REASON, reason).where(F.col(sch.REASON).isNotNull()).drop(_REPEATS_ITEM)
 
 
-def layout_of_head(rows: DataFrame, columns: Columns, layout: Layout) -> Layout:
+def layout_of_head(rows: DataFrame, columns: sch.Columns, layout: Layout) -> Layout:
     """The layout for a log with this head, where scored lists are kept: a guess about cost, which changes no value."""
-    sound = rows.where(f"{REJECTED} IS NULL")
+    sound = rows.where(f"{sch.REJECTED} IS NULL")
     if isinstance(layout, Numbers):
         # The rows of flagged lists can be read later, which pays if these are few.
-        repeats = F.expr(f"count(1) > count(DISTINCT {POSITION}) AS repeats")
-        lists = sound.limit(HEAD).groupBy(*columns.keys).agg(F.expr(f"max({POSITION}) AS top"), repeats)
+        repeats = F.expr(f"count(1) > count(DISTINCT {sch.POSITION}) AS repeats")
+        lists = sound.limit(HEAD).groupBy(*columns.keys).agg(F.expr(f"max({sch.POSITION}) AS top"), repeats)
         (sums,) = few_rows(lists.selectExpr("max(top) AS top", "count_if(repeats) AS repeating", "count(1) AS n"))
         few = sums["repeating"] <= _FLAGGED * sums["n"]
         return replace(layout, whole=not few or (sums["top"] or 0) > MASK_RANKS)
     if layout.name != "masks":
         return layout
     # Not an aggregation: behind a limit, it reads the head of every partition.
-    head = sound.select(POSITION, RELEVANCE).take(HEAD)
-    top = max((row[POSITION] for row in head), default=0)
-    grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
+    head = sound.select(sch.POSITION, sch.RELEVANCE).take(HEAD)
+    top = max((row[sch.POSITION] for row in head), default=0)
+    grades = [row[sch.RELEVANCE] for row in head if (row[sch.RELEVANCE] or 0) > 0]
     few = len(grades) * top <= _FEW_RELEVANT * len(head)
     fits = top <= MASK_RANKS and max(grades, default=0) <= LARGEST_MASKED_GRADE and few
     return layout if fits else LAYOUTS["relevant"]
@@ -179,7 +158,7 @@ def sound_rows(table: DataFrame, plan: Plan) -> DataFrame:
     """The rows without a fault, with their rank or score, whatever their relevance."""
     roles = replace(plan.columns, item=True, relevance=False, position=not plan.columns.by_score)
     rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    return rows.where(f"{REJECTED} IS NULL")
+    return rows.where(f"{sch.REJECTED} IS NULL")
 
 
 def top_rows(table: DataFrame, plan: Plan, k: int | None) -> DataFrame:
@@ -187,7 +166,7 @@ def top_rows(table: DataFrame, plan: Plan, k: int | None) -> DataFrame:
     rows = sound_rows(table, plan)
     if plan.columns.by_score:
         # Sail sorts -0.0 and 0.0 as two values.
-        score = F.col(SCORE) + F.lit(0.0) if isinstance(rows.schema[SCORE].dataType, REAL) else F.col(SCORE)
-        order = Window.partitionBy(EXPERIMENT, USER).orderBy(score.desc(), F.col(ITEM).desc())
-        rows = rows.withColumn(POSITION, F.row_number().over(order))
-    return rows if k is None else rows.where(F.col(POSITION) <= k)
+        score = F.col(sch.SCORE) + F.lit(0.0) if isinstance(rows.schema[sch.SCORE].dataType, REAL) else F.col(sch.SCORE)
+        order = Window.partitionBy(sch.EXPERIMENT, sch.USER).orderBy(score.desc(), F.col(sch.ITEM).desc())
+        rows = rows.withColumn(sch.POSITION, F.row_number().over(order))
+    return rows if k is None else rows.where(F.col(sch.POSITION) <= k)

@@ -8,39 +8,14 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import Computed, Step, computing, group_means, in_slices, struct_udf, weight_of
 from rankmetrics_spark.layouts import COUNTS, Arrays, Layout, Scoring, score_batch
-from rankmetrics_spark.schemas import (
-    ALL_ROWS_SEEN,
-    CONVENTION_INDEX,
-    COVARIATE,
-    EXPERIMENT,
-    FLAGGED,
-    JUDGED,
-    MIXED,
-    N_LISTS,
-    N_NEGATIVE,
-    N_RELEVANT,
-    N_REPEATED,
-    N_ROWS,
-    N_SHOWN,
-    POOL_GRADE,
-    POOL_HASH,
-    POOL_INTENT,
-    POOL_INTENT_GRADE,
-    POOL_INTENT_ITEM,
-    RANK_MAY_REPEAT,
-    TOP,
-    USER,
-    Columns,
-    lists_with_value,
-    only_value,
-)
 
 
 def scored(
     lists: DataFrame,
-    columns: Columns,
+    columns: sch.Columns,
     layout: Layout,
     scoring: Scoring,
     then: Step | None = None,
@@ -55,35 +30,35 @@ def scored(
     kept = columns_beside(columns, layout, scoring) if kept is None else kept
     # The hashes of judged items are read to look up grades, and to count repeats of a judged item.
     needs_hash = not columns.relevance or any(rule.duplicates == "count" for rule in scoring.conventions)
-    intents = [POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE] * scoring.judged_intents
-    pool = [POOL_GRADE, *[POOL_HASH] * needs_hash, *intents] if scoring.judged else []
-    inputs = lists.selectExpr(*(f"{sql} AS {name}" for name, sql in kept.items()), N_ROWS, *layout.payload, *pool)
+    intents = [sch.POOL_INTENT, sch.POOL_INTENT_ITEM, sch.POOL_INTENT_GRADE] * scoring.judged_intents
+    pool = [sch.POOL_GRADE, *[sch.POOL_HASH] * needs_hash, *intents] if scoring.judged else []
+    inputs = lists.selectExpr(*(f"{sql} AS {name}" for name, sql in kept.items()), sch.N_ROWS, *layout.payload, *pool)
     if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
         score = partial(_score_one, layout=layout, scoring=scoring)
         arguments = [name for name in inputs.columns if name not in kept]
         scores = struct_udf(score, arguments, T.StructType(_scores(scoring)))(*arguments).alias("_scores")
-        scored_lists = inputs.select(*kept, N_ROWS, scores)
-        return scored_lists.selectExpr(*kept, N_ROWS, f"0 AS {CONVENTION_INDEX}", "_scores.*")
-    fields = T.StructType([T.StructField(name, _KINDS.get(name, T.StringType())) for name in (*kept, N_ROWS)])
-    from_python = [T.StructField(ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
-    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
+        scored_lists = inputs.select(*kept, sch.N_ROWS, scores)
+        return scored_lists.selectExpr(*kept, sch.N_ROWS, f"0 AS {sch.CONVENTION_INDEX}", "_scores.*")
+    fields = T.StructType([T.StructField(name, _KINDS.get(name, T.StringType())) for name in (*kept, sch.N_ROWS)])
+    from_python = [T.StructField(sch.ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
+    computed = T.StructType([T.StructField(sch.CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
     step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
-    step = Step(partial(in_slices, sizes=N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
+    step = Step(partial(in_slices, sizes=sch.N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
     return (step.then(then) if then else step).of(inputs)
 
 
-def columns_beside(columns: Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
+def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
     """What later steps read beside the scores: keys, segments, covariate, cluster and flags -> SQL."""
-    own = [*columns.keys, *columns.of_user, *[TOP] * (not columns.by_score), *[MIXED] * bool(columns.segments)]
-    own += [N_NEGATIVE] * columns.relevance
-    known = {} if layout.all_rows_seen is None else {ALL_ROWS_SEEN: layout.all_rows_seen}
-    judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
-    return dict(zip(own, own, strict=True)) | known | {JUDGED: judged}
+    own = [*columns.keys, *columns.of_user, *[sch.TOP] * (not columns.by_score), *[sch.MIXED] * bool(columns.segments)]
+    own += [sch.N_NEGATIVE] * columns.relevance
+    known = {} if layout.all_rows_seen is None else {sch.ALL_ROWS_SEEN: layout.all_rows_seen}
+    judged = f"{sch.POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
+    return dict(zip(own, own, strict=True)) | known | {sch.JUDGED: judged}
 
 
 _KINDS = {
-    **{COVARIATE: T.DoubleType(), N_ROWS: T.LongType(), TOP: T.LongType(), N_NEGATIVE: T.LongType()},
-    **dict.fromkeys((MIXED, ALL_ROWS_SEEN, JUDGED, FLAGGED, RANK_MAY_REPEAT), T.BooleanType()),
+    **{sch.COVARIATE: T.DoubleType(), sch.N_ROWS: T.LongType(), sch.TOP: T.LongType(), sch.N_NEGATIVE: T.LongType()},
+    **dict.fromkeys((sch.MIXED, sch.ALL_ROWS_SEEN, sch.JUDGED, sch.FLAGGED, sch.RANK_MAY_REPEAT), T.BooleanType()),
 }
 """Types of the columns that are kept beside the scores; the others are texts."""
 
@@ -95,7 +70,7 @@ ROWS_AT_ONCE = 2**19
 def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> Computed:
     """The scores under the only convention, without its index."""
     (scores,) = score_batch(columns, layout, scoring)
-    return {name: values for name, values in scores.items() if name != CONVENTION_INDEX}
+    return {name: values for name, values in scores.items() if name != sch.CONVENTION_INDEX}
 
 
 def _scores(scoring: Scoring) -> list[T.StructField]:
@@ -105,10 +80,10 @@ def _scores(scoring: Scoring) -> list[T.StructField]:
     return counts + hashes + [T.StructField(metric.column, T.DoubleType()) for metric in scoring.metrics]
 
 
-_USER_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
+_USER_COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
 
 
-def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str | None = None) -> DataFrame:
+def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: str | None = None) -> DataFrame:
     """One row per (experiment, user, convention): the list itself, or the mean over the lists of the user.
 
     A segment is null where the lists of the user differ; with ``within``, a segment column, there is a row for each of
@@ -116,31 +91,50 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
     """
     metrics = [metric.column for metric in scoring.metrics]
     hashed = [scoring.list_hash] * bool(scoring.list_hash)
-    ordered = [EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, *_USER_COUNTS, *hashed, *metrics]
+    ordered = [
+        sch.EXPERIMENT,
+        sch.USER,
+        sch.CONVENTION_INDEX,
+        sch.JUDGED,
+        *columns.of_user,
+        *_USER_COUNTS,
+        *hashed,
+        *metrics,
+    ]
     if not columns.list:
-        return lists.selectExpr(*(f"1L AS {N_LISTS}" if name == N_LISTS else name for name in ordered))
-    keys = (EXPERIMENT, USER, CONVENTION_INDEX, *([within] if within else []))
+        return lists.selectExpr(*(f"1L AS {sch.N_LISTS}" if name == sch.N_LISTS else name for name in ordered))
+    keys = (sch.EXPERIMENT, sch.USER, sch.CONVENTION_INDEX, *([within] if within else []))
     # Judged items belong to the user, so they are the same in each of their lists; shown ones add up.
     of_user = [
         str(i) for i, rule in enumerate(scoring.conventions) if scoring.judged and rule.relevant_pool == "judged"
     ]
-    is_of_user = f"{CONVENTION_INDEX} IN ({', '.join(of_user)})" if of_user else "false"
+    is_of_user = f"{sch.CONVENTION_INDEX} IN ({', '.join(of_user)})" if of_user else "false"
     aggregates = [
-        f"max({JUDGED}) AS {JUDGED}",
-        *(f"{only_value(name)} AS {name}" for name in columns.of_user if name != within),
-        f"count(1) AS {N_LISTS}",
-        f"CASE WHEN {is_of_user} THEN max({N_RELEVANT}) ELSE sum({N_RELEVANT}) END AS {N_RELEVANT}",
-        *(f"sum({name}) AS {name}" for name in (N_SHOWN, N_REPEATED)),
+        f"max({sch.JUDGED}) AS {sch.JUDGED}",
+        *(f"{sch.only_value(name)} AS {name}" for name in columns.of_user if name != within),
+        f"count(1) AS {sch.N_LISTS}",
+        f"CASE WHEN {is_of_user} THEN max({sch.N_RELEVANT}) ELSE sum({sch.N_RELEVANT}) END AS {sch.N_RELEVANT}",
+        *(f"sum({name}) AS {name}" for name in (sch.N_SHOWN, sch.N_REPEATED)),
     ]
     # Added up, the hashes of several lists do not depend on their order; halves never overflow.
     aggregates += (f"xxhash64(sum(shiftright({name}, 32)), sum({name} & {2**32 - 1}L)) AS {name}" for name in hashed)
-    read = (EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, N_SHOWN, N_RELEVANT, N_REPEATED, *hashed)
+    read = (
+        sch.EXPERIMENT,
+        sch.USER,
+        sch.CONVENTION_INDEX,
+        sch.JUDGED,
+        *columns.of_user,
+        sch.N_SHOWN,
+        sch.N_RELEVANT,
+        sch.N_REPEATED,
+        *hashed,
+    )
     means = group_means(lists.select(*read, *metrics), keys, dict.fromkeys(metrics, "1"), aggregates)
-    with_value = (f"{weight_of(name)} AS {lists_with_value(name)}" for name in without_value(columns, scoring))
+    with_value = (f"{weight_of(name)} AS {sch.lists_with_value(name)}" for name in without_value(columns, scoring))
     return means.selectExpr(*ordered, *with_value)
 
 
-def without_value(columns: Columns, scoring: Scoring) -> list[str]:
+def without_value(columns: sch.Columns, scoring: Scoring) -> list[str]:
     """The columns of metrics in which a list of a user may lack a value: the mean is over fewer lists then."""
     if not columns.list:
         return []

@@ -20,6 +20,7 @@ from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path,
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, quoted
+from rankmetrics_spark.sinks import reading, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import (
     STAGING,
@@ -41,30 +42,7 @@ from rankmetrics_spark.sinks.partitions import (
     as_json,
     count_rows,
 )
-from rankmetrics_spark.sinks.reading import (
-    as_stored,
-    existing,
-    exists,
-    live,
-    of_dates,
-    of_run,
-    pointers_of,
-    settled,
-    texts_of,
-    with_schema,
-)
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
-from rankmetrics_spark.sinks.swapping import (
-    Swap,
-    discard,
-    folder_of,
-    linked_folder,
-    pointer_of,
-    recover,
-    remove_spark_staging,
-    remove_unclaimed,
-    swap,
-)
 
 _MISSING_FILE = re.compile(
     r"FileNotFoundException|FILE_NOT_EXIST|DOES_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE
@@ -166,7 +144,7 @@ class Folder:
         """Announce this run, and clean up after killed ones."""
         if self._claim is not None or self._reach is None:
             return
-        self._reach.do(remove_unclaimed)
+        self._reach.do(swapping.remove_unclaimed)
         if self._reach.here and self._reach.files.local:
             self._claim = Claim(self.run_id, self._recover)
             if self._claim.open(self._staging_folder):
@@ -183,16 +161,16 @@ class Folder:
     def _recover(self, dead: ClaimContent) -> None:
         assert self._reach is not None
         # The files of a table that keeps a log of its own belong to that log.
-        self._reach.do(recover, dead.run, dead.date if self.files_name_runs else None, dead.experiments)
+        self._reach.do(swapping.recover, dead.run, dead.date if self.files_name_runs else None, dead.experiments)
         if self.files_name_runs:
-            self._reach.do(remove_spark_staging)
+            self._reach.do(swapping.remove_spark_staging)
 
     def claim(self, partitions: Partitions) -> None:
         """Reserve partitions until ``release``, unless only Spark can access the files."""
         with writing(self.path):
             link = None
             if self._reach is not None and self.files_name_runs:
-                link = self._reach.do(linked_folder, partitions.experiments, partitions.date)
+                link = self._reach.do(swapping.linked_folder, partitions.experiments, partitions.date)
             if link:
                 raise OutputError(
                     f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
@@ -207,10 +185,10 @@ class Folder:
         """Remove the staging."""
         with suppress(Exception):  # an output that cannot be written keeps its own error
             if self._reach is not None and self._claim is not None:
-                self._reach.do(discard, self.run_id)
+                self._reach.do(swapping.discard, self.run_id)
             elif like is not None:
                 for path in self._staged:
-                    if exists(self.spark, path):
+                    if reading.exists(self.spark, path):
                         like.limit(0).coalesce(1).write.mode("overwrite").parquet(path)
 
     def release(self) -> None:
@@ -220,7 +198,7 @@ class Folder:
                 claim, self._claim = self._claim, None
                 claim.release(complete=not (self._open_record or self._left))
                 if self._reach is not None:
-                    self._reach.do(discard, self.run_id)
+                    self._reach.do(swapping.discard, self.run_id)
 
     def note(self, record: Mapping[str, Any]) -> None:
         """Write the record of a run that has not ended, if this process can access the files."""
@@ -246,7 +224,7 @@ class Folder:
 
     def records(self) -> list[str]:
         """The texts of all run records."""
-        return texts_of(self.spark, self.path, "runs")
+        return reading.texts_of(self.spark, self.path, "runs")
 
     def write_file(self, path: str, text: str) -> str:
         """Write a text at once; return its path: a folder with one file if only Spark can access the files."""
@@ -277,14 +255,14 @@ class ParquetFolder(Folder):
         """The rows of a table that the pointers name, or None if it does not exist."""
 
         def select(pointers: Mapping[str, Pointer]) -> DataFrame | None:
-            rows = existing(self.spark, self.name_of(table))
-            return None if rows is None else live(rows, pointers, self.name_of(table))
+            rows = reading.existing(self.spark, self.name_of(table))
+            return None if rows is None else reading.live(rows, pointers, self.name_of(table))
 
-        return settled(self.path, self.pointers, select)
+        return reading.settled(self.path, self.pointers, select)
 
     def exists(self, table: str) -> bool:
         """Whether a table was written."""
-        return exists(self.spark, self.name_of(table))
+        return reading.exists(self.spark, self.name_of(table))
 
     def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns; None if there are none.
@@ -292,7 +270,7 @@ class ParquetFolder(Folder):
         Raises:
             InputError: A run has replaced some of them.
         """
-        rows = of_dates(self.spark, self.name_of(table), pointers, schema) if pointers else None
+        rows = reading.of_dates(self.spark, self.name_of(table), pointers, schema) if pointers else None
         # A run removes files after it has written its pointer: until then, all of them are there.
         now = self.pointers() if pointers else {}
         if replaced := [date for date in pointers if now.get(date) != pointers[date]]:
@@ -302,13 +280,13 @@ class ParquetFolder(Folder):
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer."""
-        return pointers_of(self.spark, self.path)
+        return reading.pointers_of(self.spark, self.path)
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
         if self._reach is not None and self._reach.here:
-            return pointer_of(self._reach.files, date)
-        return pointers_of(self.spark, self.path, date).get(date)
+            return swapping.pointer_of(self._reach.files, date)
+        return reading.pointers_of(self.spark, self.path, date).get(date)
 
     def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
         """Write the rows of a table beside it; nothing is published."""
@@ -337,12 +315,14 @@ class ParquetFolder(Folder):
             if self._reach is None:
                 return self._publish_by_spark(written, entry, date)
             try:
-                self._reach.do(swap, Swap(date, entry, {table.table: table.files for table in written}))
+                self._reach.do(
+                    swapping.swap, swapping.Swap(date, entry, {table.table: table.files for table in written})
+                )
             except BaseException:
                 # For example a full disk or an interrupt: remove unpublished files, or finish publishing.
                 self._left = True
                 with suppress(Exception):
-                    self._reach.do(recover, self.run_id, date, entry.experiments)
+                    self._reach.do(swapping.recover, self.run_id, date, entry.experiments)
                     self._left = False
                 raise
 
@@ -357,12 +337,12 @@ class ParquetFolder(Folder):
                 writer.partitionBy(*PARTITION).parquet(self.name_of(table.table))
             # Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder.
             partitions, path = table.partitions, self.name_of(table.table)
-            if partitions.emptied and exists(self.spark, path):
-                rows = with_schema(self.spark, path, T.StructType())
+            if partitions.emptied and reading.exists(self.spark, path):
+                rows = reading.with_schema(self.spark, path, T.StructType())
                 stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
                 empty = table.rows.limit(0).drop(*PARTITION).coalesce(1)
                 for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
-                    folder = folder_of(table.table, name, partitions.date)
+                    folder = swapping.folder_of(table.table, name, partitions.date)
                     empty.write.mode("overwrite").parquet(f"{self.path}/{folder}")
         # Spark gives its files names of its own, without the id of the run.
         self.write_file(f"published/{date}.json", pointer.with_run(replace(entry, named=False)).as_json())
@@ -372,23 +352,25 @@ class ParquetFolder(Folder):
         if not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
         if written.here is not None and len(written.files) > MANY_FILES:
-            schema = as_stored(written.rows.schema)
+            schema = reading.as_stored(written.rows.schema)
             columns = [written.here[name].to_pylist() for name in schema.names if name != DATE]
             dates = [written.partitions.date] * len(written.here)
             return self.spark.createDataFrame(list(zip(*columns, dates, strict=True)), schema)
         # Spark would infer the schema from one file. If that file is from an earlier day, new metrics would be missing.
         if self._reach is None:
-            rows = with_schema(self.spark, self.name_of(written.table), written.rows.schema)
+            rows = reading.with_schema(self.spark, self.name_of(written.table), written.rows.schema)
             return rows.where(written.partitions.condition())
         # Of a pattern, Spark logs a stack trace before it looks for what matches.
         date, names = written.partitions.date, [name or None for name in written.partitions.filled]
-        paths = [spark_path(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
+        paths = [
+            spark_path(f"{self.path}/{swapping.folder_of(written.table, name, date)}") for name in dict.fromkeys(names)
+        ]
         paths = paths if len(paths) <= MANY_FILES else [f"{spark_path(self.name_of(written.table))}/*/{DATE}={date}"]
         # Since then, `rankmetrics prune --compact` may have merged its files under another id.
-        pointer = pointer_of(self._reach.files, date) if self._reach.here else None
+        pointer = swapping.pointer_of(self._reach.files, date) if self._reach.here else None
         ids = [entry.file_id for entry in (pointer.entries if pointer else ()) if entry.run_id == self.run_id]
         file_id = (ids or [self.run_id])[0]
-        return of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
+        return reading.of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
 
 
 class DeltaFolder(SqlTables, Folder):
@@ -405,7 +387,7 @@ class DeltaFolder(SqlTables, Folder):
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer."""
-        return pointers_of(self.spark, self.path)
+        return reading.pointers_of(self.spark, self.path)
 
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once where Python reaches the folder."""

@@ -26,22 +26,11 @@ from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, parse, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
+from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk
 from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sinks.partitions import Partitions
-from rankmetrics_spark.sinks.swapping import (
-    TABLES,
-    Merge,
-    discard,
-    experiment_of,
-    folders_above,
-    pointer_gate,
-    pointer_of,
-    recover,
-    remove,
-    switched,
-)
 
 Stored = dict[str, list[FileInfo]]
 """Date -> the files of its partitions, in all tables."""
@@ -113,7 +102,7 @@ class Output:
                 "Parquet; docs/tables.md has the statements for the others"
             )
         self.stored = {}
-        for table in TABLES:
+        for table in swapping.TABLES:
             entries = self.files.entries(table, recursive=True)
             filled = {self.relative(entry).rpartition("/")[0] for entry in entries}
             for entry in entries:
@@ -123,7 +112,8 @@ class Output:
                     continue
                 is_partition = steps[1].startswith(f"{EXPERIMENT}=") and steps[2].startswith(f"{DATE}=")
                 # Behind a link are the files of others.
-                if not is_partition or self.files.first_link(folders_above("/".join([*steps[:3], ""]))[1:]) is not None:
+                folders = swapping.folders_above("/".join([*steps[:3], ""]))[1:]
+                if not is_partition or self.files.first_link(folders) is not None:
                     continue
                 date = steps[2].partition("=")[2]
                 if is_data:
@@ -141,7 +131,7 @@ class Output:
         entries = []
         for entry in self.stored.get(date, []):
             path = self.relative(entry)
-            current = WITHOUT_ID if run_of is None else run_of.get(experiment_of(path.split("/")[1]))
+            current = WITHOUT_ID if run_of is None else run_of.get(swapping.experiment_of(path.split("/")[1]))
             if run_in_name(path) != current:
                 entries.append(entry)
         return entries
@@ -247,21 +237,21 @@ def _of_date(output: Output, date: str, reason: str | None, records: Sequence[st
 def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) -> bool:
     """Remove files of a claimed date, and the date itself if it ``goes``; False if its pointer has changed."""
     files, pointer = output.files, output.pointers.get(date)
-    if pointer_of(files, date) != pointer:
+    if swapping.pointer_of(files, date) != pointer:
         return False
     unnamed = {output.relative(entry) for entry in output.unnamed(date)}
     # Without its pointer, files that no run has named would count.
-    remove(files, sorted(unnamed))
+    swapping.remove(files, sorted(unnamed))
     if goes:
         # A run of other experiments may be publishing: it reads and writes the pointer behind the same gate.
-        with pointer_gate(files):
-            if pointer_of(files, date) != pointer:
+        with swapping.pointer_gate(files):
+            if swapping.pointer_of(files, date) != pointer:
                 return False
             for name in (f"{FOLDER}/{date}.next.json", f"{FOLDER}/{date}.json"):
                 files.remove_tree(name) if files.is_folder(name) else files.remove(name)
-        remove(files, sorted({output.relative(entry) for entry in doomed} - unnamed))
+        swapping.remove(files, sorted({output.relative(entry) for entry in doomed} - unnamed))
     for folder in output.empty.get(date, ()):
-        files.remove_if_empty(folder, *folders_above(folder)[:0:-1])
+        files.remove_if_empty(folder, *swapping.folders_above(folder)[:0:-1])
     return True
 
 
@@ -271,7 +261,7 @@ def _compacted(output: Output, date: str, dry: bool) -> DatePruned | None:
     paths = [output.relative(entry) for entry in output.stored.get(date, [])]
     replaced = DatePruned(date, "kept", "a run has published it meanwhile")
     try:
-        merges = [merge for entry in pointer.entries if (merge := Merge.of(files, date, entry, paths)).merged]
+        merges = [merge for entry in pointer.entries if (merge := swapping.Merge.of(files, date, entry, paths)).merged]
     except FileNotFoundError:  # removed by the run that has replaced them
         return replaced
     if not merges:
@@ -279,7 +269,7 @@ def _compacted(output: Output, date: str, dry: bool) -> DatePruned | None:
     if not dry:
         try:
             with _claimed(output, date) as run:
-                if not switched(files, pointer, merges, run):
+                if not swapping.switched(files, pointer, merges, run):
                     return replaced
         except OutputError as error:
             return DatePruned(date, "kept", str(error).split(";")[0])
@@ -297,7 +287,7 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
     paths = [*map(output.relative, output.stored.get(date, ())), *output.empty.get(date, ())]
     run, experiments = _new_id(), {path.split("/")[1] for path in paths}
     pointer = output.pointers.get(date)
-    names = {*map(experiment_of, experiments), *(pointer.run_of() if pointer else ())}
+    names = {*map(swapping.experiment_of, experiments), *(pointer.run_of() if pointer else ())}
     partitions = Partitions(date, sorted(names, key=str))
     with _announced(output.files, run) as claim:
         if isinstance(claim, Lease):
@@ -317,7 +307,7 @@ def _announced(files: Files, run: str) -> Iterator[Claim | Lease]:
 
     def recovered(dead: ClaimContent) -> None:
         """Clean up after a killed run."""
-        recover(files, dead.run, dead.date, dead.experiments)
+        swapping.recover(files, dead.run, dead.date, dead.experiments)
 
     claim = Claim(run, recovered)
     lease = None
@@ -328,7 +318,7 @@ def _announced(files: Files, run: str) -> Iterator[Claim | Lease]:
         yield lease or claim
     finally:
         (lease or claim).release()
-        discard(files, run)
+        swapping.discard(files, run)
 
 
 def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]:

@@ -12,18 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import errors as err
 from rankmetrics_spark.config import HEADS, NO_NAMES, NUMBER_AT, Input, Source, Token, tokens, values_as_names
 from rankmetrics_spark.engines import TIMES, engine_of, own_or_field, text_fields, with_fields, with_typed_nulls
-from rankmetrics_spark.errors import (
-    ConfigError,
-    InputError,
-    RankmetricsError,
-    first_sentence,
-    no_file_system,
-    root_cause,
-    unknown,
-    without_values,
-)
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
@@ -78,7 +69,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         if parts:
             return _union({name: read(spark, part, columns) for name, part in parts.items()})
     if section.format not in _READERS:
-        raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
+        raise err.ConfigError(err.unknown("source format", section.format, sorted(_READERS)))
     if engine_of(spark) == "sail":
         on_sail.check(section)
         section = on_sail.expand_paths(section)
@@ -91,7 +82,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
         # the schema of a filtered table itself, so select all columns.
         rows = with_typed_nulls(rows, rows.select("*").schema)
-    except RankmetricsError:
+    except err.RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         raise _read_error(error, spark, section, unfiltered) from error
@@ -112,14 +103,14 @@ def _union(parts: Mapping[str, DataFrame]) -> DataFrame:
     return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), named)
 
 
-def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltered: DataFrame | None) -> InputError:
+def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltered: DataFrame | None) -> err.InputError:
     """Return the error for an input that cannot be read, or for a filter with an unknown column."""
     engine = engine_of(spark)
     if unfiltered is not None and section.where and (name := _unknown_column(error)):
         type_problem = unreadable_column(section, engine, name)
         columns = [column for column in unfiltered.columns if column != UNREADABLE]
-        return InputError(
-            f"{section.path_of('where')} '{section.where}': {type_problem or unknown('column', name, columns)}"
+        return err.InputError(
+            f"{section.path_of('where')} '{section.where}': {type_problem or err.unknown('column', name, columns)}"
         )
     sentence = None
     if engine == "sail":
@@ -127,8 +118,8 @@ def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltere
         odd = odd_file(section) if "merge schema" in str(error) else None
         sentence = of_file or odd or on_sail.failed_file(error, [section]) or failed_filter(error, [section])
     location = section.table or ", ".join(_paths(section))
-    cause = no_file_system(location, error) or first_sentence(error)
-    return sentence or InputError(f"cannot read {section.format} from '{location}': {cause}")
+    cause = err.no_file_system(location, error) or err.first_sentence(error)
+    return sentence or err.InputError(f"cannot read {section.format} from '{location}': {cause}")
 
 
 _UNKNOWN_COLUMN = re.compile(
@@ -191,7 +182,7 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     own = [name for name in rows.columns if name not in {EXPERIMENT, *folder_values(section.paths)}]
     is_named = {name.lower(): value for name, value in options.items()}["header"].lower() == "true"
     if is_named and values_as_names(own, [name for name in own if name in section.numbers()]):
-        raise InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
+        raise err.InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
     # A file may start with a byte order mark, which only Spark drops.
     if own and own[0].startswith("\ufeff"):
         return rows.withColumnRenamed(own[0], own[0][1:])
@@ -207,7 +198,7 @@ _FAILED_FILE = re.compile(
 )
 
 
-def failed_file(error: Exception) -> InputError | None:
+def failed_file(error: Exception) -> err.InputError | None:
     """Return an error for a file that Spark could not read during a job; None for other errors.
 
     >>> print(failed_file(ValueError("Encountered error while reading file file:///b.orc. ")))
@@ -221,10 +212,10 @@ def failed_file(error: Exception) -> InputError | None:
     header = "its header differs from that of the other files; all CSV files need the same columns in the same order"
     broken = "it is broken, or its columns differ from those of the other files"
     name = match["file"] or match["other"]
-    return InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
+    return err.InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
 
 
-def failed_read(error: Exception, inputs: Iterable[Input]) -> InputError | None:
+def failed_read(error: Exception, inputs: Iterable[Input]) -> err.InputError | None:
     """Return an error for an input that could not be read during a job; None for other errors."""
     of_sail = on_sail.failed_line(error, inputs) or on_sail.failed_file(error, inputs) or on_sail.failed_number(error)
     of_file = failed_file(error)
@@ -243,7 +234,7 @@ _FAILED_VALUE = re.compile(
 _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 
 
-def failed_filter(error: Exception, inputs: Iterable[Input]) -> InputError | None:
+def failed_filter(error: Exception, inputs: Iterable[Input]) -> err.InputError | None:
     """Return an error for a filter that fails on a row, such as a division by zero; None for other errors.
 
     >>> section = Input(path="logs", where="1 / n > 0")
@@ -263,12 +254,12 @@ every row, such as one with try_divide or try_cast
     broken = " or ".join(f"{path} '{sql}'" for path, sql in failing.items())
     # Sail wraps this failure in an error of the Python worker.
     has_start = failure["name"] or failure["of_sail"]
-    cause = str(error)[failure.start() :].splitlines()[0] if has_start else root_cause(error)
-    cause = without_values(cause, " ".join(failing.values()))
+    cause = str(error)[failure.start() :].splitlines()[0] if has_start else err.root_cause(error)
+    cause = err.without_values(cause, " ".join(failing.values()))
     allowed = "a condition that has a value for every row, such as one with try_divide or try_cast"
     if failure["types"]:
         allowed = "values of one type, such as clicked = 'true' for a column of text, and a condition that is a boolean"
-    return InputError(f"cannot filter by {broken}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: {allowed}")
+    return err.InputError(f"cannot filter by {broken}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: {allowed}")
 
 
 @source("json")

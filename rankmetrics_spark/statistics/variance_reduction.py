@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark.statistics import significance
 from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, PairMoments, Whole
 from rankmetrics_spark.statistics.ratios import Denominator
-from rankmetrics_spark.statistics.significance import (
-    Estimate,
-    df_of_spread,
-    permutation_p,
-    with_spread,
-)
 
 Pair = tuple[Floats | float, Floats | float]
 """A number of the baseline and one of the candidate."""
@@ -105,7 +100,7 @@ def variance_reduction_of(*arms: CovariateMoments) -> Floats:
     return np.asarray(1 - left / np.where(whole > 0, whole, np.nan))
 
 
-def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estimate, Floats]:
+def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[significance.Estimate, Floats]:
     """Paired t test of the differences, less what the differences of the period before explain.
 
     The estimate is mean(y) - theta * mean(x): the expected difference of users whose covariates did not differ. It is
@@ -127,7 +122,7 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estim
     n, df = _paired_size(difference)
     variance = difference.residual(slope) / df
     error = np.sqrt(variance * (1 / n + _lever(difference)))
-    estimate = Estimate.of(_intercept(difference, slope), error, df, confidence, 2 ** (1 - n))
+    estimate = significance.Estimate.of(_intercept(difference, slope), error, df, confidence, 2 ** (1 - n))
     return estimate, variance_reduction_of(difference)
 
 
@@ -166,7 +161,7 @@ def _intercept(difference: CovariateMoments, slope: Floats) -> Floats:
 
 def cuped_independent(
     baseline: CovariateMoments, candidate: CovariateMoments, confidence: float
-) -> tuple[Estimate, Floats]:
+) -> tuple[significance.Estimate, Floats]:
     """Welch's t test of two experiments after both are adjusted by the slope that they share.
 
     The estimate is the coefficient of the arm in a least-squares fit of y on arm and x. The variances of the arms may
@@ -189,8 +184,10 @@ def cuped_independent(
     errors = fit.squared_errors(slopes, (1.0, 1.0))
     shift = np.where(fit.fitted, fit.slope * (candidate.x.mean - baseline.x.mean), 0.0)
     error = np.sqrt(errors[0] + errors[1] + fit.slope_error(candidate.x.mean - baseline.x.mean))
-    still_p = permutation_p(baseline.y, candidate.y)
-    estimate = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p)
+    still_p = significance.permutation_p(baseline.y, candidate.y)
+    estimate = significance.Estimate.of(
+        candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p
+    )
     return estimate, variance_reduction_of(baseline, candidate)
 
 
@@ -273,7 +270,7 @@ class _Fit:
         """(g,) variances of scale * y - slope * x in each experiment; one without a spread has that of the other."""
         less_one = [np.where(arm.y.n < 2, np.nan, arm.y.n - 1).astype(float) for arm in self.arms]
         left = [arm.residual(*each) for arm, each in zip(self.arms, zip(slopes, scales, strict=True), strict=True)]
-        return with_spread(*(each / n * self._factor for each, n in zip(left, less_one, strict=True)))
+        return significance.with_spread(*(each / n * self._factor for each, n in zip(left, less_one, strict=True)))
 
     def squared_errors(self, slopes: Pair, scales: Pair) -> list[Floats]:
         """(g,) squared errors of the means of scale * y - slope * x."""
@@ -290,4 +287,4 @@ class _Fit:
     def df(self, errors: list[Floats]) -> Floats:
         """(g,) degrees of freedom of a sum of squared errors."""
         left = tuple(arm.residual(self.slope) for arm in self.arms)
-        return df_of_spread(errors, (self.arms[0].y, self.arms[1].y), (left[0], left[1])) / self._factor
+        return significance.df_of_spread(errors, (self.arms[0].y, self.arms[1].y), (left[0], left[1])) / self._factor

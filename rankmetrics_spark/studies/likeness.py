@@ -11,28 +11,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Section, count, key, number, refuse, text
-from rankmetrics_spark.engines import (
-    AnyTable,
-    Batches,
-    ResultTable,
-    coded,
-    result_table,
-    rows_of,
-    schema_text,
-)
 from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness
 from rankmetrics_spark.road import sound_rows
 from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
-from rankmetrics_spark.studies.refusals import (
-    DEEPEST,
-    MOST_FAULTY,
-    Allowed,
-    log_counts,
-    log_of_lists,
-    sound_lists,
-)
+from rankmetrics_spark.studies import refusals
 
 COLUMNS = {
     **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
@@ -47,13 +32,13 @@ class Change(Section):
     """What is compared, and how deep: see ``changed``."""
 
     baseline: str = key("control", text)
-    k: int = key(10, count(1, DEEPEST))
+    k: int = key(10, count(1, refusals.DEEPEST))
     p: float = key(0.9, number(0, 1, inclusive=False))
-    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
+    max_invalid_fraction: float = key(refusals.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def changed(
-    impressions: AnyTable,
+    impressions: eng.AnyTable,
     baseline: str,
     *,
     k: int = 10,
@@ -62,7 +47,7 @@ def changed(
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
     max_invalid_fraction: float = 0.01,
-) -> ResultTable:
+) -> eng.ResultTable:
     """How alike the top k of each user is to that of the same user in the baseline; relevance is not read.
 
     A user has one list per experiment; where they have several, name the column of the request as the user. Reads the
@@ -93,23 +78,23 @@ def changed(
     if baseline is None:
         raise refuse("baseline", baseline, "the experiment that the others are compared with")
     change = Change.read({"baseline": baseline, "k": k, "p": p, "max_invalid_fraction": max_invalid_fraction})
-    table, plan = log_of_lists(impressions, columns, rank_by, first_rank)
+    table, plan = refusals.log_of_lists(impressions, columns, rank_by, first_rank)
     rows, is_scored = sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
     order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
     rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
     row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
     lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
-    allowed = Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
-    lists = sound_lists(lists, log_counts(table, plan), allowed)
-    return result_table(lists.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
+    allowed = refusals.Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
+    lists = refusals.sound_lists(lists, refusals.log_counts(table, plan), allowed)
+    return eng.result_table(lists.mapInArrow(partial(_changes, change=change), eng.schema_text(COLUMNS)))
 
 
-def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
+def _changes(batches: eng.Batches, change: Change) -> Iterator[pa.RecordBatch]:
     """Compare the lists of each user of a batch with their list of the baseline."""
     for batch in batches:
         user, values = flat(batch.column(ENTRIES))
-        experiments, experiment = coded(values.field(EXPERIMENT))
+        experiments, experiment = eng.coded(values.field(EXPERIMENT))
         if change.baseline not in experiments:
             continue
         arm = experiments.index(change.baseline)
@@ -137,4 +122,4 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
                 "kendall": kendall(overlaps),
                 "unexpectedness": unexpectedness(overlaps),
             }
-            yield from rows_of({**keys, USER: names, **sizes, **values}, COLUMNS)
+            yield from eng.rows_of({**keys, USER: names, **sizes, **values}, COLUMNS)

@@ -15,33 +15,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from scipy.special import ndtri
 
+from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
-from rankmetrics_spark.engines import (
-    SUMS,
-    AnyTable,
-    Batches,
-    ResultTable,
-    SumTable,
-    coded,
-    in_one_step,
-    result_table,
-    rows_of,
-    table_of,
-)
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty
 from rankmetrics_spark.road import top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.statistics import poisson_weights
-from rankmetrics_spark.studies.refusals import (
-    COUNTS,
-    DEEPEST,
-    MOST_FAULTY,
-    Allowed,
-    log_counts,
-    log_of_lists,
-    refuse_faulty,
-)
+from rankmetrics_spark.studies import refusals
 
 EXPOSURE = {
     **dict.fromkeys((EXPERIMENT, METRIC), "string"),
@@ -52,7 +33,7 @@ EXPOSURE = {
     "note": "string",
 }
 """Columns of the result of ``exposure`` -> their types."""
-_COUNTS = SumTable((EXPERIMENT, ITEM))
+_COUNTS = eng.SumTable((EXPERIMENT, ITEM))
 _ITEM = "_item"
 _OF_LOG = "total_of_log"
 _INSIDE, _INTERACTIONS, _FIRST, _AT, _TIMES = "_inside", "_interactions", "_first", "_at", "_times"
@@ -83,21 +64,21 @@ def _replicates(path: str, value: object) -> int:
 class Exposure(Section):
     """What is computed: see ``exposure``."""
 
-    k: int = key(10, count(1, DEEPEST))
+    k: int = key(10, count(1, refusals.DEEPEST))
     baseline: str | None = key(None, text)
     replicates: int = key(100, _replicates)
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     seed: int = key(1, count(0, 2**63 - 1))
-    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
+    max_invalid_fraction: float = key(refusals.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def exposure(
-    impressions: AnyTable,
+    impressions: eng.AnyTable,
     *,
     k: int = 10,
     baseline: str | None = None,
-    catalogue: AnyTable | int | None = None,
-    interactions: AnyTable | None = None,
+    catalogue: eng.AnyTable | int | None = None,
+    interactions: eng.AnyTable | None = None,
     replicates: int = 100,
     confidence: float = 0.95,
     seed: int = 1,
@@ -105,7 +86,7 @@ def exposure(
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
     max_invalid_fraction: float = 0.01,
-) -> ResultTable:
+) -> eng.ResultTable:
     """Which items do users see in their top k: coverage, Gini index, entropy and novelty of each experiment.
 
     Every row down to rank k is one exposure of its item; relevance is not read. Reads the impressions once for the
@@ -150,7 +131,7 @@ def exposure(
     request = Exposure.read({**settings, "max_invalid_fraction": max_invalid_fraction})
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
-    table, plan = log_of_lists(impressions, columns, rank_by, first_rank)
+    table, plan = refusals.log_of_lists(impressions, columns, rank_by, first_rank)
     rows = top_rows(table, plan, request.k)
     size = catalogue if isinstance(catalogue, int) else None
     known = None if size or catalogue is None else _items(catalogue, "catalogue", plan.options, rows)
@@ -161,18 +142,18 @@ def exposure(
         weigh = partial(_weighted, replicates=request.replicates, seed=request.seed)
         counts = _COUNTS.added(shown.mapInArrow(weigh, _COUNTS.schema), 1 + request.replicates)
     else:
-        counts = shown.groupBy(*_COUNTS.key).agg(F.expr(f"array(count(1)) AS {SUMS}"))
-    of_log = log_counts(table, plan).select(F.posexplode(SUMS).alias(_AT, _TIMES))
+        counts = shown.groupBy(*_COUNTS.key).agg(F.expr(f"array(count(1)) AS {eng.SUMS}"))
+    of_log = refusals.log_counts(table, plan).select(F.posexplode(eng.SUMS).alias(_AT, _TIMES))
     of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
     spread = _spread(counts, known, seen).union(of_log)
     body = partial(_exposures, request=request, size=size, first_rank=plan.options.first_rank)
-    return result_table(in_one_step(spread, body, EXPOSURE))
+    return eng.result_table(eng.in_one_step(spread, body, EXPOSURE))
 
 
-def _items(value: AnyTable, name: str, options: Options, beside: DataFrame) -> DataFrame:
+def _items(value: eng.AnyTable, name: str, options: Options, beside: DataFrame) -> DataFrame:
     """Return how many rows of a table each item has."""
     own = options.columns.get("item")
-    table = table_of(value, name, [own], (ITEM, "item"), beside)
+    table = eng.table_of(value, name, [own], (ITEM, "item"), beside)
     column = own or (ITEM if ITEM in table.columns else "item")
     if column not in table.columns:
         wanted = repr(own) if own else f"{ITEM!r} or 'item'"
@@ -181,12 +162,12 @@ def _items(value: AnyTable, name: str, options: Options, beside: DataFrame) -> D
     return texts.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
 
 
-def _weighted(batches: Batches, replicates: int, seed: int) -> Iterator[pa.RecordBatch]:
+def _weighted(batches: eng.Batches, replicates: int, seed: int) -> Iterator[pa.RecordBatch]:
     """Add up, per batch, the rows of each experiment and item: themselves, and with the weights of their users."""
     for batch in batches:
         if not batch.num_rows:
             continue
-        (names, experiment), (items, item) = (coded(batch.column(at)) for at in range(2))
+        (names, experiment), (items, item) = (eng.coded(batch.column(at)) for at in range(2))
         users = batch.column(2).to_numpy().view(np.uint64)
         number = experiment * len(items) + item
         order = np.argsort(number, kind="stable")
@@ -211,7 +192,7 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
     by_item = Window.partitionBy(ITEM).orderBy(EXPERIMENT)
     counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False)))
     counts = counts.withColumn(_FIRST, F.row_number().over(by_item) == 1)
-    each = counts.select(EXPERIMENT, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(SUMS).alias(_AT, _TIMES))
+    each = counts.select(EXPERIMENT, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(eng.SUMS).alias(_AT, _TIMES))
     kinds = ", ".join(
         f"named_struct('kind', '{kind}', 'value', {at}, 'n', bigint({n}))" for kind, (at, n) in _KINDS.items()
     )
@@ -222,12 +203,12 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
     return spread.selectExpr(EXPERIMENT, "int(replicate) replicate", "kind", "bigint(value) value", "bigint(n) n")
 
 
-def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank: int) -> Iterator[pa.RecordBatch]:
+def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_rank: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``exposure``, from the counts of all experiments."""
     counts = _counts_of(batches)
     of_log = dict(zip(*(each.tolist() for each in counts.pop((None, 0, _OF_LOG))), strict=True))
-    of_log = {name: of_log[at] for at, name in enumerate(COUNTS)}
-    refuse_faulty(of_log, Allowed(request.max_invalid_fraction, first_rank))
+    of_log = {name: of_log[at] for at, name in enumerate(refusals.COUNTS)}
+    refusals.refuse_faulty(of_log, refusals.Allowed(request.max_invalid_fraction, first_rank))
     if not counts:
         return
     names = sorted({name for name, _, kind in counts if not kind.startswith("total")}, key=lambda x: (x is None, x))
@@ -270,10 +251,10 @@ def _exposures(batches: Batches, request: Exposure, size: int | None, first_rank
                     row |= {"difference": against[0], "difference_ci_low": low, "difference_ci_high": high}
             rows.append(row)
     if rows:
-        yield from rows_of({column: [row.get(column) for row in rows] for column in EXPOSURE}, EXPOSURE)
+        yield from eng.rows_of({column: [row.get(column) for row in rows] for column in EXPOSURE}, EXPOSURE)
 
 
-def _counts_of(batches: Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:
+def _counts_of(batches: eng.Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:
     """(experiment, replicate, kind) -> numbers, and how many items or rows have each; none of a key that is missing."""
     counts: dict[tuple[str | None, int, str], tuple[Ints, Ints]] = defaultdict(lambda: (_NONE, _NONE))
     if full := [batch for batch in batches if batch.num_rows]:

@@ -15,18 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.config import (
-    ENDING,
-    NO_NAMES,
-    kind_in_words,
-    kind_of,
-    letters,
-    opened,
-    problem_with_file,
-    problem_with_lines,
-    rows_of_trec,
-    values_as_names,
-)
+from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT
 
@@ -146,7 +135,9 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
         what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
         more = "or qrels of TREC" if is_judgements else "TREC runs, or a table such as main.logs.impressions"
         raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, {more}")
-    judged = [file for file in files if not is_judgements and not _named_format(file) and kind_of(file) == "trec_qrels"]
+    judged = [
+        file for file in files if not is_judgements and not _named_format(file) and cfg.kind_of(file) == "trec_qrels"
+    ]
     if judged and len(judged) < len(files):
         runs = {file.suffix for file in files if file not in judged} - {file.suffix for file in judged}
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
@@ -156,7 +147,9 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
     kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
     if (other := next(kinds, None)) and format not in ("trec_run", *_ROLES):
         raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
-    odd = (file for file in files if format == "trec_qrels" and kind_of(file, _named_format(file) is None) != format)
+    odd = (
+        file for file in files if format == "trec_qrels" and cfg.kind_of(file, _named_format(file) is None) != format
+    )
     if unlike := next(odd, None):
         raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
                          "qrels alone")  # fmt: skip
@@ -166,7 +159,7 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
 def _experiment_of(file: Path, named: str, format: str) -> str:
     """The experiment that a file names, as a run with ``experiment_from`` reads it."""
     if named == "file":
-        return file.name if format == "trec_run" else ENDING.sub("", file.name)
+        return file.name if format == "trec_run" else cfg.ENDING.sub("", file.name)
     return next((folder for folder in reversed(file.parent.parts) if "=" not in folder), "")
 
 
@@ -203,7 +196,7 @@ def words_of(name: str) -> set[str]:
     (['eventuserid', 'id', 'userid'], {'rank'})
     """
     parts = re.sub(r":(token|float)(_seq)?$", "", name).split(".")
-    return {letters(".".join(parts[n:])) for n in range(len(parts))}
+    return {cfg.letters(".".join(parts[n:])) for n in range(len(parts))}
 
 
 def checked_sample(
@@ -270,14 +263,14 @@ def format_of(file: Path, what: str) -> str:
     """
     named, kind = _named_format(file), ""
     if named in (None, "csv"):
-        kind = kind_of(file, with_names=named is None)
+        kind = cfg.kind_of(file, with_names=named is None)
     if kind in ("trec_qrels", "ratings") and what == JUDGEMENTS:
         return kind
     if kind == "trec_run" or named:
         return str(named if kind != "trec_run" else kind)
     if kind == "trec_qrels":
         raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
-    if problem := kind_in_words(kind, file):
+    if problem := cfg.kind_in_words(kind, file):
         raise InputError(f"cannot read '{file}': {problem}")
     of_trec = "qrels of TREC" if what == JUDGEMENTS else "a TREC run"
     raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or "
@@ -295,7 +288,7 @@ def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, s
     Raises:
         InputError: It cannot be read.
     """
-    if problem := problem_with_file(file) or problem_with_lines(file, format, {}):
+    if problem := cfg.problem_with_file(file) or cfg.problem_with_lines(file, format, {}):
         raise InputError(f"cannot read {format} from '{file}': {problem}")
     try:
         return _rows_of(file, format, most)
@@ -324,7 +317,7 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
     if format == "trec_qrels":
         return _read_words(file, format, ("user", "iteration", "item", "relevance"), most), {}
     if format == "ratings":
-        with opened(file) as text:
+        with cfg.opened(file) as text:
             separator = "\t" if "\t" in text.readline() else " "
         rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, header=None, encoding="utf-8-sig")
         return rows.set_axis([f"_c{n}" for n in rows], axis=1), {"sep": separator, "header": "false"}
@@ -335,8 +328,8 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
     # As an engine reads it, an empty text is null, and the word null is a text.
     rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, keep_default_na=False, na_values=[""])
     names = list(map(str, rows.columns))
-    if values_as_names(names):
-        raise ValueError(NO_NAMES.format(", ".join(names[:4])))
+    if cfg.values_as_names(names):
+        raise ValueError(cfg.NO_NAMES.format(", ".join(names[:4])))
     # No config can name a column without a name, such as the index of pandas.
     rows = rows[[name for name in names if not re.fullmatch(r"Unnamed: \d+", name)]]
     return rows, {} if separator == "," else {"sep": separator}
@@ -344,8 +337,8 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
 
 def _read_words(file: Path, format: str, names: Sequence[str], most: int) -> pd.DataFrame:
     """The words of each line, as a run reads them: those beyond the last name are dropped, a short line is null."""
-    with opened(file) as lines:
-        words = list(itertools.islice(rows_of_trec(lines, format), most))
+    with cfg.opened(file) as lines:
+        words = list(itertools.islice(cfg.rows_of_trec(lines, format), most))
     # A run without tags is named after its file.
     width, least = len(names), len(names) - (format == "trec_run")
     cells = [[*line[:width], *[None] * (width - len(line))] if len(line) >= least else [None] * width for line in words]

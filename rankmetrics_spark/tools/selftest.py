@@ -14,21 +14,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.layouts import LAYOUTS, Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, Convention
-from rankmetrics_spark.schemas import (
-    CONVENTION_INDEX,
-    ENTRIES,
-    HASH,
-    ITEM,
-    N_ROWS,
-    POOL_GRADE,
-    POOL_HASH,
-    POSITION,
-    SCORE,
-    USER,
-)
 from rankmetrics_spark.tools.golden import PRINTED, Peer, Value, cases, values
 
 if TYPE_CHECKING:
@@ -104,17 +93,17 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
     pools = [sorted(((float(r["relevance"]), r["item"]) for r in case["judgments"]), reverse=True) for case in lists]
     entries = [
         [
-            {HASH: r["item"], ITEM: str(r["item"]), POSITION: r["position"], SCORE: float(r["score"])}
+            {sch.HASH: r["item"], sch.ITEM: str(r["item"]), sch.POSITION: r["position"], sch.SCORE: float(r["score"])}
             for r in case["list"]
         ]
         for case in lists
     ]
     tables = score_batch(
         {
-            N_ROWS: pa.array([len(case["list"]) for case in lists]),
-            ENTRIES: pa.array(entries),
-            POOL_GRADE: pa.array([[grade for grade, _ in pool] for pool in pools]),
-            POOL_HASH: pa.array([[item for _, item in pool] for pool in pools]),
+            sch.N_ROWS: pa.array([len(case["list"]) for case in lists]),
+            sch.ENTRIES: pa.array(entries),
+            sch.POOL_GRADE: pa.array([[grade for grade, _ in pool] for pool in pools]),
+            sch.POOL_HASH: pa.array([[item for _, item in pool] for pool in pools]),
         },
         LAYOUTS["rows"],
         scoring,
@@ -140,7 +129,7 @@ def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
     options = Options(metrics=scoring.metrics, rank_by="score", columns={"experiment": None}, judged=True)
     users = Tables.of(impressions, judgements, options, scoring.conventions).users
     return {
-        (row[USER], scoring.conventions[row[CONVENTION_INDEX]].digest(), str(metric)): (
+        (row[sch.USER], scoring.conventions[row[sch.CONVENTION_INDEX]].digest(), str(metric)): (
             math.nan if row[metric.column] is None else row[metric.column]
         )
         for row in few_rows(users)

@@ -12,21 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Quality, Section, choice, count, key, number, text, two_ranks
-from rankmetrics_spark.engines import (
-    REAL,
-    AnyTable,
-    Batches,
-    ResultTable,
-    as_number,
-    as_text,
-    check_unambiguous,
-    engine_of,
-    in_one_step,
-    result_table,
-    rows_of,
-    table_of,
-)
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.layouts import entry
 from rankmetrics_spark.road import checked_rows, make_plan
@@ -117,7 +104,7 @@ class Limit:
 
 
 def interleaving(
-    log: AnyTable,
+    log: eng.AnyTable,
     team: str = "team",
     *,
     ranks: Mapping[str, str] | None = None,
@@ -130,7 +117,7 @@ def interleaving(
     looks: Literal["one", "any"] = "one",
     first_rank: int = 1,
     max_invalid_fraction: float = 0.01,
-) -> ResultTable:
+) -> eng.ResultTable:
     """Compare rankers by the clicks on lists that they made together; every user counts once.
 
     Team drafts of two rankers (Radlinski, Kurup and Joachims, CIKM 2008) or more (Schuth et al., CIKM 2014): a click
@@ -173,7 +160,9 @@ def interleaving(
     return preferences(log, options, request)
 
 
-def preferences(log: AnyTable, options: Options, request: Preferences, quality: Quality | None = None) -> ResultTable:
+def preferences(
+    log: eng.AnyTable, options: Options, request: Preferences, quality: Quality | None = None
+) -> eng.ResultTable:
     """``interleaving`` with the roles and lists of ``options``; with ``quality``, a log is refused as by a run."""
     ranks = request.ranks
     roles = {**options.columns, **dict.fromkeys(("experiment", "item", "score"))}
@@ -182,20 +171,20 @@ def preferences(log: AnyTable, options: Options, request: Preferences, quality: 
     ordered = sorted(ranks, key=lambda ranker: ranker != request.baseline)
     extra = [ranks[ranker] for ranker in ordered] or [str(request.team)]
     names = (*options.columns.values(), *options.list, *extra)
-    table = table_of(log, "log", names, (*ROLES, *ROLES.values()))
+    table = eng.table_of(log, "log", names, (*ROLES, *ROLES.values()))
     draft = Draft(request.baseline, tuple(ordered))
-    engine = engine_of(table.sparkSession)
+    engine = eng.engine_of(table.sparkSession)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     texts = []
     for place, name in enumerate(extra):
         if name not in kinds:
             raise InputError(f"the impressions have no column for the rankers: {unknown('column', name, kinds)}")
-        check_unambiguous(table, name, "impressions")
+        eng.check_unambiguous(table, name, "impressions")
         if not isinstance(kinds[name], T.StringType | T.NumericType | T.BooleanType):
             allowed = "a string or a number"
             raise InputError(f"column '{name}' has type {kinds[name].simpleString()}; it must be {allowed}")
-        plain = as_text(quoted(name), kinds[name], engine)
-        missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], REAL) else ""
+        plain = eng.as_text(quoted(name), kinds[name], engine)
+        missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], eng.REAL) else ""
         texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _interleaving_{place}")
     # Of the log as it is: a message about a missing column lists its columns, and not those that follow.
     _typed_rows(table, options)
@@ -210,7 +199,7 @@ def preferences(log: AnyTable, options: Options, request: Preferences, quality: 
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
     body = partial(_final, rules=rules, limit=Limit.of(options, request, quality))
-    return result_table(in_one_step(sums, body, COLUMNS))
+    return eng.result_table(eng.in_one_step(sums, body, COLUMNS))
 
 
 def _typed_rows(table: DataFrame, options: Options) -> DataFrame:
@@ -225,7 +214,7 @@ def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
     of_list = f"xxhash64({', '.join(lists)})" if lists else "0L"
     faults = [f"{REJECTED} IS NOT NULL", f"coalesce({RELEVANCE} < 0, false)"]
     if draft.rankers:
-        ranks = [as_number(f"_segment_{place}") for place in range(2)]
+        ranks = [eng.as_number(f"_segment_{place}") for place in range(2)]
         whole = [f"{rank} = rint({rank}) AND {rank} BETWEEN {options.first_rank} AND {2**31}" for rank in ranks]
         faults += [f"_segment_{place} IS NOT NULL AND NOT coalesce({each}, false)" for place, each in enumerate(whole)]
         shift = 1 - options.first_rank
@@ -242,7 +231,7 @@ def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
     ).select(ENTRIES, FAULTY, BELOW)  # fmt: skip
 
 
-def _final(batches: Batches, rules: Rules, limit: Limit) -> Iterator[pa.RecordBatch]:
+def _final(batches: eng.Batches, rules: Rules, limit: Limit) -> Iterator[pa.RecordBatch]:
     """Make the rows of the result from the sums of all partitions, unless the log is refused."""
     totals: Totals = SUMS.totals(batches)
     refuse_many(totals)
@@ -250,4 +239,4 @@ def _final(batches: Batches, rules: Rules, limit: Limit) -> Iterator[pa.RecordBa
         limit.refuse(dict(zip(READ_COUNTS, map(int, of_log), strict=True)))
         totals[None, None] = of_log[: len(LOG_COUNTS)]
     rows: list[dict[str, Any]] = preference_rows(totals, rules)
-    yield from rows_of({name: [row.get(name) for row in rows] for name in COLUMNS}, COLUMNS)
+    yield from eng.rows_of({name: [row.get(name) for row in rows] for name in COLUMNS}, COLUMNS)

@@ -8,29 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.errors import ConfigError, printable, unknown
 from rankmetrics_spark.metrics import Floats
 from rankmetrics_spark.report import p_value
 from rankmetrics_spark.schemas import is_unknown
-from rankmetrics_spark.statistics import (
-    AnyLook,
-    Moments,
-    Whole,
-    adjusted_p_values,
-    over_looks,
-    paired_t,
-    sample_ratio_p,
-    total_of,
-)
-from rankmetrics_spark.studies.drafts.credits import (
-    CHECKED_RANKS,
-    LIST_COUNTS,
-    LOG_COUNTS,
-    PAIR_COUNTS,
-    USER_COUNTS,
-    Draft,
-    Totals,
-)
+from rankmetrics_spark.studies.drafts import credits
 
 COLUMNS = {
     **dict.fromkeys(("ranker_a", "ranker_b", "credit"), "string"),
@@ -45,7 +28,7 @@ COLUMNS = {
     **dict.fromkeys(("slots_a", "slots_b"), "long"),
     "draft_shares": "array<double>",
     "p_draft": "double",
-    **dict.fromkeys(LOG_COUNTS, "long"),
+    **dict.fromkeys(credits.LOG_COUNTS, "long"),
     "sentence": "string",
 }
 """Columns of the result -> their types."""
@@ -71,7 +54,7 @@ class Rules:
     looks: str = "one"
 
 
-def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
+def preference_rows(totals: credits.Totals, rules: Rules) -> list[Row]:
     """Return a row per pair of rankers; without a pair one row that says why, and counts.
 
     Raises:
@@ -80,8 +63,10 @@ def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
     names = [one for one, other in totals if one is not None and other is None]
     if names and rules.baseline is not None and rules.baseline not in names:
         raise ConfigError(f"baseline: {unknown('ranker', rules.baseline, sorted(names))}")
-    of_log = dict(zip(LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(LOG_COUNTS)))), strict=True))
-    place = {name: at for at, name in enumerate(Draft(rules.baseline).order(names))}
+    of_log = dict(
+        zip(credits.LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(credits.LOG_COUNTS)))), strict=True)
+    )
+    place = {name: at for at, name in enumerate(credits.Draft(rules.baseline).order(names))}
     pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
     about = {"credit": "balanced" if rules.balanced else "team", "looks": rules.looks, "confidence": rules.confidence}
     about |= of_log
@@ -106,13 +91,16 @@ def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
     return [row | {"sentence": sentence(row, n_compared)} for row in rows]
 
 
-def _numbers(table: Whole, rules: Rules) -> dict[str, Sequence[Any]]:
+def _numbers(table: st.Whole, rules: Rules) -> dict[str, Sequence[Any]]:
     """Return the columns of the pairs, from (g, len(PAIR_COUNTS)) sums."""
-    counts = {name: table[:, PAIR_COUNTS.index(name)].tolist() for name in (*LIST_COUNTS, *USER_COUNTS)}
-    n = table[:, PAIR_COUNTS.index("n_users")]
-    moments = Moments(n, total_of(table, PAIR_COUNTS, "v"), total_of(table, PAIR_COUNTS, "vv"))
-    test = paired_t(moments, rules.confidence)
-    looks = over_looks(test, n, AnyLook(rules.tuning_users, 1 - rules.confidence), rules.confidence)
+    counts = {
+        name: table[:, credits.PAIR_COUNTS.index(name)].tolist()
+        for name in (*credits.LIST_COUNTS, *credits.USER_COUNTS)
+    }
+    n = table[:, credits.PAIR_COUNTS.index("n_users")]
+    moments = st.Moments(n, st.total_of(table, credits.PAIR_COUNTS, "v"), st.total_of(table, credits.PAIR_COUNTS, "vv"))
+    test = st.paired_t(moments, rules.confidence)
+    looks = st.over_looks(test, n, st.AnyLook(rules.tuning_users, 1 - rules.confidence), rules.confidence)
     decides = looks if rules.looks == "any" else test
     won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
@@ -123,7 +111,7 @@ def _numbers(table: Whole, rules: Rules) -> dict[str, Sequence[Any]]:
         "ci_low": test.ci_low.tolist(),
         "ci_high": test.ci_high.tolist(),
         "p_value": test.p_value.tolist(),
-        "p_adjusted": adjusted_p_values(decides.p_value, rules.correction).tolist(),
+        "p_adjusted": st.adjusted_p_values(decides.p_value, rules.correction).tolist(),
         "p_sign": [*map(sign_test, counts["users_a"], counts["users_b"], counts["n_users"])],
         "sequential_ci_low": looks.ci_low.tolist(),
         "sequential_ci_high": looks.ci_high.tolist(),
@@ -148,20 +136,20 @@ def sign_test(n_a: int, n_b: int, n: int) -> float | None:
     return float(binomtest(n_b, n_a + n_b, 0.5).pvalue)
 
 
-def draft_check(table: Whole) -> tuple[list[list[float]], Floats]:
+def draft_check(table: st.Whole) -> tuple[list[list[float]], Floats]:
     """Check that fair coins drew the slots: at each rank, half of the slots of a pair are those of each ranker.
 
     Returns the shares of ranker_b at each rank down to the last one with a slot, and (g,) p-values: of a chi-square
     test at each rank the smallest one, times the ranks that have a slot (Bonferroni).
     """
-    at = len(LIST_COUNTS)
-    slots = table[:, at : at + 2 * CHECKED_RANKS].astype(float).reshape(len(table), 2, CHECKED_RANKS)
+    at = len(credits.LIST_COUNTS)
+    slots = table[:, at : at + 2 * credits.CHECKED_RANKS].astype(float).reshape(len(table), 2, credits.CHECKED_RANKS)
     both = slots.sum(axis=1)
     shares = np.divide(slots[:, 1], both, out=np.full(both.shape, np.nan), where=both > 0)
-    p = sample_ratio_p(np.moveaxis(slots, 1, 2), [0.5, 0.5])
+    p = st.sample_ratio_p(np.moveaxis(slots, 1, 2), [0.5, 0.5])
     smallest = np.where(both > 0, p, np.inf).min(axis=1)
     n_ranks = (both > 0).sum(axis=1)
-    last = CHECKED_RANKS - np.argmax(both[:, ::-1] > 0, axis=1)
+    last = credits.CHECKED_RANKS - np.argmax(both[:, ::-1] > 0, axis=1)
     p_draft = np.where(n_ranks > 0, np.minimum(1.0, smallest * np.maximum(n_ranks, 1)), np.nan)
     return [row[:end].tolist() if n else [] for row, end, n in zip(shares, last, n_ranks, strict=True)], p_draft
 

@@ -12,47 +12,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import engines as eng
+from rankmetrics_spark import layouts as lay
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, text
-from rankmetrics_spark.engines import (
-    SUMS,
-    AnyTable,
-    Batches,
-    ResultTable,
-    SumTable,
-    coded,
-    in_one_step,
-    result_table,
-    rows_of,
-    schema_text,
-    table_of,
-)
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.layouts import (
-    Arrays,
-    Reading,
-    by_position,
-    entries_of,
-    entry,
-    flat,
-    judged_grades,
-    without_repeats,
-)
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
 from rankmetrics_spark.road import make_plan, pools, top_rows
-from rankmetrics_spark.schemas import (
-    BASELINE,
-    ENTRIES,
-    EXPERIMENT,
-    HASH,
-    ITEM,
-    JUDGEMENT_ROLES,
-    METRIC,
-    POOL_GRADE,
-    POOL_HASH,
-    POSITION,
-    ROLES,
-    USER,
-)
+from rankmetrics_spark.studies import refusals
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
     Arms,
@@ -65,42 +32,33 @@ from rankmetrics_spark.studies.labels.pairs import (
     pair_sums,
     sentence,
 )
-from rankmetrics_spark.studies.refusals import (
-    MOST_FAULTY,
-    Allowed,
-    counts_of_known,
-    list_counts,
-    partition_sums,
-    refuse,
-    sound_lists,
-)
 
 USERS = {
-    **dict.fromkeys((EXPERIMENT, USER, METRIC), "string"),
+    **dict.fromkeys((sch.EXPERIMENT, sch.USER, sch.METRIC), "string"),
     "n_unjudged": "long",
     **dict.fromkeys(("value", "low", "high"), "double"),
 }
 MEANS = {
-    **dict.fromkeys((EXPERIMENT, METRIC), "string"),
+    **dict.fromkeys((sch.EXPERIMENT, sch.METRIC), "string"),
     **dict.fromkeys(("n_users", "n_users_open", "n_unjudged"), "long"),
     **dict.fromkeys(("mean", "low", "high"), "double"),
 }
 PAIRS = {
-    **dict.fromkeys((BASELINE, EXPERIMENT, METRIC), "string"),
+    **dict.fromkeys((sch.BASELINE, sch.EXPERIMENT, sch.METRIC), "string"),
     **dict.fromkeys(("n_users", "n_unjudged", "n_open", "n_fewest"), "long"),
     **dict.fromkeys(("difference", "low", "high"), "double"),
     **dict.fromkeys(("bounds", "sentence"), "string"),
 }
 TO_JUDGE = {
-    **dict.fromkeys((USER, ITEM), "string"),
+    **dict.fromkeys((sch.USER, sch.ITEM), "string"),
     "experiments": "array<string>",
     "ranks": "array<bigint>",
     "weight": "double",
-    **dict.fromkeys((BASELINE, EXPERIMENT), "string"),
+    **dict.fromkeys((sch.BASELINE, sch.EXPERIMENT), "string"),
     **dict.fromkeys(("rank_baseline", "rank"), "long"),
 }
 """Columns of the tables of ``Unjudged`` -> their types."""
-_SUMS = SumTable(Key._fields)
+_SUMS = eng.SumTable(Key._fields)
 _READ = "rows read"
 """In place of a metric: counts of rows, by experiment and of the log."""
 _KNOBS = ("ap_denominator", "gain", "gain_table", "relevant_from")
@@ -116,7 +74,7 @@ class Missing(Section):
 
     baseline: str | None = key(None, text)
     max_grade: int = key(1, count(1, 100))
-    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
+    max_invalid_fraction: float = key(refusals.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 @dataclass(frozen=True)
@@ -125,7 +83,7 @@ class _Work:
 
     metrics: tuple[Metric, ...]
     labels: Labels
-    allowed: Allowed
+    allowed: refusals.Allowed
 
 
 class Unjudged:
@@ -143,18 +101,18 @@ class Unjudged:
         self._top, self._pool, self._counts, self._work = top, judged, counts, work
 
     @cached_property
-    def users(self) -> ResultTable:
+    def users(self) -> eng.ResultTable:
         """One row per (experiment_id, user_id, metric): n_unjudged, value (unjudged = not relevant), low and high."""
         body = partial(_user_rows, work=self._work)
-        return result_table(self._lists().mapInArrow(body, schema_text(USERS)))
+        return eng.result_table(self._lists().mapInArrow(body, eng.schema_text(USERS)))
 
     @cached_property
-    def means(self) -> ResultTable:
+    def means(self) -> eng.ResultTable:
         """One row per (experiment_id, metric): n_users, those whose value is open, n_unjudged, mean, low and high."""
         return self._final(arm_rows, MEANS, compares=False)
 
     @cached_property
-    def pairs(self) -> ResultTable:
+    def pairs(self) -> eng.ResultTable:
         """One row per (baseline, experiment_id, metric), over the users who are in both experiments.
 
         n_unjudged (items of either list), n_open (of these, whose label can move the difference), n_fewest (with fewer
@@ -165,7 +123,7 @@ class Unjudged:
         return self._final(partial(pair_rows, metrics=metrics, baseline=self._work.allowed.baseline), PAIRS)
 
     @cached_property
-    def to_judge(self) -> ResultTable:
+    def to_judge(self) -> eng.ResultTable:
         """One row per unjudged item whose label could move the first metric, the heaviest first.
 
         user_id, item_id, experiments that show it and its ranks there (the best rank first), weight: how much the
@@ -173,27 +131,31 @@ class Unjudged:
         most, and its ranks in both. Of a user in one experiment only, the weight is that of the value itself.
         """
         body = partial(_rows_to_judge, work=self._work)
-        rows = self._lists(ITEM).mapInArrow(body, schema_text(TO_JUDGE))
-        return result_table(rows.orderBy(F.col("weight").desc(), USER, ITEM))
+        rows = self._lists(sch.ITEM).mapInArrow(body, eng.schema_text(TO_JUDGE))
+        return eng.result_table(rows.orderBy(F.col("weight").desc(), sch.USER, sch.ITEM))
 
     def _lists(self, *more: str, may_fail: bool = True) -> DataFrame:
         """One row per user: their rows and judgements, the only shuffle of raw rows; a log to be refused may fail."""
-        row = entry(EXPERIMENT, f"bigint({POSITION}) AS {POSITION}", f"xxhash64({ITEM}) AS {HASH}", *more)
-        users = self._top.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
-        users = sound_lists(users, self._counts, self._work.allowed) if may_fail else users
-        return users.join(self._pool, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
+        row = lay.entry(
+            sch.EXPERIMENT, f"bigint({sch.POSITION}) AS {sch.POSITION}", f"xxhash64({sch.ITEM}) AS {sch.HASH}", *more
+        )
+        users = self._top.groupBy(sch.USER).agg(F.expr(f"collect_list({row}) AS {sch.ENTRIES}"))
+        users = refusals.sound_lists(users, self._counts, self._work.allowed) if may_fail else users
+        return users.join(self._pool, sch.USER, "left").select(sch.USER, sch.ENTRIES, sch.POOL_GRADE, sch.POOL_HASH)
 
-    def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> ResultTable:
-        step = partial(partition_sums, table=_SUMS, sums_of=partial(_sums, work=self._work, compares=compares))
+    def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> eng.ResultTable:
+        step = partial(refusals.partition_sums, table=_SUMS, sums_of=partial(_sums, work=self._work, compares=compares))
         sums = self._lists(may_fail=False).mapInArrow(step, _SUMS.schema)
-        sums = sums.unionAll(self._counts.selectExpr("string(NULL)", EXPERIMENT, f"'{_READ}'", "string(NULL)", SUMS))
+        sums = sums.unionAll(
+            self._counts.selectExpr("string(NULL)", sch.EXPERIMENT, f"'{_READ}'", "string(NULL)", eng.SUMS)
+        )
         body = partial(_rows_of_all, rows=rows, columns=columns, allowed=self._work.allowed)
-        return result_table(in_one_step(sums, body, columns))
+        return eng.result_table(eng.in_one_step(sums, body, columns))
 
 
 def unjudged(
-    impressions: AnyTable,
-    judgements: AnyTable,
+    impressions: eng.AnyTable,
+    judgements: eng.AnyTable,
     metrics: str | Sequence[str | Metric] = ("p@10", "dcg@10", "ap@10", "ndcg@10"),
     *,
     baseline: str | None = None,
@@ -264,16 +226,16 @@ def unjudged(
         judged=True,
     )
     _check(options)
-    table = table_of(impressions, "impressions", roles.values(), (*ROLES, *ROLES.values()), judgements)
-    names = (*JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
-    judged = table_of(judgements, "judgements", options.judgement_columns.values(), names, table)
+    table = eng.table_of(impressions, "impressions", roles.values(), (*sch.ROLES, *sch.ROLES.values()), judgements)
+    names = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
+    judged = eng.table_of(judgements, "judgements", options.judgement_columns.values(), names, table)
     plan = make_plan(options, table.schema, judged.schema)
     cuts = [metric.cut for metric in options.metrics]
     deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)
-    allowed = Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
+    allowed = refusals.Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
     work = _Work(options.metrics, Labels(options.convention, request.max_grade), allowed)
     pool = pools(judged, plan.judgement_mapping, every_grade=True, text=False)
-    return Unjudged(top_rows(table, plan, deepest), pool, counts_of_known(table, plan, judged), work)
+    return Unjudged(top_rows(table, plan, deepest), pool, refusals.counts_of_known(table, plan, judged), work)
 
 
 def _check(options: Options) -> None:
@@ -306,42 +268,42 @@ class _Read:
 
 def _read(batch: pa.RecordBatch) -> _Read:
     """Return the lists of the users of a batch, each with one row per item and per rank."""
-    columns: Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    entries = entries_of(columns)
-    entries = replace(entries, grade=judged_grades(entries, columns))
-    names, experiment = coded(flat(columns[ENTRIES])[1].field(EXPERIMENT))
+    columns: lay.Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    entries = lay.entries_of(columns)
+    entries = replace(entries, grade=lay.judged_grades(entries, columns))
+    names, experiment = eng.coded(lay.flat(columns[sch.ENTRIES])[1].field(sch.EXPERIMENT))
     lists, of = np.unique(entries.list * len(names) + experiment, return_inverse=True)
     of_list = replace(entries, list=of.astype(np.int64)).take(np.argsort(of, kind="stable"))
-    rows = by_position(without_repeats(of_list, len(lists), Reading(STANDARD))[0])
+    rows = lay.by_position(lay.without_repeats(of_list, len(lists), lay.Reading(STANDARD))[0])
     user, arm = np.divmod(lists, len(names))
     assert rows.position is not None
     item = np.unique(np.stack([user[rows.list], rows.hash]), axis=1, return_inverse=True)[1].reshape(-1)
-    pool_user, grades = flat(columns[POOL_GRADE])
+    pool_user, grades = lay.flat(columns[sch.POOL_GRADE])
     pool = np.asarray(grades.to_numpy(zero_copy_only=False), np.float64)
     rank = np.asarray(rows.position, np.int64)
     shown = Shown(user, rows.list, rank, rows.grade, item.astype(np.int64), pool_user, pool)
     return _Read(Arms(shown, names, arm), rows.text, rows.row)
 
 
-def _user_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
+def _user_rows(batches: eng.Batches, work: _Work) -> Iterator[pa.RecordBatch]:
     """The rows of ``users``."""
     for batch in batches:
         if batch.num_rows:
             arms = _read(batch).arms
             shown, names = arms.shown, np.array(arms.names, object)
-            users = batch.column(USER).take(pa.array(shown.user))
+            users = batch.column(sch.USER).take(pa.array(shown.user))
             for metric in work.metrics:
                 limits = bounds(shown, metric, work.labels)
                 n = np.bincount(shown.list[limits.at][limits.unjudged], minlength=len(shown.user))
                 values = {"value": limits.value, "low": limits.low, "high": limits.high}
-                keys = {EXPERIMENT: names[arms.experiment], USER: users, METRIC: [str(metric)] * len(n)}
-                yield from rows_of({**keys, "n_unjudged": n, **values}, USERS)
+                keys = {sch.EXPERIMENT: names[arms.experiment], sch.USER: users, sch.METRIC: [str(metric)] * len(n)}
+                yield from eng.rows_of({**keys, "n_unjudged": n, **values}, USERS)
 
 
 def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[Key, Any]]:
     """Yield the exact sums of some users by experiment, and by pair and weight if it compares."""
     arms = _read(batch).arms
-    for (name,), counts in list_counts(batch):
+    for (name,), counts in refusals.list_counts(batch):
         yield Key(None, name, _READ), counts
     for metric in work.metrics:
         limits = bounds(arms.shown, metric, work.labels)
@@ -351,21 +313,21 @@ def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[
 
 
 def _rows_of_all(
-    batches: Batches, rows: _RowsOfSums, columns: Mapping[str, str], allowed: Allowed
+    batches: eng.Batches, rows: _RowsOfSums, columns: Mapping[str, str], allowed: refusals.Allowed
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table, from the sums of all partitions."""
     sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
     read = {key: sums.pop(key) for key in [*sums] if key.metric == _READ}
-    refuse({key.experiment: counts for key, counts in read.items()}, allowed)
+    refusals.refuse({key.experiment: counts for key, counts in read.items()}, allowed)
     cells = [*rows(sums)] if sums else []
     if cells:
-        yield from rows_of({name: [row[name] for row in cells] for name in columns}, columns)
+        yield from eng.rows_of({name: [row[name] for row in cells] for name in columns}, columns)
 
 
 # ---- which items to judge first
 
 
-def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
+def _rows_to_judge(batches: eng.Batches, work: _Work) -> Iterator[pa.RecordBatch]:
     """The rows of ``to_judge``: per unjudged item the pair that its label moves most."""
     for batch in batches:
         if not batch.num_rows:
@@ -387,7 +349,7 @@ def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
         first = np.flatnonzero(np.diff(shown.item[entries], prepend=-1))
         ends = pa.array(np.append(first, len(entries)), pa.int32())
         lists = (pa.array(names[experiment], pa.string()), pa.array(shown.rank[entries]))
-        users = batch.column(USER).take(pa.array(shown.user[shown.list[entries[first]]]))
+        users = batch.column(sch.USER).take(pa.array(shown.user[shown.list[entries[first]]]))
         assert read.text is not None
         text = read.text.take(pa.array(read.row[entries[first]]))
         base, other = (

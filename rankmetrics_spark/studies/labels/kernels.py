@@ -23,20 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.metrics import (
-    Convention,
-    Floats,
-    Ints,
-    Metric,
-    discount,
-    gain,
-    geometric,
-    grids,
-    last_rank,
-    reciprocal,
-    sums,
-    unit,
-)
+from rankmetrics_spark import metrics as mx
 
 Flags = npt.NDArray[np.bool_]
 Kind = Literal["sum", "first", "ratio"]
@@ -56,13 +43,13 @@ class Labels:
         max_grade: The highest grade of a label.
     """
 
-    convention: Convention
+    convention: mx.Convention
     max_grade: int = 1
 
     @cached_property
-    def gains(self) -> Floats:
+    def gains(self) -> mx.Floats:
         """(max_grade + 1,) gain of each grade."""
-        return gain(np.arange(self.max_grade + 1.0), self.convention)
+        return mx.gain(np.arange(self.max_grade + 1.0), self.convention)
 
     @property
     def top(self) -> float:
@@ -89,13 +76,13 @@ class Shown:
         pool_grade: (j,) its grade.
     """
 
-    user: Ints
-    list: Ints
-    rank: Ints
-    grade: Floats
-    item: Ints
-    pool_user: Ints
-    pool_grade: Floats
+    user: mx.Ints
+    list: mx.Ints
+    rank: mx.Ints
+    grade: mx.Floats
+    item: mx.Ints
+    pool_user: mx.Ints
+    pool_grade: mx.Floats
 
 
 @dataclass(frozen=True)
@@ -114,13 +101,13 @@ class Bounds:
     """
 
     kind: Kind
-    at: Ints
+    at: mx.Ints
     unjudged: Flags
-    value: Floats
-    low: Floats
-    high: Floats
-    move: Floats
-    absent: Floats
+    value: mx.Floats
+    low: mx.Floats
+    high: mx.Floats
+    move: mx.Floats
+    absent: mx.Floats
 
 
 class Top:
@@ -128,7 +115,7 @@ class Top:
 
     def __init__(self, shown: Shown, cut: int | None, labels: Labels) -> None:
         """Nothing is computed yet."""
-        self.shown, self.labels, self.cut = shown, labels, last_rank(cut)
+        self.shown, self.labels, self.cut = shown, labels, mx.last_rank(cut)
         self.size = len(shown.user)
         self.at = np.flatnonzero(shown.rank <= self.cut)
         self.list, self.rank, self.grade = shown.list[self.at], shown.rank[self.at], shown.grade[self.at]
@@ -145,7 +132,7 @@ class Top:
         return np.asarray(self.unjudged & (self.labels.relevant > 0))
 
     @cached_property
-    def m(self) -> Ints:
+    def m(self) -> mx.Ints:
         """(n,) judged relevant items of the user."""
         relevant = self.labels.convention.relevant(self.shown.pool_grade)
         of_user = np.bincount(self.shown.pool_user[relevant], minlength=self.n_users)
@@ -157,32 +144,32 @@ class Top:
         return int(self.shown.user[-1]) + 1 if self.size else 0
 
     @cached_property
-    def open(self) -> Ints:
+    def open(self) -> mx.Ints:
         """(n,) unjudged items of the list."""
         return self.count(self.unjudged)
 
     @cached_property
-    def of_user(self) -> Ints:
+    def of_user(self) -> mx.Ints:
         """(n,) unjudged items that any list of the user shows down to the cut-off."""
         _, first = np.unique(self.shown.item[self.at][self.unjudged], return_index=True)
         users = self.shown.user[self.list[self.unjudged][first]]
         return np.bincount(users, minlength=self.n_users)[self.shown.user].astype(np.int64)
 
     @property
-    def others(self) -> Ints:
+    def others(self) -> mx.Ints:
         """(n,) of these, those that the list itself does not show."""
         return self.of_user - self.open
 
-    def count(self, mask: Flags) -> Ints:
+    def count(self, mask: Flags) -> mx.Ints:
         """(n,) entries of a mask."""
         return np.bincount(self.list[mask], minlength=self.size).astype(np.int64)
 
-    def total(self, values: Floats) -> Floats:
+    def total(self, values: mx.Floats) -> mx.Floats:
         """(n,) sums, added in the order of the ranks."""
-        return sums(self.list, values, self.size)
+        return mx.sums(self.list, values, self.size)
 
 
-def bounds(shown: Shown, metric: Metric, labels: Labels) -> Bounds:
+def bounds(shown: Shown, metric: mx.Metric, labels: Labels) -> Bounds:
     """Return the bounds of a metric over all labels."""
     top = Top(shown, metric.cut, labels)
     kind, kernel = KERNELS[metric.name]
@@ -192,27 +179,27 @@ def bounds(shown: Shown, metric: Metric, labels: Labels) -> Bounds:
     return Bounds(kind, top.at, top.unjudged, value, low, high, np.where(top.unjudged, move, 0.0), absent)
 
 
-Five = tuple[Floats, Floats, Floats, Floats, Floats]
+Five = tuple[mx.Floats, mx.Floats, mx.Floats, mx.Floats, mx.Floats]
 
 
-def _summed(top: Top, judged: Floats, may_add: Floats, scale: Callable[[Floats], Floats]) -> Five:
+def _summed(top: Top, judged: mx.Floats, may_add: mx.Floats, scale: Callable[[mx.Floats], mx.Floats]) -> Five:
     """Bounds of a sum, from what each judged entry adds, and what each label may add."""
     value = scale(top.total(judged))
     return value, value, scale(top.total(judged + may_add)), scale(may_add), np.zeros(top.size)
 
 
-def _relevant(top: Top, weight: Callable[[Ints], Floats], scale: Callable[[Floats], Floats]) -> Five:
+def _relevant(top: Top, weight: Callable[[mx.Ints], mx.Floats], scale: Callable[[mx.Floats], mx.Floats]) -> Five:
     weights = weight(top.rank)
     return _summed(top, top.relevant * weights, top.may_be_relevant * weights, scale)
 
 
-def _gained(top: Top, weight: Callable[[Ints], Floats]) -> Five:
+def _gained(top: Top, weight: Callable[[mx.Ints], mx.Floats]) -> Five:
     weights, label = weight(top.rank), top.unjudged * top.labels.top
-    judged = np.asarray(gain(top.grade, top.labels.convention) * weights)
+    judged = np.asarray(mx.gain(top.grade, top.labels.convention) * weights)
     return _summed(top, judged, np.asarray(label * weights), lambda each: each)
 
 
-def _first(top: Top, weight: Callable[[Ints], Floats]) -> Five:
+def _first(top: Top, weight: Callable[[mx.Ints], mx.Floats]) -> Five:
     """Bounds where the first relevant item decides: its weight is the value."""
     weights, value, high = weight(top.rank), np.zeros(top.size), np.zeros(top.size)
     np.maximum.at(value, top.list, top.relevant * weights)
@@ -221,11 +208,11 @@ def _first(top: Top, weight: Callable[[Ints], Floats]) -> Five:
     return value, value, high, move, np.zeros(top.size)
 
 
-def _share(part: Floats | Ints, whole: Floats | Ints) -> Floats:
+def _share(part: mx.Floats | mx.Ints, whole: mx.Floats | mx.Ints) -> mx.Floats:
     return np.divide(part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0)
 
 
-def _over_m(top: Top, divisor: Callable[[Ints], Ints], factor: int = 1) -> Five:
+def _over_m(top: Top, divisor: Callable[[mx.Ints], mx.Ints], factor: int = 1) -> Five:
     """Bounds of hits over a divisor that grows with m."""
     hits, may = top.count(top.relevant), int(top.labels.relevant)
     value = _share(factor * hits, divisor(top.m) * (top.m > 0))
@@ -240,16 +227,16 @@ def _ap(top: Top) -> Five:
     """AP with the t best and the t worst places of relevant labels, for each t."""
     whole = top.labels.convention.ap_denominator == "m"
 
-    def divisor(m: Floats | Ints) -> Floats | Ints:
+    def divisor(m: mx.Floats | mx.Ints) -> mx.Floats | mx.Ints:
         return m if whole else np.minimum(m, top.cut)
 
     may = int(top.labels.relevant)
     value, low, high, absent = np.zeros((4, top.size))
     move = np.zeros(len(top.list))
-    for at, inside in grids(top.list):
+    for at, inside in mx.grids(top.list):
         lists = top.list[at[:, 0]]
         m, others = top.m[lists, None], may * top.others[lists, None]
-        weight = np.where(inside, reciprocal(top.rank)[at], 0.0)
+        weight = np.where(inside, mx.reciprocal(top.rank)[at], 0.0)
         known, label = ((each[at] & inside).astype(np.float64) for each in (top.relevant, top.may_be_relevant))
         above, below = np.cumsum(known, axis=1), _from_below(known * weight)
         base = np.cumsum(known * above * weight, axis=1)[:, -1:]
@@ -271,7 +258,7 @@ def _ap(top: Top) -> Five:
     return value, np.minimum(low, 1.0), np.minimum(high, 1.0), move, absent
 
 
-def _from_below(values: Floats) -> Floats:
+def _from_below(values: mx.Floats) -> mx.Floats:
     """Running sums of the rows of a grid from their ends; padding, which is 0, changes no bit."""
     return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
 
@@ -283,8 +270,8 @@ def _ndcg(top: Top) -> Five:
     """NDCG with all numbers of labels above each grade; see ``_best_ratio``."""
     value, low, high, absent = np.zeros((4, top.size))
     move = np.zeros(len(top.list))
-    weights = discount(top.rank)
-    dcg = top.total(gain(top.grade, top.labels.convention) * weights)
+    weights = mx.discount(top.rank)
+    dcg = top.total(mx.gain(top.grade, top.labels.convention) * weights)
     most_lists = int(np.bincount(top.shown.user).max(initial=1))
     deepest = int(top.of_user.max(initial=0)) + int(np.bincount(top.shown.pool_user).max(initial=0)) + 1
     # So few users at once that their tables fit into memory.
@@ -327,9 +314,9 @@ class _Ideals:
         at_highest: (u, N + 1) the ideal DCG if n labels have the highest grade.
     """
 
-    by_grade: Floats
-    rest: Floats
-    at_highest: Floats
+    by_grade: mx.Floats
+    rest: mx.Floats
+    at_highest: mx.Floats
 
 
 def _ideals(top: Top, users: slice, most: int) -> _Ideals:
@@ -337,7 +324,7 @@ def _ideals(top: Top, users: slice, most: int) -> _Ideals:
     gains, size = top.labels.gains, users.stop - users.start
     first, last = np.searchsorted(top.shown.pool_user, [users.start, users.stop])
     pool_user = top.shown.pool_user[first:last] - users.start
-    pool = gain(top.shown.pool_grade[first:last], top.labels.convention)
+    pool = mx.gain(top.shown.pool_grade[first:last], top.labels.convention)
     order = np.lexsort((-pool, pool_user))
     pool_user, pool = pool_user[order], pool[order]
     place = np.arange(len(pool_user)) - np.searchsorted(pool_user, pool_user)
@@ -346,7 +333,7 @@ def _ideals(top: Top, users: slice, most: int) -> _Ideals:
     sorted_pool = np.zeros((size, width))
     sorted_pool[pool_user[kept], place[kept]] = pool[kept]
     ranks = np.arange(1, width + most + 1)
-    weights = discount(ranks) * (ranks <= top.cut)
+    weights = mx.discount(ranks) * (ranks <= top.cut)
     running = np.concatenate([[0.0], np.cumsum(weights)])
     layers = np.clip(sorted_pool, gains[:-1, None, None], gains[1:, None, None]) - gains[:-1, None, None]
     by_grade = np.zeros((len(gains) - 1, size, most + 1))
@@ -361,13 +348,13 @@ def _ideals(top: Top, users: slice, most: int) -> _Ideals:
     return _Ideals(by_grade, rest, at_highest)
 
 
-def _last(running: Floats) -> Floats:
+def _last(running: mx.Floats) -> mx.Floats:
     return running[..., -1] if running.shape[-1] else np.zeros(running.shape[:-1])
 
 
 def _best_ratio(
-    value: Floats, base: Floats, best: Floats, open_: Ints, ideals: _Ideals, user: Ints, gains: Floats
-) -> Floats:
+    value: mx.Floats, base: mx.Floats, best: mx.Floats, open_: mx.Ints, ideals: _Ideals, user: mx.Ints, gains: mx.Floats
+) -> mx.Floats:
     """(n,) highest NDCG over labels of any grades: Dinkelbach's method, with an exact solution in each step.
 
     If n_h labels reach grade h, the best places are the highest ranks for the highest labels. Then the DCG is the sum
@@ -396,12 +383,12 @@ def _best_ratio(
 
 
 KERNELS: dict[str, tuple[Kind, Callable[..., Five]]] = {
-    "p": ("sum", lambda top: _relevant(top, unit, lambda hits: hits / top.cut)),
-    "cg": ("sum", lambda top: _gained(top, unit)),
-    "dcg": ("sum", lambda top: _gained(top, discount)),
-    "rbp": ("sum", lambda top, p: _relevant(top, geometric(p), lambda hits: (1 - p) * hits)),
-    "hit_rate": ("first", lambda top: _first(top, unit)),
-    "rr": ("first", lambda top: _first(top, reciprocal)),
+    "p": ("sum", lambda top: _relevant(top, mx.unit, lambda hits: hits / top.cut)),
+    "cg": ("sum", lambda top: _gained(top, mx.unit)),
+    "dcg": ("sum", lambda top: _gained(top, mx.discount)),
+    "rbp": ("sum", lambda top, p: _relevant(top, mx.geometric(p), lambda hits: (1 - p) * hits)),
+    "hit_rate": ("first", lambda top: _first(top, mx.unit)),
+    "rr": ("first", lambda top: _first(top, mx.reciprocal)),
     "r": ("ratio", lambda top: _over_m(top, lambda m: m)),
     "f1": ("ratio", lambda top: _over_m(top, lambda m: top.cut + m, 2)),
     "ap": ("ratio", _ap),

@@ -13,38 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import engines as eng
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Section, as_given, choice, key, listed, number, refuse, text
-from rankmetrics_spark.engines import (
-    AnyTable,
-    Batches,
-    ResultTable,
-    SumTable,
-    check_unambiguous,
-    coded,
-    in_one_step,
-    result_table,
-    rows_of,
-    table_of,
-)
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.road import checked_rows, make_plan
-from rankmetrics_spark.schemas import (
-    ENTRIES,
-    EXPERIMENT,
-    HASH,
-    ITEM,
-    METRIC,
-    POSITION,
-    REASON,
-    REJECTED,
-    RELEVANCE,
-    ROLES,
-    SCORE,
-    USER,
-    quoted,
-)
 from rankmetrics_spark.studies.refusals import counts_in_sql, partition_sums, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
 from rankmetrics_spark.studies.weighting.estimates import (
@@ -67,7 +42,7 @@ from rankmetrics_spark.studies.weighting.harvesting import Harvest, Pairs, rows_
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
 COLUMNS = {
-    **dict.fromkeys((EXPERIMENT, METRIC, "estimator"), "string"),
+    **dict.fromkeys((sch.EXPERIMENT, sch.METRIC, "estimator"), "string"),
     **dict.fromkeys(("value", "ci_low", "ci_high"), "double"),
     **dict.fromkeys(("n_users", "n_rows"), "long"),
     **dict.fromkeys(("effective_sample_size", "effective_share", "effective_users", "mean_weight"), "double"),
@@ -76,7 +51,7 @@ COLUMNS = {
     "note": "string",
 }
 """Columns of the result -> their types."""
-_SUMS = SumTable((EXPERIMENT, METRIC, "estimator"))
+_SUMS = eng.SumTable((sch.EXPERIMENT, sch.METRIC, "estimator"))
 _FAULTY, _UNWEIGHTED, _BELOW = "_faulty", "_unweighted", "_below"
 _WEIGHT = "_off_policy_weight"
 
@@ -108,7 +83,7 @@ class Weighting(Section):
 
     def sql(self, rank: str, first_rank: int) -> str:
         """Return SQL of a row's weight; null if a probability is invalid. Spark orders NaN above every number."""
-        chance, target = quoted(self.propensity), quoted(self.target) if self.target else "1"
+        chance, target = sch.quoted(self.propensity), sch.quoted(self.target) if self.target else "1"
         if self.ranks is not None:
             # A rank that is no whole number is a fault of its own.
             shift = first_rank - 1
@@ -136,11 +111,11 @@ class _Work:
 
 
 def off_policy(
-    impressions: AnyTable,
+    impressions: eng.AnyTable,
     metrics: str | Sequence[str | Metric] = ("p@3", "ndcg@3", "ap@3"),
     *,
     propensity: str | None = None,
-    propensities: AnyTable | None = None,
+    propensities: eng.AnyTable | None = None,
     target: str | None = None,
     columns: Mapping[str, str | None] | None = None,
     list: str | Sequence[str] = (),
@@ -150,7 +125,7 @@ def off_policy(
     least_share: float = 0.01,
     confidence: float = 0.95,
     first_rank: int = 1,
-) -> ResultTable:
+) -> eng.ResultTable:
     """Estimate ranking metrics without position bias, or under another policy, by inverse-propensity weighting.
 
     Args:
@@ -216,7 +191,7 @@ def off_policy(
         }
     )
     names = (*options.columns.values(), *options.list, *weighting.columns)
-    table = table_of(impressions, "impressions", names, (*ROLES, *ROLES.values()))
+    table = eng.table_of(impressions, "impressions", names, (*sch.ROLES, *sch.ROLES.values()))
     users, has_items = _users(table, options, weighting)
     work = _Work(options.metrics, weighting, has_items, options.first_rank)
     rules = Rules(
@@ -231,7 +206,7 @@ def off_policy(
     added = partial(partition_sums, table=_SUMS, sums_of=partial(_sums, work=work))
     partials = users.mapInArrow(added, _SUMS.schema)
     estimates = partial(_final, work=work, rules=rules)
-    return result_table(in_one_step(partials, estimates, COLUMNS))
+    return eng.result_table(eng.in_one_step(partials, estimates, COLUMNS))
 
 
 def _users(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, bool]:
@@ -243,38 +218,40 @@ def _users(table: DataFrame, options: Options, weighting: Weighting) -> tuple[Da
     for name, role in zip(weighting.columns, ("propensity", "target"), strict=False):
         if name not in kinds:
             raise InputError(f"the impressions have no column for {role}: {unknown('column', name, kinds)}")
-        check_unambiguous(table, name, "impressions")
+        eng.check_unambiguous(table, name, "impressions")
         if not isinstance(kinds[name], T.NumericType):
             raise InputError(f"column '{name}' ({role}) has type {kinds[name].simpleString()}; it must be a number")
     plan = make_plan(options, table.schema)
     roles = replace(plan.columns, score=True)
-    rank = plan.mapping[POSITION]
+    rank = plan.mapping[sch.POSITION]
     # Any other column is refused below.
     is_number = rank and isinstance(kinds.get(rank), T.NumericType)
-    sql = weighting.sql(quoted(rank) if rank and is_number else "0", options.first_rank)
+    sql = weighting.sql(sch.quoted(rank) if rank and is_number else "0", options.first_rank)
     weighted_table = table.select("*", F.expr(sql).alias(_WEIGHT))
-    mapping = {**plan.mapping, SCORE: _WEIGHT}
+    mapping = {**plan.mapping, sch.SCORE: _WEIGHT}
     rows = checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False)
     of_list = f"xxhash64({', '.join(roles.list_columns)})" if roles.list else "0L"
-    hash_sql = [f"xxhash64({ITEM}) AS {HASH}"] if roles.item else []
-    row = entry(f"{of_list} AS {LIST}", POSITION, *hash_sql, f"double({RELEVANCE}) AS {RELEVANCE}", SCORE)
-    no_weight = f"{REJECTED}.{REASON} IN ('null_score', 'nan_score')"
-    users = rows.groupBy(EXPERIMENT, USER).agg(
-        F.expr(f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL) AS {ENTRIES}"),
+    hash_sql = [f"xxhash64({sch.ITEM}) AS {sch.HASH}"] if roles.item else []
+    row = entry(
+        f"{of_list} AS {LIST}", sch.POSITION, *hash_sql, f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}", sch.SCORE
+    )
+    no_weight = f"{sch.REJECTED}.{sch.REASON} IN ('null_score', 'nan_score')"
+    users = rows.groupBy(sch.EXPERIMENT, sch.USER).agg(
+        F.expr(f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL) AS {sch.ENTRIES}"),
         F.expr(f"count_if(NOT {no_weight}) AS {_FAULTY}"),
         F.expr(f"count_if({no_weight}) AS {_UNWEIGHTED}"),
         F.expr(f"{counts_in_sql(roles)['n_below']} AS {_BELOW}"),
     )
-    return users.select(EXPERIMENT, ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW), roles.item
+    return users.select(sch.EXPERIMENT, sch.ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW), roles.item
 
 
 def _sums(batch: pa.RecordBatch, work: _Work) -> Iterator[tuple[Key, Ints]]:
     """Yield the sums of some users, by experiment, metric and estimator."""
     columns: Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     lists = weighted_lists(columns, work.repeats)
-    experiments, group = coded(columns[EXPERIMENT])
+    experiments, group = eng.coded(columns[sch.EXPERIMENT])
     faulty, unweighted, below = (ints(columns[name]) for name in (_FAULTY, _UNWEIGHTED, _BELOW))
-    n_entries = np.bincount(flat(columns[ENTRIES])[0], minlength=len(group))
+    n_entries = np.bincount(flat(columns[sch.ENTRIES])[0], minlength=len(group))
     n_lists = np.bincount(lists.user, minlength=len(group))
     # As ``ROW_COUNTS`` names them.
     of_users = (faulty, unweighted, lists.repeated, below, n_entries + faulty + unweighted, n_lists)
@@ -298,7 +275,7 @@ def weights_of(weight: Floats, weighting: Weighting) -> Iterator[tuple[Floats, l
         yield np.minimum(weight, weighting.clip), ["clipped"]
 
 
-def _final(batches: Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBatch]:
+def _final(batches: eng.Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBatch]:
     """Make the rows of the result from the sums of all partitions."""
     sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
     metrics, estimators = [*map(str, work.metrics)], work.weighting.estimators
@@ -310,4 +287,4 @@ def _final(batches: Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBat
     def place(of: Key) -> tuple[bool, str, int, int]:
         return of.experiment is None, of.experiment or "", metrics.index(of.metric), estimators.index(of.estimator)
 
-    yield from rows_of(off_policy_rows(sums, rules, sorted(sums, key=place)), COLUMNS)
+    yield from eng.rows_of(off_policy_rows(sums, rules, sorted(sums, key=place)), COLUMNS)

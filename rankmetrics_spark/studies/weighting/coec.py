@@ -23,17 +23,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Section, count, key, number
-from rankmetrics_spark.engines import (
-    AnyTable,
-    Batches,
-    ResultTable,
-    few_rows,
-    matrix_of,
-    result_table,
-    schema_text,
-    table_of,
-)
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.road import checked_rows, make_plan
@@ -64,16 +55,16 @@ class Clicks(Section):
 
 
 def coec_judgements(
-    impressions: AnyTable,
+    impressions: eng.AnyTable,
     *,
     k: int = 10,
     min_impressions: int = 10,
-    propensities: AnyTable | None = None,
+    propensities: eng.AnyTable | None = None,
     confidence: float = 0.95,
     columns: Mapping[str, str | None] | None = None,
     first_rank: int = 1,
     max_invalid_fraction: float = 0.01,
-) -> ResultTable:
+) -> eng.ResultTable:
     """Make judgements from clicks: clicks over expected clicks (COEC) of each item of a query.
 
     **These judgements carry the bias of the ranker that made the log.** It decided what was shown, and with what beside
@@ -130,7 +121,7 @@ def coec_judgements(
     options = Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    table = eng.table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
     plan = make_plan(options, table.schema)
     present = replace(plan.columns, item=True, relevance=True, position=True)
     every = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
@@ -141,8 +132,8 @@ def coec_judgements(
     # The only shuffle of raw rows.
     rows = every.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
     body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
-    return result_table(
-        rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, schema_text(COEC_COLUMNS))
+    return eng.result_table(
+        rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, eng.schema_text(COEC_COLUMNS))
     )
 
 
@@ -151,7 +142,7 @@ def _click_rates(every: DataFrame, columns: Columns, request: Clicks, first_rank
     wrong = f"{REJECTED} IS NULL AND {POSITION} <= {request.k} AND NOT {RELEVANCE} IN (0, 1)"
     grade, of_log = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)", counts_in_sql(columns)
     sums = (*_counts(request.k, f"{REJECTED} IS NULL AND "), f"count_if({wrong})", grade, *of_log.values())
-    ((shown, clicks, n_wrong, largest, *counts),) = few_rows(every.agg(*map(F.expr, sums)))
+    ((shown, clicks, n_wrong, largest, *counts),) = eng.few_rows(every.agg(*map(F.expr, sums)))
     refuse_faulty(dict(zip(of_log, counts, strict=True)), Allowed(request.max_invalid_fraction, first_rank))
     if n_wrong:
         raise InputError(
@@ -168,12 +159,12 @@ def _counts(k: int, condition: str = "") -> tuple[str, str]:
     return f"array({', '.join(at_rank)}) AS {_SHOWN}", f"array({', '.join(clicked)}) AS {_CLICKS}"
 
 
-def _judgements(batches: Batches, rates: Floats, request: Clicks, confidence: float) -> Iterator[pa.RecordBatch]:
+def _judgements(batches: eng.Batches, rates: Floats, request: Clicks, confidence: float) -> Iterator[pa.RecordBatch]:
     """The rows of the result."""
     for batch in batches:
         if batch.num_rows:
             known = ~np.isnan(rates)
-            shown, clicks = (matrix_of(batch.column(name))[:, known] for name in (_SHOWN, _CLICKS))
+            shown, clicks = (eng.matrix_of(batch.column(name))[:, known] for name in (_SHOWN, _CLICKS))
             n_shown, n_clicks = shown.sum(axis=1), clicks.sum(axis=1)
             # Not a matrix product: its order of addition depends on the machine.
             expected = np.cumsum(np.column_stack([np.zeros(len(shown)), shown * rates[known]]), axis=1)[:, -1]

@@ -20,20 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, METRIC
-from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
-    LIMB_UNIT,
-    Floats,
-    Moments,
-    Whole,
-    group_sums,
-    limb_columns,
-    limbs_of_products,
-    t_interval,
-    total_of,
-)
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
 
 Ints = npt.NDArray[np.int64]
@@ -45,11 +34,11 @@ SECOND = ("vv", "vb", "vc", "bb", "bc", "cc", "ww", "aa", "jj")
 """Sums of products of these; ``ww`` is the sum of the squared weights of all rows."""
 COUNTS = ("n", "rows", "clipped", "beyond")
 """Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed."""
-SUMS = (*COUNTS, *limb_columns(*FIRST, *SECOND))
+SUMS = (*COUNTS, *st.limb_columns(*FIRST, *SECOND))
 """What ``limb_sums`` returns, in its order."""
 
 
-def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, clip: float = float("inf")) -> Floats:
+def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, clip: float = float("inf")) -> st.Floats:
     """Return the weight of each row: target / propensity, at most ``clip``.
 
     Clipping lowers the variance at the price of a bias: clipped weights count too few clicks.
@@ -76,12 +65,12 @@ def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, c
     return np.asarray(np.minimum(numerator / chance, clip), np.float64)
 
 
-def _check(values: Floats, sound: npt.NDArray[np.bool_], what: str, allowed: str) -> None:
+def _check(values: st.Floats, sound: npt.NDArray[np.bool_], what: str, allowed: str) -> None:
     if not np.all(sound):
         raise InputError(f"a {what} is {np.ravel(values)[~np.ravel(sound)][0]}; allowed: a number in {allowed}")
 
 
-def effective_sample_size(total: Any, squares: Any) -> Floats:
+def effective_sample_size(total: Any, squares: Any) -> st.Floats:
     """Return how many rows of equal weight hold as much information: sum(w)**2 / sum(w**2); 0 if all weights are 0.
 
     Args:
@@ -112,13 +101,13 @@ class UserValues:
             rows, so no weights multiply.
     """
 
-    value: Floats
-    lists: Floats
-    rows: Floats
-    weight: Floats
-    squares: Floats
-    clipped: Floats | None = None
-    joint: Floats | None = None
+    value: st.Floats
+    lists: st.Floats
+    rows: st.Floats
+    weight: st.Floats
+    squares: st.Floats
+    clipped: st.Floats | None = None
+    joint: st.Floats | None = None
 
 
 def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
@@ -126,14 +115,14 @@ def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
     first = {"v": users.value, "b": users.weight / users.lists, "c": users.rows / users.lists, "w": users.weight}
     first["a"] = np.divide(users.weight, users.rows, out=np.zeros(len(group)), where=users.rows > 0)
     first["j"] = first["a"] if users.joint is None else users.joint
-    beyond = np.any([~(np.abs(each) <= LARGEST_SUMMAND) for each in first.values()], axis=0)
+    beyond = np.any([~(np.abs(each) <= st.LARGEST_SUMMAND) for each in first.values()], axis=0)
     first = {name: np.where(beyond, 0.0, each) for name, each in first.items()}
     second = {name: first[name[0]] * first[name[1]] for name in SECOND} | {"ww": np.where(beyond, 0.0, users.squares)}
     clipped = np.zeros(len(group)) if users.clipped is None else users.clipped
     cells = [np.ones(len(group)), users.rows, clipped, beyond.astype(np.float64)]
     values = first | second
-    cells += limbs_of_products((values[name], len(name)) for name in (*FIRST, *SECOND))
-    return group_sums(cells, group, size)
+    cells += st.limbs_of_products((values[name], len(name)) for name in (*FIRST, *SECOND))
+    return st.group_sums(cells, group, size)
 
 
 @dataclass(frozen=True)
@@ -145,14 +134,14 @@ class WeightedMoments:
         sums: Name out of ``FIRST`` and ``SECOND`` -> (g,) sums in units of 2**-60.
     """
 
-    counts: dict[str, Whole]
-    sums: dict[str, Whole]
+    counts: dict[str, st.Whole]
+    sums: dict[str, st.Whole]
 
     @classmethod
-    def of_sums(cls, sums: Whole | Ints) -> WeightedMoments:
+    def of_sums(cls, sums: st.Whole | Ints) -> WeightedMoments:
         """Read (g, len(SUMS)) whole numbers in the order of ``limb_sums``."""
         table = np.asarray(sums, object)
-        totals = {name: total_of(table, SUMS, name) for name in (*FIRST, *SECOND)}
+        totals = {name: st.total_of(table, SUMS, name) for name in (*FIRST, *SECOND)}
         return cls({name: table[:, i] for i, name in enumerate(COUNTS)}, totals)
 
     @classmethod
@@ -171,33 +160,33 @@ class WeightedMoments:
             {name: each + other.sums[name] for name, each in self.sums.items()},
         )
 
-    def mean(self, name: str) -> Floats:
+    def mean(self, name: str) -> st.Floats:
         """Return the (g,) mean over users of one of ``FIRST``; NaN without users."""
-        return Moments(self.counts["n"], self.sums[name], self.sums[name]).mean
+        return st.Moments(self.counts["n"], self.sums[name], self.sums[name]).mean
 
-    def covariance(self, one: str, other: str) -> Floats:
+    def covariance(self, one: str, other: str) -> st.Floats:
         """Return the (g,) sample covariance of two of v, b and c, divided by n - 1; NaN with fewer than two users."""
-        n, unit = np.where(self.counts["n"] < 2, 2, self.counts["n"]), 2**LIMB_UNIT
+        n, unit = np.where(self.counts["n"] < 2, 2, self.counts["n"]), 2**st.LIMB_UNIT
         exact = n * self.sums[one + other] * unit - self.sums[one] * self.sums[other]
         return np.where(self.counts["n"] < 2, np.nan, (exact / (n * (n - 1) * unit**2)).astype(float))
 
     @property
-    def mean_weight(self) -> Floats:
+    def mean_weight(self) -> st.Floats:
         """Return the (g,) mean weight of a row; near 1 if the target is another policy."""
-        return Moments(self.counts["rows"], self.sums["w"], self.sums["w"]).mean
+        return st.Moments(self.counts["rows"], self.sums["w"], self.sums["w"]).mean
 
     @property
-    def effective_rows(self) -> Floats:
+    def effective_rows(self) -> st.Floats:
         """Return the (g,) effective number of rows."""
         return self._effective("w", "ww")
 
     @property
-    def effective_users(self) -> Floats:
+    def effective_users(self) -> st.Floats:
         """Return the (g,) effective number of users: the smaller one of mean row weight and mean joint weight."""
         return np.asarray(np.minimum(self._effective("a", "aa"), self._effective("j", "jj")))
 
-    def _effective(self, first: str, second: str) -> Floats:
-        unit = 2**LIMB_UNIT
+    def _effective(self, first: str, second: str) -> st.Floats:
+        unit = 2**st.LIMB_UNIT
         return effective_sample_size(*((self.sums[name] / unit).astype(float) for name in (first, second)))
 
 
@@ -205,9 +194,9 @@ class WeightedMoments:
 class Estimate:
     """Estimates of g groups with their intervals, (g,) each; NaN if there is none."""
 
-    value: Floats
-    low: Floats
-    high: Floats
+    value: st.Floats
+    low: st.Floats
+    high: st.Floats
 
 
 def ips(moments: WeightedMoments, confidence: float) -> Estimate:
@@ -215,8 +204,8 @@ def ips(moments: WeightedMoments, confidence: float) -> Estimate:
 
     Source: Horvitz and Thompson (1952).
     """
-    values = Moments(moments.counts["n"], moments.sums["v"], moments.sums["vv"])
-    return Estimate(values.mean, *t_interval(values, confidence))
+    values = st.Moments(moments.counts["n"], moments.sums["v"], moments.sums["vv"])
+    return Estimate(values.mean, *st.t_interval(values, confidence))
 
 
 def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
@@ -238,7 +227,7 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
     variance = np.asarray(
         sum(times * slopes[name[0]] * slopes[name[1]] * moments.covariance(*name) for name, times in pairs.items())
     )
-    rounding = (1 + 4 * np.abs(value)) * 2.0**-LIMB_UNIT + value**2 * 2.0**-50
+    rounding = (1 + 4 * np.abs(value)) * 2.0**-st.LIMB_UNIT + value**2 * 2.0**-50
     n = np.maximum(moments.counts["n"].astype(float), 2.0)
     half = stdtrit(n - 1, 0.5 + confidence / 2) * np.sqrt(np.where(variance <= rounding, 0.0, variance) / n)
     return Estimate(value, value - half, value + half)
@@ -281,7 +270,7 @@ class Rules:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def off_policy_rows(sums: Mapping[Key, Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
+def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
     """Return the columns of the result, from the sums of each key: len(ROW_COUNTS) + len(SUMS) whole numbers."""
     rows: list[dict[str, Any]] = []
     for key in order:
@@ -342,7 +331,9 @@ def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules:
         return f"no usable row; rows with a fault in another column: {lost['faulty']:,}"
     if n := int(moments.counts["beyond"][0]):
         clicks = " from relevance 0 or 1 (dcg takes grades)" if key.metric.startswith("ndcg") else ""
-        return f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {LARGEST_SUMMAND:.2g}"
+        return (
+            f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {st.LARGEST_SUMMAND:.2g}"
+        )
     if key.estimator == "self_normalised" and not rules.policy:
         return (
             "there is no self-normalised estimate without a target: a row is shown with certainty, so "

@@ -15,22 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Section, choice, count, key, names
-from rankmetrics_spark.engines import (
-    AnyTable,
-    Batches,
-    ResultTable,
-    check_unambiguous,
-    column_names,
-    few_rows,
-    in_one_step,
-    lists_of,
-    matrix_of,
-    result_table,
-    schema_text,
-    spark_table,
-    table_of,
-)
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
@@ -93,7 +79,7 @@ class Harvesting(Section):
 
 
 def propensities(
-    impressions: AnyTable,
+    impressions: eng.AnyTable,
     key: str | Sequence[str] = ("query", "item"),
     method: Literal["adjacent", "pivot", "all_pairs"] = "adjacent",
     *,
@@ -103,7 +89,7 @@ def propensities(
     seed: int = 1,
     confidence: float = 0.95,
     first_rank: int = 1,
-) -> ResultTable:
+) -> eng.ResultTable:
     """Estimate how often users examine each rank, relative to rank 1, from keys that a log shows at several ranks.
 
     Holds under the position-based model: a click is an examination, which depends on the rank alone, of something that
@@ -151,10 +137,10 @@ def propensities(
     roles = {role: column for role, column in (columns or {}).items() if role not in unread}
     roles = {**roles, "item": None}
     options = Options(columns=roles, list=harvesting.key, confidence=confidence, first_rank=first_rank)
-    table = table_of(impressions, "impressions", (*options.columns.values(), *options.list), (POSITION, RELEVANCE))
+    table = eng.table_of(impressions, "impressions", (*options.columns.values(), *options.list), (POSITION, RELEVANCE))
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)
-    rows = [row.asDict() for row in few_rows(in_one_step(partials, final, _CHECKED))]
+    rows = [row.asDict() for row in eng.few_rows(eng.in_one_step(partials, final, _CHECKED))]
     if not rows:
         raise InputError("the impressions have no rows; allowed: a log with clicks")
     _refuse(rows[0], harvesting, options.first_rank)
@@ -162,7 +148,7 @@ def propensities(
     for row in rows:
         row["note"] = "; ".join(filter(None, (row["note"], more))) or None
     cells = [tuple(row[name] for name in PROPENSITY_COLUMNS) for row in rows]
-    return result_table(table.sparkSession.createDataFrame(cells, schema_text(PROPENSITY_COLUMNS)))
+    return eng.result_table(table.sparkSession.createDataFrame(cells, eng.schema_text(PROPENSITY_COLUMNS)))
 
 
 def _refuse(first: Mapping[str, Any], harvesting: Harvesting, first_rank: int) -> None:
@@ -226,7 +212,7 @@ def _harvest(harvesting: Harvesting) -> Harvest:
     return Harvest(harvesting.method, harvesting.k, harvesting.replicates, harvesting.seed)
 
 
-def _partial_sums(batches: Batches, harvesting: Harvesting) -> Iterator[pa.RecordBatch]:
+def _partial_sums(batches: eng.Batches, harvesting: Harvesting) -> Iterator[pa.RecordBatch]:
     """Add up the keys of a partition: counts, keys by their last rank, and the sums of the keys with several ranks."""
     harvest, k = _harvest(harvesting), harvesting.k
     total, grade = np.zeros(0, np.int64), None
@@ -235,7 +221,7 @@ def _partial_sums(batches: Batches, harvesting: Harvesting) -> Iterator[pa.Recor
             counts = [int(ints(batch.column(name)).sum()) for name in _COUNTS]
             by_depth = np.bincount(ints(batch.column(_DEEPEST)), minlength=k + 1)
             varied = batch.filter(batch.column(_RANKS).is_valid())
-            ranks = matrix_of(varied.column(_RANKS)) if varied.num_rows else np.zeros((0, 2 * k), np.int64)
+            ranks = eng.matrix_of(varied.column(_RANKS)) if varied.num_rows else np.zeros((0, 2 * k), np.int64)
             hashes = ints(varied.column(HASH)).view(np.uint64)
             sums = np.concatenate([counts, by_depth, harvest.sums(ranks[:, :k], ranks[:, k:], hashes)])
             total = total + sums if len(total) else sums
@@ -243,11 +229,11 @@ def _partial_sums(batches: Batches, harvesting: Harvesting) -> Iterator[pa.Recor
             grade = most if grade is None or (most is not None and most > grade) else grade
     for start in range(0, len(total), _PIECE_SIZE):
         piece = pa.array([start // _PIECE_SIZE], pa.int32())
-        numbers = lists_of([total[start : start + _PIECE_SIZE]], 1)
+        numbers = eng.lists_of([total[start : start + _PIECE_SIZE]], 1)
         yield pa.RecordBatch.from_arrays([piece, numbers, pa.array([grade], pa.float64())], [_PIECE, _SUMS, _GRADE])
 
 
-def _final(batches: Batches, harvesting: Harvesting, confidence: float) -> Iterator[pa.RecordBatch]:
+def _final(batches: eng.Batches, harvesting: Harvesting, confidence: float) -> Iterator[pa.RecordBatch]:
     """Make the rows of the result from the sums of all partitions; without a sound row one of rank 0."""
     pieces: dict[int, Ints] = {}
     grades = []
@@ -270,7 +256,7 @@ def _final(batches: Batches, harvesting: Harvesting, confidence: float) -> Itera
     yield pa.RecordBatch.from_arrays(arrays, [*_CHECKED])
 
 
-def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
+def examined_ranks(table: eng.AnyTable, beside: object = None) -> dict[int, float]:
     """Read the propensity of each rank from a table as ``propensities`` returns it; collects it.
 
     Args:
@@ -283,19 +269,19 @@ def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
     Raises:
         InputError: The table has other columns, types or values.
     """
-    own = spark_table(table, "propensities", beside, needed=column_names(*_READ))
+    own = eng.spark_table(table, "propensities", beside, needed=eng.column_names(*_READ))
     kinds = {field.name: field.dataType for field in own.schema.fields}
     for name in _READ:
         if name not in kinds:
             raise InputError(f"the table of propensities has no column for {name}: {unknown('column', name, kinds)}")
-        check_unambiguous(own, name, "propensities")
+        eng.check_unambiguous(own, name, "propensities")
         if not isinstance(kinds[name], T.NumericType):
             raise InputError(
                 f"column '{name}' of the propensities has type {kinds[name].simpleString()}; allowed: a number"
             )
     numbers = [F.col(name).cast("double").alias(name) for name in _READ]
     propensity_of: dict[int, float] = {}
-    rows = few_rows(own.select(*numbers).limit(MOST_RANKS + 1))
+    rows = eng.few_rows(own.select(*numbers).limit(MOST_RANKS + 1))
     if not rows or len(rows) > MOST_RANKS:
         raise InputError(
             f"the table of propensities has {f'more than {MOST_RANKS:,}' if rows else 'no'} rows; allowed: one per rank"

@@ -24,52 +24,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.layouts import (
-    Arrays,
-    Reading,
-    by_position,
-    entries_of,
-    flat,
-    ints,
-    no_pool,
-    without_repeats,
-)
-from rankmetrics_spark.metrics import (
-    STANDARD,
-    Batch,
-    Floats,
-    Ints,
-    Metric,
-    discount,
-    gain,
-    grids,
-    last_rank,
-    reciprocal,
-    running_sums,
-)
+from rankmetrics_spark import layouts as lay
+from rankmetrics_spark import metrics as mx
 from rankmetrics_spark.metrics import sums as sums_by_group
 from rankmetrics_spark.schemas import ENTRIES
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 from rankmetrics_spark.studies.weighting.estimates import UserValues
 
 
-def precision(batch: Batch, weight: Floats, k: int) -> Floats:
+def precision(batch: mx.Batch, weight: mx.Floats, k: int) -> mx.Floats:
     """Weighted precision: sum of w_i r_i for i <= k, over k.
 
     Source: Horvitz and Thompson, A Generalization of Sampling Without Replacement From a Finite Universe (JASA 1952).
     """
-    return np.asarray(batch.total(weight * STANDARD.relevant(batch.grade) * (batch.rank <= k)) / k)
+    return np.asarray(batch.total(weight * mx.STANDARD.relevant(batch.grade) * (batch.rank <= k)) / k)
 
 
-def dcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
+def dcg(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:
     """Weighted DCG: sum of w_i g_i / log2(i + 1) for i <= k.
 
     Source: Joachims, Swaminathan and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017).
     """
-    return batch.total(weight * gain(batch.grade, STANDARD) * discount(batch.rank) * (batch.rank <= last_rank(k)))
+    return batch.total(
+        weight * mx.gain(batch.grade, mx.STANDARD) * mx.discount(batch.rank) * (batch.rank <= mx.last_rank(k))
+    )
 
 
-def ap(batch: Batch, weight: Floats, k: int | None) -> Floats:
+def ap(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:
     """Weighted AP: the unbiased value of sum of r_i (1 + sum of r_j for j < i) / i for i <= k, over min(m, k).
 
     Source: the polynomial is the multilinear extension of Owen (Management Science 1972); its terms are weighted by
@@ -77,14 +58,14 @@ def ap(batch: Batch, weight: Floats, k: int | None) -> Floats:
     """
     return _over_number_of_relevant(
         batch,
-        weight * (batch.rank <= last_rank(k)) * reciprocal(batch.rank),
+        weight * (batch.rank <= mx.last_rank(k)) * mx.reciprocal(batch.rank),
         weight,
         True,
-        lambda m: np.minimum(m, last_rank(k)),
+        lambda m: np.minimum(m, mx.last_rank(k)),
     )
 
 
-def ndcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
+def ndcg(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:
     """Weighted NDCG of clicks: the unbiased value of sum of r_i / log2(i + 1) for i <= k, over that of min(m, k) ranks.
 
     NaN where a relevance is neither 0 nor 1, since the ideal list then depends on more than m.
@@ -92,43 +73,43 @@ def ndcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
     Source: as ``ap``.
     """
 
-    def ideal(m: Ints) -> Floats:
-        return running_sums(discount, len(m))[np.minimum(m, last_rank(k))]
+    def ideal(m: mx.Ints) -> mx.Floats:
+        return mx.running_sums(mx.discount, len(m))[np.minimum(m, mx.last_rank(k))]
 
-    part = weight * (batch.rank <= last_rank(k)) * discount(batch.rank)
+    part = weight * (batch.rank <= mx.last_rank(k)) * mx.discount(batch.rank)
     values = _over_number_of_relevant(batch, part, weight, False, ideal)
     return np.where(batch.total(((batch.grade > 0) & (batch.grade != 1)).astype(np.float64)) > 0, np.nan, values)
 
 
-WEIGHTED: dict[str, Callable[..., Floats]] = {"p": precision, "dcg": dcg, "ndcg": ndcg, "ap": ap}
+WEIGHTED: dict[str, Callable[..., mx.Floats]] = {"p": precision, "dcg": dcg, "ndcg": ndcg, "ap": ap}
 """Name of a metric -> its weighted version."""
 OF_PRODUCTS = frozenset({"ap", "ndcg"})
 """Metrics in which weights multiply, over the relevant rows of every rank: how many there are decides the divisor."""
 
 
-def joint_weight(batch: Batch, weight: Floats) -> Floats:
+def joint_weight(batch: mx.Batch, weight: mx.Floats) -> mx.Floats:
     """Return the (n,) product of the weights of a list's relevant rows, each at least 1.
 
     >>> from rankmetrics_spark.metrics import one_list
     >>> joint_weight(one_list([1, 0, 1, 1]).batch, np.array([2.0, 9.0, 3.0, 0.5])).tolist()  # 2 * 3 * 1
     [6.0]
     """
-    product, relevant = np.ones(batch.size), np.flatnonzero(STANDARD.relevant(batch.grade))
+    product, relevant = np.ones(batch.size), np.flatnonzero(mx.STANDARD.relevant(batch.grade))
     with np.errstate(over="ignore"):
         np.multiply.at(product, batch.list[relevant], np.maximum(weight[relevant], 1.0))
     return product
 
 
 def _over_number_of_relevant(
-    batch: Batch, part: Floats, weight: Floats, pairs: bool, divisor: Callable[[Ints], Floats | Ints]
-) -> Floats:
+    batch: mx.Batch, part: mx.Floats, weight: mx.Floats, pairs: bool, divisor: Callable[[mx.Ints], mx.Floats | mx.Ints]
+) -> mx.Floats:
     """Return the (n,) unbiased values of the sum of r_i a_i over divisor(m); ``part`` is (e,) w_i a_i.
 
     With ``pairs``, a_i is multiplied by the number of relevant rows down to i.
     """
-    relevant, values = np.flatnonzero(STANDARD.relevant(batch.grade)), np.zeros(batch.size)
+    relevant, values = np.flatnonzero(mx.STANDARD.relevant(batch.grade)), np.zeros(batch.size)
     group = batch.list[relevant]
-    for at, inside in grids(group):
+    for at, inside in mx.grids(group):
         parts, weights = (np.where(inside, rows[relevant][at], 0.0) for rows in (part, weight))
         by_m = _numerators(parts, weights, pairs) / divisor(np.arange(1, at.shape[1] + 1))
         # Not np.sum: its order of addition depends on the width of the grid, and so on the other lists.
@@ -136,7 +117,7 @@ def _over_number_of_relevant(
     return values
 
 
-def _numerators(parts: Floats, weights: Floats, pairs: bool) -> Floats:
+def _numerators(parts: mx.Floats, weights: mx.Floats, pairs: bool) -> mx.Floats:
     """Return (r, c), for each m from 1 to c: the unbiased value of the sum of r_i a_i of lists with m relevant rows.
 
     ``parts`` are w_i a_i, and ``weights`` w_i, of the relevant rows of r lists, (r, c) each; lists with another number
@@ -158,12 +139,12 @@ def _numerators(parts: Floats, weights: Floats, pairs: bool) -> Floats:
     return np.asarray(chosen)
 
 
-def _times(polynomial: Floats, weight: Floats) -> Floats:
+def _times(polynomial: mx.Floats, weight: mx.Floats) -> mx.Floats:
     """Multiply by 1 - w + w t."""
     return np.asarray((1.0 - weight) * polynomial + weight * _shifted(polynomial))
 
 
-def _shifted(polynomial: Floats) -> Floats:
+def _shifted(polynomial: mx.Floats) -> mx.Floats:
     """Multiply by t."""
     return np.concatenate([np.zeros((len(polynomial), 1)), polynomial[:, :-1]], axis=1)
 
@@ -183,36 +164,36 @@ class WeightedLists:
         repeated: (u,) rows set aside because they repeat an item or a rank of their list.
     """
 
-    batch: Batch
-    weight: Floats
-    user: Ints
-    repeated: Ints
+    batch: mx.Batch
+    weight: mx.Floats
+    user: mx.Ints
+    repeated: mx.Ints
 
 
-def weighted_lists(columns: Arrays, repeats: bool) -> WeightedLists:
+def weighted_lists(columns: lay.Arrays, repeats: bool) -> WeightedLists:
     """Return the lists of the users of an Arrow batch; the field ``score`` of an entry is its weight."""
-    _, values = flat(columns[ENTRIES])
-    entries, keys = entries_of(columns), ints(values.field(LIST))
+    _, values = lay.flat(columns[ENTRIES])
+    entries, keys = lay.entries_of(columns), lay.ints(values.field(LIST))
     assert entries.score is not None and entries.position is not None
     # By user, list and rank; rows that repeat a rank are ordered too, so that the same one stays.
     order = np.lexsort((entries.score, entries.hash, -entries.grade, entries.position, keys, entries.list))
     entries, keys = entries.take(order), keys[order]
     starts = (np.diff(entries.list, prepend=-1) != 0) | (np.diff(keys, prepend=0) != 0)
     place, user = np.cumsum(starts) - 1, entries.list[starts]
-    unique, n_dropped = without_repeats(replace(entries, list=place), len(user), Reading(STANDARD, repeats))
-    rows = by_position(unique)
+    unique, n_dropped = lay.without_repeats(replace(entries, list=place), len(user), lay.Reading(mx.STANDARD, repeats))
+    rows = lay.by_position(unique)
     assert rows.score is not None
     sizes = np.bincount(rows.list, minlength=len(user))
-    batch = Batch(len(user), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes, *no_pool())
+    batch = mx.Batch(len(user), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes, *lay.no_pool())
     n_repeated = np.bincount(user, n_dropped, minlength=len(columns[ENTRIES])).astype(np.int64)
     return WeightedLists(batch, rows.score, user, n_repeated)
 
 
-def user_values(lists: WeightedLists, metric: Metric, weight: Floats) -> tuple[npt.NDArray[np.bool_], UserValues]:
+def user_values(lists: WeightedLists, metric: mx.Metric, weight: mx.Floats) -> tuple[npt.NDArray[np.bool_], UserValues]:
     """Return (u,) which users have a row, and what these contribute to the estimate of a metric."""
     batch, size = lists.batch, len(lists.repeated)
     products = metric.name in OF_PRODUCTS
-    top = batch.rank <= last_rank(None if products else metric.cut)
+    top = batch.rank <= mx.last_rank(None if products else metric.cut)
     of_row, weights = lists.user[batch.list][top], weight[top]
     n_lists = np.bincount(lists.user, minlength=size)
     users = n_lists > 0
