@@ -156,7 +156,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     pointers = sinks.pointers_of(spark, root)
     looks = History.before(last, pointers, first)
     table = table if request.metrics else comparison.without_unstored(table, pointers, days.dates if days else (date,))
-    of_days = comparison.days_of_experiments(every_date, days) if days else None
+    of_days = comparison.days_of_experiments(every_date, days, table.metrics) if days else None
     table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
     comparison.Request.of(section).refuse_too_many_replicates(len(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)

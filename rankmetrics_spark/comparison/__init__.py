@@ -186,8 +186,10 @@ def compare(
     days = of_days = None
     if dates is not None:
         days = published_days(users, *first_and_last(dates))
-        rows, of_days = period_rows(users, days, find_repeats=True), days_of_experiments(users, days)
+        rows = period_rows(users, days, find_repeats=True)
     table = UserTable.of(rows, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
+    if days is not None:
+        of_days = days_of_experiments(users, days, table.metrics)
     alike = tuple(name for name in (CONVENTION_HASH, DATE) if name in rows.columns)
     table = replace(table, combinations=split.combined_segments, days=days, of_days=of_days, alike=alike)
     return result_table(comparisons(table, comparison))

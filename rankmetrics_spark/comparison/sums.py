@@ -43,7 +43,7 @@ from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.metrics import metric_of_column
+from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, splits
 
@@ -313,19 +313,20 @@ def refuse_several(totals: Totals) -> None:
 # ---- days of a period
 
 
-def days_of_experiments(dated: DataFrame, days: Days) -> DataFrame:
+def days_of_experiments(dated: DataFrame, days: Days, metrics: Iterable[Metric]) -> DataFrame:
     """Sums of each experiment on each day: users with a list, those of them with a relevant item, values of a metric.
 
     Args:
         dated: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
         days: The days.
+        metrics: The metrics whose values are summed.
     """
     date = F.col(DATE).cast("string")
     keys = F.expr(f"string({EXPERIMENT}) AS candidate"), date.alias("segment")
     sums = [f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0))"]
     kinds = [(DAY, "")]
-    for name in dated.columns:
-        if (metric := metric_of_column(name)) is not None:
+    for metric in metrics:
+        if (name := metric.column) in dated.columns:
             known = f"CASE WHEN abs({name}) <= {VALUE_UNIT} THEN bigint(round({name} * {VALUE_UNIT})) END"
             sums.append(f"array(count({known}), coalesce(sum({known}), 0L))")
             kinds.append((DAY_VALUES, str(metric)))

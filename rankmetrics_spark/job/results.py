@@ -139,7 +139,7 @@ class Users:
         split = {} if plan.columns.list else plan.public_segments
         combined = () if plan.columns.list else plan.options.combined_segments
         rows = stage(earlier.users, "period")
-        of_days = stage(comparison.days_of_experiments(earlier.dated, earlier.days), "days")
+        of_days = stage(comparison.days_of_experiments(earlier.dated, earlier.days, self.table.metrics), "days")
         users = replace(self.table, rows=rows, segments=split, combinations=combined, within={})
         compared = replace(users, days=earlier.days, of_days=of_days)
         return replace(self, compared=compared)

@@ -142,7 +142,7 @@ def _figures(
     table = comparison.UserTable.of(tables.period_users, None, segments, _before(users, section, days))
     pointers = tables.pointers()
     table = comparison.without_unstored(table, pointers, days.dates)
-    of_days = comparison.days_of_experiments(users, days)
+    of_days = comparison.days_of_experiments(users, days, table.metrics)
     table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     over_lists = section.mean_over == "lists"
     sums = road.sums_of_users(table.rows, table.metrics, table.segments, over_lists=over_lists)

@@ -82,7 +82,6 @@ def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession
     assert lines.keys() == rows.keys() and lines["b", "max_drop"]["margin"] == "0.625"
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "users who do not follow `comparison.shares`",
     "exit 4: both shares, and the key that publishes all the same; the numbers are on stderr, in the run record and on "
@@ -224,7 +223,7 @@ def test_the_record_is_there_before_the_page_is_written(
         seen.append({path.name for path in (tmp_path / "out").iterdir()})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankmetrics_spark.job.results.page", killed)
+    monkeypatch.setattr("rankmetrics_spark.report.page", killed)
     request = config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 1},
                    gates=[{"metric": "ap@5", "min": 0.75}])  # fmt: skip
     with pytest.raises(KeyboardInterrupt):

@@ -289,6 +289,7 @@ except RankmetricsError as error:
 
 
 @pytest.mark.program
+@pytest.mark.needs_spark("the laptop engine runs its Python steps in this Python")
 def test_workers_of_another_python_are_one_sentence_with_the_variable_to_set(tmp_path: Path) -> None:
     # As in a virtual environment that is not activated.
     (tmp_path / "python3").write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')

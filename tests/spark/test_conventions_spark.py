@@ -226,7 +226,6 @@ GRADES = (
 )
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "relevance with several grades, and no `relevant_from`", "ok: a warning says that every grade above 0 is a hit"
 )

@@ -18,7 +18,6 @@ from rankmetrics_spark import evaluate
 from rankmetrics_spark.errors import InputError
 from tests.helpers.commands import Call
 
-pytestmark = pytest.mark.both_engines
 HEADER = "experiment_id,user_id,item_id,position,relevance\n"
 ROWS = "".join(f"a,u{n // 3},i{n % 3},{n % 3 + 1},{int(n % 3 == 1)}\n" for n in range(30_000))
 

@@ -68,7 +68,6 @@ def days(weekday: int) -> list[int]:
     ],
     ids=lambda where: where[:20],
 )
-@pytest.mark.both_engines
 def test_the_largest_filters_that_are_allowed_run(where: str, spark: SparkSession, log: str) -> None:
     # The next larger ones are refused: tests/unit/test_safety.py.
     assert kept(spark, log, condition("source.where", where)) == [1]

@@ -16,8 +16,6 @@ from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.sinks import read
 
-pytestmark = pytest.mark.both_engines
-
 
 def log(first_hits: dict[str, list[int | None]], length: int = 10, **columns: Any) -> pd.DataFrame:
     """A list for each user of an experiment, with a click at a rank or none."""

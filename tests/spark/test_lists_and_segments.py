@@ -295,7 +295,6 @@ def at_times(times: Sequence[object], kind: pa.DataType) -> pa.Table:
     return pa.table({**columns, "at": pa.array([time for time in times for _ in range(4)], kind)})
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("place", ["table", "file"])
 def test_instants_stay_apart_where_clocks_are_set_back(
     spark: SparkSession, zone: str, tmp_path: Path, place: str
@@ -322,7 +321,6 @@ def test_instants_stay_apart_where_clocks_are_set_back(
     assert (row["n_shown"], row["n_relevant"], row["rr"], row["p_at_2"]) == (2, 1, 1, 1 / 2)
 
 
-@pytest.mark.both_engines
 def test_times_without_a_zone_and_dates_are_their_own_text(spark: SparkSession, zone: str) -> None:
     times = (datetime(2026, 10, 25, 2, 30), datetime(2026, 10, 25, 2, 30, 0, 500_000))
     for given, kind, texts in (
@@ -333,7 +331,6 @@ def test_times_without_a_zone_and_dates_are_their_own_text(spark: SparkSession, 
         assert sorted(row["user_id"] for row in users) == texts
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("of", ["UTC", None])
 def test_times_that_differ_by_nanoseconds_stay_apart(spark: SparkSession, tmp_path: Path, of: str | None) -> None:
     log = at_times([1_000_000_001, 1_500_000_000], pa.timestamp("ns", of))
@@ -349,7 +346,6 @@ def test_times_that_differ_by_nanoseconds_stay_apart(spark: SparkSession, tmp_pa
         source(spark, Source(path=(str(tmp_path / "log.parquet"),), list=["at"]))
 
 
-@pytest.mark.both_engines
 def test_clusters_and_segments_of_compared_users_are_told_apart_by_their_instants(
     spark: SparkSession, zone: str
 ) -> None:

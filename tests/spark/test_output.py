@@ -262,7 +262,7 @@ def test_what_only_spark_can_write_is_read_back(
 @pytest.fixture
 def swap_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]], None]:
     """Let runs publish their files by this function."""
-    return partial(monkeypatch.setattr, "rankmetrics_spark.sinks.folders.swap")
+    return partial(monkeypatch.setattr, "rankmetrics_spark.sinks.swapping.swap")
 
 
 def test_an_interrupt_while_publishing_leaves_the_earlier_result(

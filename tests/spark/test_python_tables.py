@@ -431,7 +431,6 @@ def rows_of(result: Any) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("name", READS)
 def test_empty_chunks_of_a_table_change_nothing(spark: SparkSession, name: str) -> None:
     rows, read = READS[name]
@@ -474,7 +473,6 @@ LATE: dict[str, tuple[Callable[[], Any], type[RankmetricsError], str]] = {
 }
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("name", LATE)
 def test_what_a_call_refuses_is_its_own_error_also_when_its_rows_are_read_later(spark: SparkSession, name: str) -> None:
     made, kind, sentence = LATE[name]
@@ -484,7 +482,6 @@ def test_what_a_call_refuses_is_its_own_error_also_when_its_rows_are_read_later(
         assert sentence in str(caught.value) and "Traceback" not in str(caught.value)
 
 
-@pytest.mark.both_engines
 def test_every_action_of_a_result_raises_the_error_of_its_call(spark: SparkSession) -> None:
     table = changed(log_of_all(), "nobody")
     actions: dict[str, Callable[[], Any]] = {
@@ -506,7 +503,6 @@ def test_every_action_of_a_result_raises_the_error_of_its_call(spark: SparkSessi
     assert good.count() == len(good.collect()) == len([*good.toLocalIterator()]) == 2
 
 
-@pytest.mark.both_engines
 def test_a_notebook_shows_a_result_whatever_the_session(spark: SparkSession) -> None:
     formatters = pytest.importorskip("IPython.core.formatters")
     result = evaluate(log_of_all(), "rr", baseline="a")
@@ -519,7 +515,6 @@ def test_a_notebook_shows_a_result_whatever_the_session(spark: SparkSession) -> 
     assert str(result.comparisons.p_value).startswith("Column<")
 
 
-@pytest.mark.both_engines
 def test_a_column_of_runs_is_left_out_or_named(spark: SparkSession) -> None:
     runs = pa.RunEndEncodedArray.from_arrays([len(LOG)], ["x"])
     log = pa.Table.from_pylist(dicts()).append_column("runs", runs)
@@ -530,7 +525,6 @@ def test_a_column_of_runs_is_left_out_or_named(spark: SparkSession) -> None:
         evaluate(log, "ap@3", segments="runs")
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("read", [compare, effect_over_time], ids=["compare", "effect_over_time"])
 def test_users_without_an_experiment_or_with_other_values_than_numbers_are_refused(
     spark: SparkSession, read: Callable[..., Any]

@@ -125,7 +125,6 @@ def test_an_id_that_is_nan_is_quarantined_with_its_reason(spark: SparkSession) -
     assert sorted(row["reason"] for row in result) == ["nan_experiment", "nan_item", "nan_user"]
 
 
-@pytest.mark.both_engines
 def test_an_id_that_two_numbers_can_share_is_quarantined(spark: SparkSession) -> None:
     schema = "experiment_id double, user_id double, item_id float, position int, relevance int"
     # 2**24 + 1 is no float, and 2**53 + 1 is no double: each is read as the number before it.

@@ -329,7 +329,6 @@ NO_CLICK = (
 )
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "a log without one relevant item",
     "exit 4: what to check, and the limit that lets it pass; nothing but a run record is written",
@@ -368,7 +367,6 @@ def with_device(folder: Path, of_b: object, *more: object) -> Path:
     return folder
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "a segment column without a value in many lists, such as one that some files lack", "ok: a warning names it"
 )
@@ -393,7 +391,6 @@ def test_a_segment_without_values_is_named(
     assert shares == ({"a": ("warn", 0.0), "b": ("warn", share)} if lists else {})
 
 
-@pytest.mark.both_engines
 def test_a_file_without_the_segment_is_seen_by_the_lists_that_lack_it(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(with_device(tmp_path / "log", "app", "web").rename(tmp_path / "both"), a_list([1], "w", "b"))
     os.replace(log / "part-0.parquet", log / "part-1.parquet")
@@ -415,7 +412,6 @@ def judged_log(spark: SparkSession, folder: Path, grades: tuple[int, int]) -> di
             "judgements": {"path": str(folder / "truth")}, "metrics": ["ndcg@4", "ndcg@3"]}  # fmt: skip
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "judgements that know less of the first ranks of one experiment than of another",
     "ok: a warning with both shares, also in the first line of the page",
@@ -451,7 +447,6 @@ def test_judgements_of_relevant_items_alone_say_nothing_of_the_others(spark: Spa
     assert [(row["status"], row["name"]) for row in rows] == [("not_checked", "judged_top_rate")] * 2
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("metric", ["ndcg@2", "dcg@2", "graded_rbp"])
 def test_a_value_that_is_infinite_is_refused_and_never_returned(spark: SparkSession, metric: str) -> None:
     lists = [*a_list([1, 1]), *a_list([0, 1], "v", "b")]
@@ -477,7 +472,6 @@ def test_a_value_that_is_infinite_is_refused_and_never_returned(spark: SparkSess
     assert [row["ap"] for row in evaluate(log, "ap").user_metrics.orderBy("user_id").collect()] == [1, 1 / 2]
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize(
     "options", [{}, {"layout": "rows"}, {"rank_by": "score"}, {"list": "user_id"}, {"judged": True}]
 )

@@ -351,7 +351,6 @@ NOT_COMPARED = (
 )
 
 
-@pytest.mark.both_engines
 def test_experiments_of_different_size_are_not_compared_but_in_novelty(spark: SparkSession) -> None:
     lists = {(e, f"u{u}"): "abcd"[u % 3 :][:2] for e, n in (("a", 15), ("b", 10), ("c", 15)) for u in range(n)}
     request: dict[str, Any] = {"baseline": "a", "interactions": items(spark, "aabcd")}

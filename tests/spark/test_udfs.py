@@ -73,7 +73,6 @@ def test_rows_that_evaluate_would_quarantine_are_left_out(spark: SparkSession) -
     assert {row["user"]: row["cg"] for row in result} == {"u": 1, "v": None}
 
 
-@pytest.mark.both_engines
 def test_a_rank_of_0_ends_the_query_unless_ranks_start_there(spark: SparkSession) -> None:
     log = spark.createDataFrame([("u", 0, 0), ("u", 1, 1)], "user string, slot int, clicked int")
     users = log.groupBy("user")

@@ -156,7 +156,7 @@ def test_every_kill_leaves_the_old_or_the_new_files_and_the_next_prune_tidies_up
             count_down(patched, after)
             # As the system does when a process ends: the lock goes, the file stays.
             patched.setattr(Claim, "release", lambda claim: claim._file.close())
-            patched.setattr(pruning, "discard", lambda files, run: None)
+            patched.setattr(pruning.swapping, "discard", lambda files, run: None)
             try:
                 compacted(place)
                 ended = True

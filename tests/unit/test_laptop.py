@@ -265,7 +265,6 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
         ("x,,", {}, "2 columns ''"),
         ("x,y,Y, y,'x'", {}, ""),
         ("x,x", {"header": "false"}, ""),
-        ("x||x", {"sep": "||"}, ""),
     ],
 )
 def test_a_header_with_a_repeated_name_is_refused(

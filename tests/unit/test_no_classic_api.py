@@ -74,7 +74,7 @@ def test_a_module_uses_nothing_that_spark_connect_lacks(module: Path) -> None:
         # A table that does not grow with users goes through the one function that says so.
         "sessions.py": ["collect"],
         # `to_pandas` and `to_polars` collect the table that the user names; a lazy frame of polars becomes one.
-        "python_tables.py": ["toPandas", "toArrow", "collect"],
+        "python_tables.py": ["toArrow", "toPandas", "collect"],
         # A program of spark-submit has a JVM beside it with either engine, and only that JVM reaches every stderr.
         "choice.py": ["pyspark.java_gateway.launch_gateway"],
     }

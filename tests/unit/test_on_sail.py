@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -95,7 +96,9 @@ class Session:
         self.conf, self.client = Settings(), Settings()
 
 
-def test_an_error_of_sail_is_called_one_of_sail() -> None:
+def test_an_error_of_sail_is_called_one_of_sail(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without the sessions that other tests have left.
+    monkeypatch.setattr(sessions, "_engines", WeakKeyDictionary())
     assert sessions.name_of_engine() == "Spark"
     sessions.note_laptop(session := Session())  # type: ignore[arg-type]
     assert sessions.name_of_engine() == "Sail"

@@ -44,7 +44,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"quality": 1},
-        "quality is 1; allowed: a mapping with keys out of on_invalid, max_invalid_fraction, repeated_items, gates",
+        "quality is 1; allowed: a mapping with keys out of on_invalid, max_invalid_fraction, repeated_items, gates, "
+        "on_broken_split",
     ),
     (
         {"sorce": LOGS},
