@@ -68,7 +68,7 @@ _HARMLESS_VALUE = re.compile(
 _WORD = re.compile(r"[^\s'\"]+")
 _SCHEME = re.compile(r"(?i)(?<![a-z0-9+.-])[a-z0-9+.-]+://")
 # A port in front of a path with an @ is no password.
-_PASSWORD = re.compile(r"[^/:@]*:(?!\d+(?:[/?#,;]|$))")
+_PASSWORD = re.compile(r"[^/:@]*:(?!\d+[/?#,;])")
 # container@account is a place.
 _USER = re.compile(r"(?i)(?<![a-z0-9+.-])((?!abfss?:|wasbs?:|adl:)[a-z0-9+.-]+://)[^/\s:?'\"]+@")
 # jdbc:oracle:thin:user/password@//host:1521/service; the password may be in quotes.
@@ -418,7 +418,9 @@ def lost_engine(error: BaseException) -> RankmetricsError | None:
     """
     failure: RankmetricsError | None = None
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()  # a user's error may be its own cause
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         if isinstance(cause, RankmetricsError):
             # The sentence of an input or an output may have the end of the engine as its cause.
             end = lost_engine(cause.__cause__) if cause.__cause__ else None

@@ -262,10 +262,12 @@ def loaded(
     # The variable of a bundle says null for none.
     none = where is None or cfg.override({}, f"source.where={where}") == {"source": {"where": None}}
     if not none:
-        config = cfg.read_document(config) if isinstance(config, str) else config
-        source = config.get("source")
+        document = dict(cfg.read_document(config) if isinstance(config, str) else config)
+        for assignment in overrides:
+            document = cfg.override(document, assignment)
+        source = document.get("source")
         own = source.get("where") if isinstance(source, Mapping) else None
-        if own is not None:
+        if own is not None and not _same_filter(str(own), str(where), document, date):
             raise ConfigError(
                 f"--where is {where!r}, and source.where of the config is {str(own)!r}, which it would replace; "
                 "allowed: one of the two (a scheduler leaves the config its filter where RANKMETRICS_WHERE is empty, "
@@ -276,6 +278,13 @@ def loaded(
     return cfg.load(
         config, [*filters, *overrides], date=date, sink=None if output is None else {"path": output}, report=report
     )
+
+
+def _same_filter(own: str, where: str, document: Mapping[str, object], date: str | None) -> bool:
+    """Whether two filters are the same on the date of a run, which ``{date}`` stands for."""
+    chosen = cfg.evaluation_day("evaluation_date", date or document.get("evaluation_date") or "today")
+    day = cfg.resolved(chosen, str(cfg.time_zone("time_zone", document.get("time_zone") or "UTC")))
+    return own.replace("{date}", day) == where.replace("{date}", day)
 
 
 def configs_of_days(

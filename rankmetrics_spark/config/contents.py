@@ -147,10 +147,14 @@ def values_as_names(columns: Sequence[str], of_numbers: Iterable[str] = ()) -> b
 
     >>> values_as_names(["1001", "50037", "3"]), values_as_names(["user_id", "item_id", "0"])
     (True, False)
+    >>> values_as_names(["0", "1", "2"])
+    False
     >>> values_as_names(["control", "ann", "hat", "1", "0"], of_numbers=["1", "0"])
     True
     """
     names = [name for name in columns if name]
+    if names == [*map(str, range(len(names)))]:  # as pandas names the columns of a matrix
+        return False
     all_hold_digits = all(re.search(r"\d", name) for name in names) and any(map(is_number, names))
     return all_hold_digits or sum(map(is_number, of_numbers)) > 1
 

@@ -177,10 +177,10 @@ def _table(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataF
 def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
     # No type inference: it would read the file twice and turn "007" into 7. Spark applies one file's header to all;
     # with enforceSchema=false it fails at a file with another header (see ``failed_file``).
-    options = {"header": "true", "enforceSchema": "false"} | dict(section.options)
+    options = {"header": "true", "enforceschema": "false"} | {name.lower(): v for name, v in section.options.items()}
     rows = load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
     own = [name for name in rows.columns if name not in {EXPERIMENT, *folder_values(section.paths)}]
-    is_named = {name.lower(): value for name, value in options.items()}["header"].lower() == "true"
+    is_named = options["header"].lower() == "true"
     if is_named and values_as_names(own, [name for name in own if name in section.numbers()]):
         raise err.InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
     # A file may start with a byte order mark, which only Spark drops.

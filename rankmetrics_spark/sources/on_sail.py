@@ -37,7 +37,7 @@ CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 JSON_OPTIONS = ("mode",)
 _OTHER = "use --engine spark"
 _UNEVEN = "incorrect number of fields for line"
-_CUT = re.compile("deflate|gzip|zstd|compressed stream|unexpected end of file|corrupt", re.IGNORECASE)
+_CUT = re.compile("deflate|inflate|gzip|zstd|compressed stream|unexpected end of file|corrupt", re.IGNORECASE)
 _NO_UTF8 = re.compile("invalid utf-8", re.IGNORECASE)
 _UNSIGNED = re.compile(r"Can't cast value (\d+) to type Int64")
 
@@ -82,7 +82,8 @@ def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
             with open_file(file) as stream:
                 header = stream.readline().strip()
         except OSError as error:
-            raise failed_file(error, [section]) or error from error
+            why = InputError(f"cannot read '{file}': {error.strerror or error}; allowed: a file that can be read")
+            raise failed_file(error, [section]) or why from error
         if header and headers.setdefault(header.lower(), file) == file:
             names: Counter[str] = Counter()
             with suppress(TypeError, csv.Error):  # options that Sail refuses

@@ -67,21 +67,21 @@ ACTS: dict[str, Callable[[], None]] = {
 
 def hooked(at: int, act: str) -> Moments:
     """Hook into everything that changes an output while a run publishes."""
-    from rankmetrics_spark import job
+    from rankmetrics_spark import sinks
     from rankmetrics_spark.sinks import Files, sql_tables
 
     moments = Moments(at, ACTS[act])
     for name in ("put", "replace", "remove", "_write_stream", "remove_tree"):
         moments.around(Files, name)
     moments.around(sql_tables, "commit")
-    publish = job.publish
+    publish = sinks.publish
 
     def armed(*arguments: Any) -> Any:
         # It stays armed: what follows is the record and the removal of the staging; they are moments too.
         moments.armed = True
         return publish(*arguments)
 
-    job.publish = armed
+    sinks.publish = armed
     return moments
 
 

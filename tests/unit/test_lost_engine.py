@@ -41,6 +41,12 @@ def message(error: BaseException, capfd: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.outcome(
     "Spark's Java process is killed, or runs out of memory", "exit 1; the record says `failed`", on_sail=""
 )
+def test_an_error_that_is_its_own_cause_ends_nothing() -> None:
+    error = ValueError("a")
+    error.__cause__ = error
+    assert lost_engine(error) is None
+
+
 def test_a_lost_connection_is_the_end_of_java(capfd: pytest.CaptureFixture[str]) -> None:
     for error in (refused(), ConnectionResetError(104, "reset"), Py4JNetworkError("Answer from Java side is empty")):
         assert message(error, capfd).startswith(ENDED)

@@ -104,3 +104,13 @@ def test_an_error_of_sail_is_called_one_of_sail(monkeypatch: pytest.MonkeyPatch)
     assert sessions.name_of_engine() == "Sail"
     del session
     assert sessions.name_of_engine() == "Spark"
+
+
+def test_a_csv_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(file: str) -> None:
+        raise PermissionError(13, "Permission denied", file)
+
+    folder = log(tmp_path / "log", a_csv="h,i\n1,2\n")
+    monkeypatch.setattr(on_sail, "open_file", refused)
+    with pytest.raises(InputError, match=r"^cannot read '.*a.csv': Permission denied; allowed: a file that can be "):
+        on_sail.check(csv(folder))

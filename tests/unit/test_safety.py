@@ -311,6 +311,11 @@ def test_a_password_in_an_address_is_not_stored_and_not_printed(address: str) ->
     assert "hush" not in str(InputError(f"cannot read parquet from '{address}': no such file {address}"))
 
 
+@pytest.mark.parametrize("address", ["hdfs://user:{}@nn:8020/x", "https://u:{}@h/x", "redis://:{}@h:6379"])
+def test_a_password_of_digits_is_no_port(address: str) -> None:
+    assert "123456" not in str(InputError(f"cannot read parquet from '{address.format(123456)}'"))
+
+
 @pytest.mark.parametrize(
     "plain",
     [
