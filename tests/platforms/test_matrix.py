@@ -39,6 +39,8 @@ from tests.platforms.support import Running, built_wheel
 ELSEWHERE = ("peers", "looks_simulated", "promises_simulated", "compared", "ratios", "same_work", "sizing")
 NEWER_SCIPY = ("quantiles", "interval_rows", "over_time", "tukey_rows", "over_lists_rows", "rest_rows", "cluster_rows")
 """Tests whose expected values come from functions that the oldest SciPy lacks."""
+MORE_LIBRARIES = ("laptop_port", "paper")
+"""Tests of the laptop engine, which brings its own libraries, and of Markdown, with a parser that the oldest lack."""
 MORE_ROWS = ("real_data", "demo_run", "period_runs", "plan_ahead")
 
 
@@ -53,7 +55,7 @@ def _suite(*more_rows: str, unit: list[str] | None = None) -> list[str]:
 
 
 UNIT = ["rankmetrics_spark", *_without("tests/unit", ELSEWHERE)]
-OLDEST = ["rankmetrics_spark", *_without("tests/unit", ELSEWHERE + NEWER_SCIPY)]
+OLDEST = ["rankmetrics_spark", *_without("tests/unit", ELSEWHERE + NEWER_SCIPY + MORE_LIBRARIES)]
 SUITES = {
     "spark35": _suite(),
     "spark40": _suite("demo_run", "period_runs"),
