@@ -19,7 +19,7 @@ from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, total_counts
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, USER, WARN, Check
+from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check
 
 if TYPE_CHECKING:
     import altair as alt
@@ -215,20 +215,25 @@ def read(
 def check(
     tables: Tables,
     limits: cfg.Quality,
+    compared: cfg.Comparison,
     previous: Previous | None = None,
-    place: str = "the impressions",
-    tags: bool = False,
+    source: cfg.Source | None = None,
 ) -> Findings:
-    """Check the quality gates; return counts, rates and warnings. See ``gates.Inspected`` for place and tags."""
+    """Check the quality gates; return counts, rates and warnings. Without a source, the input are tables."""
     of_input = tables.plan, tables.outcome, tables.rows, tables.judgements
-    log = Inspected(*of_input, lambda: tables.repeated, lambda: tables.judgement_counts, place, tags)
+    place, tags = source.place if source else "the impressions", False
+    if source and source.format == "trec_run":
+        tags = source.experiment_from == "tag"
+    roles = compared.roles(tables.plan.scoring.metrics)
+    primary = [name for name, role in roles.items() if role == PRIMARY]
+    log = Inspected(*of_input, lambda: tables.repeated, lambda: tables.judgement_counts, primary, place, tags)
     return check_quality(log, limits, previous)
 
 
-def checks_of_log(tables: Tables) -> list[Check]:
+def checks_of_log(tables: Tables, compared: cfg.Comparison) -> list[Check]:
     """What the default gates say of a log that no run has read: what a run would refuse, leave out or warn of."""
     try:
-        findings = check(tables, cfg.Quality())
+        findings = check(tables, cfg.Quality(), compared)
     except (InputError, QualityError) as error:
         # The faulty rows are refused, or else the log is.
         name = next((row.name for row in error.checks if row.status == FAIL), "log")
@@ -422,7 +427,7 @@ class Result(Presentation):
             QualityError: Too many faulty rows or judgements, or what else stops the command.
         """
         allowed = cfg.Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
-        findings = check(self._tables, allowed)
+        findings = check(self._tables, allowed, self._comparison)
         cfg.check_experiments(
             self._comparison, [str(name) for name, count in findings.counts.items() if count["lists"]]
         )
@@ -440,4 +445,4 @@ class Result(Presentation):
 
     @cached_property
     def _checked(self) -> Figures:
-        return replace(self._figures, of_log=checks_of_log(self._tables))
+        return replace(self._figures, of_log=checks_of_log(self._tables, self._comparison))

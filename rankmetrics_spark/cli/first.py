@@ -246,7 +246,7 @@ def sample_means(
             impressions = spark_table(first.rows, "the sample", impressions)
         tables = Tables.of(impressions, judgements, config.options)
         try:
-            check_quality(tables, config.quality)
+            check_quality(tables, config.quality, config.comparison)
         except QualityError as error:
             return [], [f"a run over these rows would stop: {error}{_advice(first, str(error))}"]
         means = few_rows(tables.experiment_metrics)

@@ -24,6 +24,7 @@ RATES = {
     "short_rate": "lists with fewer items than the largest cut-off of the metrics",
     "no_relevant_rate": "lists without a relevant item",
     "unjudged_rate": "lists of users without judgements",
+    "graded_rate": "lists with grades other than 0 and 1",
     "shared_user_rate": "users who are in more than one experiment",
 }
 """Name -> what it is a share of."""
@@ -34,6 +35,7 @@ RATE_NAMES = {
     "short_rate": "lists shorter than the largest cut-off",
     "no_relevant_rate": "lists without a relevant item",
     "unjudged_rate": "lists without judgements",
+    "graded_rate": "lists with grades other than 0 and 1",
     "shared_user_rate": "users in several experiments",
 }
 """Rate of a log -> what it is a share of, as people say it."""
@@ -44,6 +46,7 @@ RATE_SENTENCES = {
     "short_rate": "{} of the lists are shorter than the largest cut-off",
     "no_relevant_rate": "{} of the lists have no relevant item",
     "unjudged_rate": "{} of the lists have no judgements",
+    "graded_rate": "{} of the lists have grades other than 0 and 1",
     "shared_user_rate": "{} of the users are in several experiments",
 }
 """Rate of a log -> what it says of a share."""

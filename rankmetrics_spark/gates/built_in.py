@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankmetrics_spark.config import Quality
+from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.gates.counts import Counts, Inspected, arms, total_counts
 from rankmetrics_spark.metrics import Convention, Metric, compute, one_list
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, WARN, Check, share
@@ -15,17 +15,18 @@ from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, WARN, Check, share
 NO_RELEVANT = "no_relevant_rate"
 MANY_UNJUDGED = 0.2
 """Above this share of the first ranks without a judgement, a person is warned."""
-MANY_WITHOUT_SEGMENT = 0.2
-"""The same of the lists without a value of a segment."""
 FAR_APART = 0.1
 """The same of the difference of that share between two experiments."""
+NEARLY_ALL, SEGMENTS_APART = 0.99, 0.2
+"""The same of the lists without a value of a segment in an experiment, and of its difference from the lowest share."""
+GRADED = "graded_rate"
 
 
 def log_checks(log: Inspected, counts: Counts, settings: Quality) -> list[Check]:
     """Return what is wrong with the relevance, the segments and the judgements of a log, a row per experiment."""
     seen = {name: count for name, count in arms(counts).items() if count["lists"]}
-    kinds = (_nothing_relevant(log, seen, settings), _grades(log, seen), _segments(log, seen), _judged(log, seen))
-    return [check for kind in kinds for check in kind]
+    kinds = [kind(log, seen, settings) for kind in (_nothing_relevant, _grades)]
+    return [check for kind in (*kinds, _segments(log, seen), _judged(log, seen)) for check in kind]
 
 
 def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iterator[Check]:
@@ -51,18 +52,41 @@ def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iter
         yield Check("nothing_relevant", FAIL, sentence, name, 1.0, 1.0, 0.0)
 
 
-def _grades(log: Inspected, counts: Counts) -> Iterator[Check]:
-    """Warn where relevance has several grades, and nobody has said from which on an item is a hit."""
+@dataclass(frozen=True)
+class Hits:
+    """What is said where nobody has said which of several grades is a hit.
+
+    Attributes:
+        sentence: What to set.
+        decides: Whether a primary metric asks which items are hits.
+    """
+
+    sentence: str
+    decides: bool
+
+
+def about_grades(log: Inspected, counts: Counts, limits: Limits) -> Hits | None:
+    """What to say where relevance has several grades, and nobody has said from which on an item is a hit."""
     rule, path = log.plan.scoring.conventions[0], log.plan.options.path_of("convention")
-    graded = total_counts(counts, "graded_lists")
-    if rule.relevant_from or not graded or not any(_reads_hits(each, rule) for each in log.plan.scoring.metrics):
-        return
-    sentence = (
-        "the relevance has grades other than 0 and 1, and every grade above 0 is a hit, of ratings one star too, which "
-        f"can turn the answer round: set {path}.relevant_from to the smallest grade that is a hit"
+    readers = [metric for metric in log.plan.scoring.metrics if _reads_hits(metric, rule)]
+    if rule.relevant_from or GRADED in limits or not readers or not total_counts(counts, "graded_lists"):
+        return None
+    decides = any(str(metric) in log.primary for metric in readers)
+    of_metrics = "" if decides else f" for {', '.join(map(str, readers))}"
+    return Hits(
+        f"the relevance has grades other than 0 and 1, and every grade above 0 is a hit{of_metrics}, of ratings one "
+        f"star too, which can turn the answer round: set {path}.relevant_from to the smallest grade that is a hit, or "
+        f"quality.gates: {{{GRADED}: {{warn: 1}}}} if every grade above 0 is one",
+        decides,
     )
-    for name, count in counts.items():
-        yield Check("relevant_from", WARN, sentence, name, count["graded_lists"] / count["lists"], 0.0)
+
+
+def _grades(log: Inspected, counts: Counts, settings: Quality) -> Iterator[Check]:
+    """Warn of such grades where they decide; elsewhere they are a note."""
+    hits = about_grades(log, counts, settings.gates)
+    if hits and hits.decides:
+        for name, count in counts.items():
+            yield Check("relevant_from", WARN, hits.sentence, name, count["graded_lists"] / count["lists"], 0.0)
 
 
 def _reads_hits(metric: Metric, rule: Convention) -> bool:
@@ -85,18 +109,22 @@ def _reads_hits(metric: Metric, rule: Convention) -> bool:
 
 
 def _segments(log: Inspected, counts: Counts) -> Iterator[Check]:
-    """Warn where many lists have no value of a segment: its column, or that of some files, may have gone."""
+    """Warn where nearly all lists of an experiment have no value of a segment, or clearly more than those of another.
+
+    Its column, or that of some files, may have gone. As many lists without a value in each experiment are ordinary.
+    """
     path = log.plan.options.path_of("segments")
     for segment in log.plan.columns.segments if counts else ():
         shares = {str(name): count["without_segment"][segment] / count["lists"] for name, count in counts.items()}
-        high, most = max((value, name) for name, value in shares.items())
-        of_most = f"{share(high)} of the lists{f' of {most}' if len(shares) > 1 else ''}"
-        where = "any list" if min(shares.values()) == 1 else of_most
+        (low, _), (high, most) = (end((value, name) for name, value in shares.items()) for end in (min, max))
+        limit = min(NEARLY_ALL, low + SEGMENTS_APART)
+        if high < limit or high == limit < NEARLY_ALL:
+            continue
+        of_most = f" of {most}" if share(low) != share(high) else ""
+        where = "any list" if low == 1 else f"{share(high)} of the lists{of_most}"
         sentence = f"'{segment}' ({path}) has no value in {where}: check that every part of the log has the column"
         for name, value in shares.items():
-            if high > MANY_WITHOUT_SEGMENT:
-                margin = MANY_WITHOUT_SEGMENT - value
-                yield Check("segment_rate", WARN, sentence, name, value, MANY_WITHOUT_SEGMENT, margin)
+            yield Check("segment_rate", WARN, sentence, name, value, limit, limit - value)
 
 
 def _judged(log: Inspected, counts: Counts) -> Iterator[Check]:

@@ -42,6 +42,7 @@ class Inspected:
         judged: The judgements as read.
         repeated: Returns the rows that repeat an item or a rank.
         judgement_counts: Returns what was counted of the judgements; None without judgements.
+        primary: The names of the metrics that decide.
         place: The name of the input in messages.
         tags: Whether tags name the experiments, as in TREC runs.
     """
@@ -52,6 +53,7 @@ class Inspected:
     judged: DataFrame | None
     repeated: Callable[[], DataFrame]
     judgement_counts: Callable[[], JudgementCounts | None]
+    primary: Sequence[str]
     place: str = "the impressions"
     tags: bool = False
 

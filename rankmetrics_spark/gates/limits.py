@@ -21,6 +21,7 @@ _PARTS = {
     "short_rate": ("short", "lists"),
     "no_relevant_rate": ("no_relevant", "lists_of_population"),
     "unjudged_rate": ("unjudged_lists", "lists"),
+    "graded_rate": ("graded_lists", "lists"),
 }
 """Rate -> the counts that it divides."""
 SHARED = "shared_user_rate"

@@ -14,7 +14,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates.built_in import log_checks
+from rankmetrics_spark.gates.built_in import GRADED, about_grades, log_checks
 from rankmetrics_spark.gates.counts import (
     REPEATED,
     UNRECORDED,
@@ -46,7 +46,9 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
     names += ["short_rate"] if longest_cut(log.plan) else []
     names += ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
-    notes = tuple(_notes_about(log, counts))
+    names += [GRADED] if GRADED in limits else []
+    hits = about_grades(log, counts, limits)
+    notes = (*_notes_about(log, counts), *([hits.sentence] if hits and not hits.decides else []))
     counts = {name: {key: n for key, n in count.items() if key not in UNRECORDED} for name, count in counts.items()}
     per_arm = {name: rates([count], names) for name, count in arms(counts).items() if count["lists"]}
     overall = rates(arms(counts).values(), names)

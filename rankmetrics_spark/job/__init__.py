@@ -198,9 +198,8 @@ def _evaluate(context: _Context) -> Outcome:
         with steps("check", "checking the rows"):
             source, limits = config.source, config.quality
             against_previous = any("_change" in level for levels in limits.gates.values() for level in levels)
-            tags = source.format == "trec_run" and source.experiment_from == "tag"
             previous = partial(sinks.previous_quality, store, needed=against_previous)
-            findings = check(tables, limits, previous, source.place, tags)
+            findings = check(tables, limits, config.comparison, previous, source)
             counts = context.counts = findings.counts
             context.checks += findings.checks
             judged = tables.judgement_counts

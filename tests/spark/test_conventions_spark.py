@@ -221,8 +221,9 @@ def config(tmp_path: Path, spark: SparkSession, rows: Sequence[Any], **changes: 
 
 
 GRADES = (
-    "the relevance has grades other than 0 and 1, and every grade above 0 is a hit, of ratings one star too, which can "
-    "turn the answer round: set convention.relevant_from to the smallest grade that is a hit"
+    "the relevance has grades other than 0 and 1, and every grade above 0 is a hit{}, of ratings one star too, which "
+    "can turn the answer round: set convention.relevant_from to the smallest grade that is a hit, or quality.gates: "
+    "{{graded_rate: {{warn: 1}}}} if every grade above 0 is one"
 )
 
 
@@ -237,16 +238,24 @@ def test_several_grades_without_a_smallest_hit_are_warned_of(spark: SparkSession
         "chosen": {"convention": {"relevant_from": 4}},
         "gains": {"metrics": ["ndcg@10", "dcg"]},  # asks for no hit
         "binary": {"metrics": ["ndcg@10"], "convention": {"gain": "binary"}},
+        "secondary": {"metrics": ["ndcg@10", "rr"]},  # what decides asks for none
+        "primary": {"metrics": ["ndcg@10", "rr"], "comparison": {"baseline": "a", "primary": ["rr"]}},
+        "accepted": {"quality": {"gates": {"graded_rate": {"warn": 1}}}},
+        "limited": {"quality": {"gates": {"graded_rate": {"warn": 0.9}}}},
     }
     for name, case in cases.items():
         made = config(tmp_path, spark, case.pop("rows", stars), sink={"path": str(tmp_path / name)}, **case)
-        done, warned = run(spark, made), name in ("stars", "binary")
-        assert done.record["quality"]["warnings"] == [GRADES] * warned, name
+        done, warned = run(spark, made), name in ("stars", "binary", "primary")
+        beyond = "100 % of the lists have grades other than 0 and 1 (warning above 90 %: quality.gates.graded_rate."
+        of_rates = [f"{arm}: {beyond}warn)" for arm in "ab"] if name == "limited" else []
+        assert done.record["quality"]["warnings"] == [GRADES.format("")] * warned + of_rates, name
+        notes = [note for note in done.record["notes"] if "is a hit" in note]
+        assert notes == [GRADES.format(" for rr")] * (name == "secondary")
         rows = [row for row in done.checks.collect() if row["name"] == "relevant_from"]
         assert [(row["experiment_id"], row["status"], row["observed"]) for row in rows] == [
             ("a", "warn", 1.0), ("b", "warn", 1.0),
         ] * warned, name  # fmt: skip
-        assert (f"warning: {GRADES}" in accounting(done.record)) == warned
+        assert (f"warning: {GRADES.format('')}" in accounting(done.record)) == warned
     tables = local_tables(str(tmp_path / "stars"))
     assert tables is not None
     assert [check.level for check in checks(figures_of(tables)) if check.title == "Grades"] == ["warn"]

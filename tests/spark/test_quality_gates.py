@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -354,9 +355,9 @@ def test_a_day_without_a_click_is_refused_unless_it_is_allowed(spark: SparkSessi
     assert run(spark, config(log, tmp_path / "o", source={"columns": {"relevance": None}}, **judged))
 
 
-def with_device(folder: Path, of_b: object, *more: object) -> Path:
-    """Two experiments with one list each for each device; those of b have other devices."""
-    rows = [(shown, device) for arm, devices in (("a", ["web", "app"]), ("b", [of_b, *more]))
+def with_device(folder: Path, of_b: object, *more: object, of_a: Sequence[object] = ("web", "app")) -> Path:
+    """Two experiments with one list each for each device."""
+    rows = [(shown, device) for arm, devices in (("a", of_a), ("b", [of_b, *more]))
             for n, device in enumerate(devices) for shown in a_list([0, 1], f"u{n}", arm)]  # fmt: skip
     table = pa.table({
         **{name: [getattr(shown, name) for shown, _ in rows] for name in Shown._fields},
@@ -368,27 +369,33 @@ def with_device(folder: Path, of_b: object, *more: object) -> Path:
 
 
 @pytest.mark.outcome(
-    "a segment column without a value in many lists, such as one that some files lack", "ok: a warning names it"
+    "a segment without a value in nearly all lists of an experiment, or in clearly more than in another one",
+    "ok: a warning names it",
 )
 @pytest.mark.parametrize(
-    ("devices", "lists"),
+    ("of_a", "devices", "lists"),
     [
-        ([None, None], "100 % of the lists of b"),
-        ([None, "web"], "50 % of the lists of b"),
-        (["app", "web", "web", "web", None], None),  # a fifth of the lists is no more than that
+        (["web", "app"], [None, None], "100 % of the lists of b"),
+        (["web", "app"], [None, "web"], "50 % of the lists of b"),
+        (["web", "app"], ["app", "web", "web", "web", None], None),  # a fifth more than in a is no more than that
+        (["web", None, "web"], ["app", "web", None], None),  # ordinary nulls
+        ([None, "app"] + 6 * [None], [None, "web"] + 6 * [None], None),
+        ([None], [None, None], "any list"),
     ],
 )
 def test_a_segment_without_values_is_named(
-    spark: SparkSession, tmp_path: Path, devices: list[object], lists: str | None
+    spark: SparkSession, tmp_path: Path, of_a: list[object], devices: list[object], lists: str | None
 ) -> None:
-    log = with_device(tmp_path / "log", *devices)
+    log = with_device(tmp_path / "log", *devices, of_a=of_a)
     done = run(spark, config(log, tmp_path / "out", source={"segments": ["device"]}))
     sentence = f"'device' (source.segments) has no value in {lists}: check that every part of the log has the column"
     assert done.record["quality"]["warnings"] == ([sentence] if lists else [])
     rows = [row.asDict() for row in done.checks.where("name = 'segment_rate'").collect()]
-    shares = {row["experiment_id"]: (row["status"], row["observed"]) for row in rows}
-    share = devices.count(None) / len(devices)
-    assert shares == ({"a": ("warn", 0.0), "b": ("warn", share)} if lists else {})
+    low, high = (each.count(None) / len(each) for each in (of_a, devices))
+    of_rows = {row["experiment_id"]: (row["status"], row["observed"], row["limit"], row["margin"]) for row in rows}
+    limit = min(0.99, low + 0.2)
+    expected = {name: ("warn", share, limit, limit - share) for name, share in (("a", low), ("b", high))}
+    assert of_rows == (expected if lists else {})
 
 
 def test_a_file_without_the_segment_is_seen_by_the_lists_that_lack_it(spark: SparkSession, tmp_path: Path) -> None:

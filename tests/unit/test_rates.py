@@ -28,6 +28,7 @@ COUNTS = {
     "short": 5,
     "no_relevant": 2,
     "judged_lists": 7,
+    "graded_lists": 6,
 }
 
 
@@ -39,6 +40,7 @@ def test_a_rate_is_a_share_of_rows_or_of_lists() -> None:
         "short_rate": 5 / 10,
         "no_relevant_rate": 2 / 10,
         "unjudged_rate": 3 / 10,
+        "graded_rate": 6 / 10,
     }
 
 
