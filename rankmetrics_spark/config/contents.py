@@ -113,12 +113,15 @@ def kind_of(file: Path, with_names: bool = True) -> str:
 
 
 def _are_ratings(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether four fields are user, item, rating and time, not topic, iteration, document and grade.
+    """Whether four fields are user, item, rating and time, not topic, iteration or subtopic, document and grade.
 
-    The last ones are times, or the third ones a few numbers, of which there are fewer than second ones.
+    The last ones are times. Or they are more than grades are, and the third ones are a few numbers, of which there are
+    fewer than second ones; documents of a subtopic may be such numbers too.
     """
     columns = [{row[n] for row in rows} for n in range(4)]
     are_times = all(float(value) >= _SMALLEST_TIME for value in columns[3])
+    if not are_times and len(columns[3]) <= _MOST_STARS:
+        return False
     few = len(columns[2]) < len(columns[1]) and len(columns[2]) <= _MOST_STARS and all(map(is_number, columns[2]))
     return are_times or (few and all(abs(float(value)) <= 100 for value in columns[2]))
 
@@ -218,10 +221,12 @@ def problem_with_lines(file: Path, format: str, options: Mapping[str, str], colu
 
 def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
     """Why the first line is no row: a part of a document, a mapping of mappings, or lists in columns that are read."""
-    first = next(iter(_head(file)), "")
+    first, second = [*_head(file)[:2], "", ""][:2]
     try:
         row = json.loads(first)
     except ValueError:
+        if _is_object(second):  # a faulty row
+            return ""
         spread = first.strip() in ("{", "[", "[{") or (first.lstrip()[:1] == "{" and first.rstrip()[-1:] in ("{", ","))
         return f"it is one document over several lines; allowed: {_ROWS_OF_JSON}" if spread else ""
     if not isinstance(row, dict) or not row:
@@ -244,6 +249,14 @@ _ROWS_OF_JSON = (
     "an object per line and item, such as jq -c 'to_entries[] | .key as $q | .value | to_entries[] | "
     "{user: $q, item: .key, score: .value}' writes (relevance instead of score for judgements)"
 )
+
+
+def _is_object(line: str) -> bool:
+    """Whether a line is an object of JSON."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def is_plain(value: object) -> bool:

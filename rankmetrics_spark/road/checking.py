@@ -129,7 +129,8 @@ def renamed(
         if not isinstance(each, allowed):
             source = mapping.get(name, name)
             found = f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}"
-            raise InputError(f"{found}; it must be {types}")
+            rows = "; nested lists are not read yet: a row per item (pandas: df.explode)"
+            raise InputError(f"{found}; it must be {types}{rows if isinstance(each, T.ArrayType) else ''}")
     return table.selectExpr(*expressions)
 
 

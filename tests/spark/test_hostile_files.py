@@ -245,6 +245,9 @@ def test_a_json_array_of_anything_but_objects_is_one_faulty_row(spark: SparkSess
     record = run_record(spark, json_lines(tmp_path / "log.json", lines), tmp_path / "out")
     assert record["rows"] == {"in": 7, "evaluated": 2, "quarantined": 5}
     assert record["quarantine_reasons"] == {"null_experiment": 5}
+    # A first line that is cut off is a faulty row as any other; it is not a document over several lines.
+    cut_off = json_lines(tmp_path / "cut_off.json", [rows[0].partition(" ")[0].replace(":", ": {"), *rows])
+    assert run_record(spark, cut_off, tmp_path / "again")["rows"] == {"in": 3, "evaluated": 2, "quarantined": 1}
 
 
 # ---- what pandas writes

@@ -515,7 +515,7 @@ def test_a_notebook_shows_a_result_whatever_the_session(spark: SparkSession) -> 
     assert str(result.comparisons.p_value).startswith("Column<")
 
 
-def test_a_column_of_runs_is_left_out_or_named(spark: SparkSession) -> None:
+def test_columns_of_runs_and_of_lists_are_left_out_or_named(spark: SparkSession) -> None:
     runs = pa.RunEndEncodedArray.from_arrays([len(LOG)], ["x"])
     log = pa.Table.from_pylist(dicts()).append_column("runs", runs)
     assert values(evaluate(log, "ap@3").to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
@@ -523,6 +523,9 @@ def test_a_column_of_runs_is_left_out_or_named(spark: SparkSession) -> None:
         ConfigError, match=r"^impressions: column 'runs' has values that no engine takes: they have the type"
     ):
         evaluate(log, "ap@3", segments="runs")
+    lists = pa.Table.from_pylist([row | {"relevance": [0, 1]} for row in dicts()])
+    with pytest.raises(InputError, match=r"has type array<bigint>; it must be a number; nested lists .*explode\)$"):
+        evaluate(lists, "ap@3")
 
 
 @pytest.mark.parametrize("read", [compare, effect_over_time], ids=["compare", "effect_over_time"])

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from rankmetrics_spark.config import kind_of
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, LogSample, guesses, sample
 from tests.helpers.configs import first, written
@@ -395,6 +396,22 @@ def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
     assert content["judgements"] == {"format": "trec_qrels", "path": str(qrels)}
     with pytest.raises(InputError, match="looks like TREC judgements; allowed: a run, with the judgements as"):
         sample(str(qrels))
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([(topic, subtopic, doc, 1 + subtopic % 2) for topic in (1, 2) for subtopic in range(9) for doc in (3, 4, 5)],
+         "trec_qrels"),  # of a diversity track: documents of few numbers, fewer than subtopics
+        ([(user, 50 + item, 1 + item % 5, 3 + item) for user in (1, 2) for item in range(20)], "ratings"),
+        ([(user, 50 + item, 1 + item % 5, 881250949) for user in (1, 2) for item in range(20)], "ratings"),
+    ],
+)  # fmt: skip
+def test_four_numbers_are_qrels_unless_the_last_ones_are_no_grades(
+    tmp_path: Path, rows: list[tuple[int, ...]], kind: str
+) -> None:
+    (tmp_path / "four").write_text("\n".join(" ".join(map(str, row)) for row in rows))
+    assert kind_of(tmp_path / "four") == kind
 
 
 def test_the_runs_of_a_folder_are_experiments_by_their_tags_or_by_their_files(tmp_path: Path) -> None:
