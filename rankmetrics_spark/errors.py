@@ -42,24 +42,25 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _PUBLIC_NAME = re.compile(
-    # Parameters of addresses.
-    r"s[veptr]|spr|srt|ss|user|user_?id|user_?name|database(_?name)?|db|schema|catalog|warehouse|role|region|version(id)?"
-    r"|ssl(mode)?|use_?ssl|encrypt|time_?zone|server_?time_?zone|account_?name|endpoint_?suffix|endpoint|protocol"
-    r"|x-amz-(algorithm|date|expires|signedheaders)"
-    # Options of readers.
-    r"|header|sep|delimiter|encoding|charset|quote|escape|comment|mode|locale|compression|line_?sep|tag|branch|driver"
-    r"|(null|nan|positive_?inf|negative_?inf|empty)_?value|(date|timestamp|timestamp_?ntz)_?format|path_?glob_?filter"
-    r"|(version|timestamp)_?as_?of|(modified_?)(before|after)|row_?tag|dbtable|query|url|partition_?column"
-    r"|(lower|upper)_?bound|base_?path|multi_?line|recursive_?file_?lookup|infer_?schema|merge_?schema"
-    r"|(datetime|int96)_?rebase_?mode|snapshot-id|column_?name_?of_?corrupt_?record"
+    # Parameters of addresses, and options of readers.
+    r"s[veptr]|spr|srt|ss|db|header|sep|quote|escape|comment|driver|branch|hint|query|url|x-amz-(expires|signedheaders)"
+    r"|(null|nan|empty)_?value|(positive|negative)_?inf|column_?name_?of_?corrupt_?record|protocol|data_?address"
+    r"|[\w-]*(user|user_?id|name|role|region|zone|version(_?id)?|format|encoding|charset|locale|compression|mode|tag|line_?sep"
+    r"|suffix|delimiter|handling|escaping|algorithm|date|timestamp|snapshot-?id|before|after|bound|column|filter|prefix|path"
+    r"|database|schema|catalog|warehouse|table|project|dataset|collection)"
     # Settings of a session; below a catalog, of a plugin, only what says where it is.
-    r"|spark\.(master|remote|app\.name|jars(\.packages|\.repositories)?|log\.?level|serializer|local\.dir|submit\.\w+"
+    r"|spark\.(master|remote|app\.name|jars(\.packages|\.repositories)?|files|archives|log\.?level|serializer|local\.dir"
     r"|(default|shuffle|memory|ui|task|rdd|network|scheduler|speculation|eventlog|dynamicallocation)\.[\w.]+"
-    r"|(driver|executor)\.(memory|cores|memoryoverhead|maxresultsize|host|bindaddress|instances)|(sql\.(?!catalog\.)[\w.]+)"
-    r"|sql\.catalog\.\w+(\.(type|warehouse|uri|catalog-impl|io-impl))?)"
-    r"|(spark\.hadoop\.)?fs\.(defaultfs|(abstractfilesystem\.)?\w+\.(impl|endpoint|endpoint\.region))",
+    r"|(driver|executor)\.(memory|cores|memoryoverhead|maxresultsize|host|bindaddress|instances|extra(class|library)path)"
+    r"|submit\.\w+|sql\.(?!catalog\.)[\w.]+|sql\.catalog\.\w+(\.(type|warehouse|catalog-impl|io-impl))?"
+    r"|pyspark\.(driver\.)?python|yarn\.(queue|tags|jars|archive|stagingdir|dist\.\w+|\w+\.nodelabelexpression)"
+    r"|kubernetes\.(namespace|context|node\.selector\.\S+|((driver|executor)\.)?(container\.image|pod\.name)))"
+    # An address hides its users, passwords and parameters itself.
+    r"|(spark\.hadoop\.)?fs\.(defaultfs|(abstractfilesystem\.)?\w+\.impl)|([\w.-]+[._-])?(endpoints?|endpoint\.region|uris?)",
     re.IGNORECASE,
 )
+_LOGIN = re.compile(r"(?!jdbc:|[\w+.-]+://)\S+:\S*@")
+"""A user and a password in front of a host, where no scheme tells an address."""
 _HARMLESS_VALUE = re.compile(
     r"(?i)\[?(?:true|false|yes|no|none|null|auto|-?\d{1,12}(?:\.\d{0,12})?(?:[a-z]{1,2}|%)?)\]?"
 )
@@ -89,8 +90,8 @@ _PARAMETERS = re.compile(r"(?:://|jdbc:|\?)[^\s'\"]*")
 """What may hold parameters of an address, to its end."""
 _ASSIGNED = re.compile(r"(?<![\w.%-])([\w.%-]+)(\\{0,3}[\"'`]?\s{0,3}[=:](?!//)\s{0,3})")
 _QUOTED = re.compile(r"(\\{0,3})([\"'])(?:(?!\1\2)(?:\\.|[^\\]))*(?:\1\2|$)|(?!\\*[\"'])", re.DOTALL)
-_VALUES = {True: re.compile(r"[^&;\s'\"]+"), False: re.compile(r"[^\s'\"]+")}
-"""Whether it is a parameter of an address -> the value without quotes."""
+_VALUES = {"?": re.compile(r"[^&;\s'\"]+"), "/": re.compile(r"[^/\s'\"]+"), "": re.compile(r"[^\s'\"]+")}
+"""A parameter of an address, the name of a folder or anything else -> the value without quotes."""
 _SECRET_ASSIGNED = re.compile(
     r"(?i)secret|passw|pwd|passphrase|passcode|token|signature|credential|(?<![a-z])(?:pass|pat|auth_?key)$"
     r"|(?:access|account|api|auth|private|encryption|shared|subscription)[._-]?key"
@@ -109,11 +110,15 @@ def is_secret(name: str, value: object = None) -> bool:
     """
     if _SECRET_NAME.search(name):
         return True
-    return not (value is None or _PUBLIC_NAME.fullmatch(name) or _HARMLESS_VALUE.fullmatch(str(value)))
+    if value is None or _HARMLESS_VALUE.fullmatch(str(value)):
+        return False
+    return not _PUBLIC_NAME.fullmatch(name) or bool(_LOGIN.match(str(value)))
 
 
-def without_secrets(text: str) -> str:
+def without_secrets(text: str, is_filter: bool = False) -> str:
     """The text without passwords: users and parameters of addresses that are not known to be public, and assignments.
+
+    A filter compares columns of any name, so it assigns nothing, and hides parameters whose name is that of a secret.
 
     >>> without_secrets("cannot read s3a://AKIA1:abc/def@logs/day or https://x/y?sv=1&sig=abc%3D&se=2")
     'cannot read s3a://(hidden)@logs/day or https://x/y?sv=1&sig=(hidden)&se=2'
@@ -134,14 +139,19 @@ def without_secrets(text: str) -> str:
     for name in _ASSIGNED.finditer(text):
         while following < name.start():
             addresses, following = ends[following], next(starts)
-        in_query = name.start() < addresses and text[name.start() - 1] in "?&;" and name[2] == "="
-        if name.start() < end or not (in_query or _SECRET_ASSIGNED.search(name[1])):
+        before = text[name.start() - 1 : name.start()] if name[2] == "=" else ""
+        in_query = name.start() < addresses and before in ("?", "&", ";")
+        is_secret_name = _SECRET_ASSIGNED.search(name[1]) and not is_filter
+        if name.start() < end or not (in_query or is_secret_name):
             continue
         if ":" in name[2] and name[1].endswith(("Error", "Exception")):
             continue
         value = _QUOTED.match(text, name.end())
-        value = value if value and value[0] else _VALUES[in_query].match(text, name.end())
-        if value and value[0] != HIDDEN and (not in_query or is_secret(name[1], value[0])):
+        kind = "?" if in_query else "/" if before == "/" else ""
+        value = value if value and value[0] else _VALUES[kind].match(text, name.end())
+        if not value or value[0] == HIDDEN or (kind == "/" and _HARMLESS_VALUE.fullmatch(value[0])):
+            continue
+        if not in_query or is_secret(name[1], None if is_filter else value[0]):
             parts += [text[end : value.start()], HIDDEN]
             end = value.end()
     return "".join([*parts, text[end:]])
@@ -167,26 +177,6 @@ def shape(name: object) -> str:
     text = str(name)
     pattern = "".join("9" if c.isdigit() else ("A" if c.isupper() else "a") if c.isalpha() else c for c in text[:40])
     return pattern if len(text) <= 40 else f"{pattern}... ({len(text):,} characters)"
-
-
-def without_values(message: str, known: str) -> str:
-    """The message of an engine without the values of the log that it quotes.
-
-    >>> without_values("The value 'O'Neil' of a text", "n = 1"), without_values("near '('", "x rlike '('")
-    ('The value (hidden) of a text', "near '('")
-    >>> without_values("invalid timestamp: Anna 7", "to_timestamp(user) > now()")
-    'invalid timestamp: (hidden)'
-    >>> without_values("Cannot cast 'the first line of a value", "int(user) = 1")
-    'Cannot cast (hidden)'
-    """
-    # Sail quotes no text that is no time.
-    message = re.sub(r"(invalid (?:timestamp|date): ).*", rf"\1{HIDDEN}", message)
-    if message.count("'") == 1:
-        return re.sub(r"'.*", HIDDEN, message)
-    # A value may hold quotes itself, so what lies between the first and the last one goes.
-    if all(part in known for part in re.findall(r"'[^']*'", message)):
-        return message
-    return re.sub(r"'.*'", HIDDEN, message)
 
 
 def printable(text: str) -> str:
@@ -225,6 +215,13 @@ def every_text(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         return {name: every_text(item, change) for name, item in value.items()}
     return [every_text(item, change) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def values_without_secrets(value: Any, name: object = "") -> Any:
+    """The same of a config or a record, whose texts lose their secrets; a filter is called ``where`` or ``filter``."""
+    if isinstance(value, Mapping):
+        return {key: values_without_secrets(item, key) for key, item in value.items()}
+    return every_text(value, lambda text: without_secrets(text, name in ("where", "filter")))
 
 
 LONGEST_WORD = 300

@@ -161,10 +161,8 @@ def as_dict(config: Section) -> dict[str, Any]:
     >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
     ['ap@10']
     """
-    plain: dict[str, Any] = errors.every_text(
-        {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}, errors.without_secrets
-    )
-    return plain
+    plain = {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}
+    return errors.values_without_secrets(plain)  # type: ignore[no-any-return]
 
 
 _SETTINGS = ("options", "spark")
@@ -183,7 +181,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, Section):
         return {value.words.get(name, name): _of_field(name, getattr(value, name)) for name in field_names(type(value))}
     if isinstance(value, Mapping):
-        return {name: HIDDEN if is_secret(name) else _plain(item) for name, item in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Convention):
@@ -202,7 +200,7 @@ def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
     quality.max_invalid_fraction is 1.5; allowed: a number from 0 to 1
     """
     setting = path.removeprefix("spark.") if path.startswith("spark.") else path.partition(".options.")[2]
-    hidden = is_secret(setting, value) if setting else is_secret(path)
+    hidden = is_secret(setting, value) if setting else False
     shown = "null" if value is None else HIDDEN if hidden else repr(value)
     return errors.ConfigError(f"{path} is {shown}; allowed: {allowed}")
 

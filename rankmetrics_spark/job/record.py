@@ -102,7 +102,7 @@ class Record:
                 "format": section.format,
                 "paths": [without_secrets(path) for path in section.paths],
                 "table": section.table,
-                "filter": None if section.where is None else without_secrets(section.where),
+                "filter": None if section.where is None else without_secrets(section.where, True),
                 "files": len(files) or None,
                 "bytes": n_bytes,
                 "schema": {field.name: field.dataType.simpleString() for field in rows.schema.fields},

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import write_cached
-from rankmetrics_spark.errors import ConfigError, OutputError, every_text, printable, without_secrets
+from rankmetrics_spark.errors import ConfigError, OutputError, every_text, printable, values_without_secrets
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, sentences, story, trust
 from rankmetrics_spark.report.assets import as_script, file_text, importing, scripts
@@ -247,7 +247,8 @@ def _of_record(figures: Figures) -> dict[str, Any]:
         ("took in all" if several else "took", f"{seconds_of(record) or 0:.0f} s"),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
     ]
-    as_text = json.dumps(record.get("last_record", record), indent=2, ensure_ascii=False, default=str)
+    shown = values_without_secrets(record.get("last_record", record))
+    as_text = json.dumps(shown, indent=2, ensure_ascii=False, default=str)
     return {
         "rows": record["rows"],
         "counts": counts[:MOST_COUNTED],
@@ -257,7 +258,7 @@ def _of_record(figures: Figures) -> dict[str, Any]:
         "rules": sentences.sentences(convention["text"], names, by_score, has_judgements),
         "convention": f"{convention['name']} ({convention['hash']})",
         "about": about,
-        "record": "\n".join(map(printable, without_secrets(as_text).split("\n"))),
+        "record": "\n".join(map(printable, as_text.split("\n"))),
     }
 
 

@@ -234,6 +234,26 @@ _FAILED_VALUE = re.compile(
 _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 
 
+def _without_values(message: str, known: str) -> str:
+    """The message of an engine without the values of the log that it quotes.
+
+    >>> _without_values("The value 'O'Neil' of a text", "n = 1"), _without_values("near '('", "x rlike '('")
+    ('The value (hidden) of a text', "near '('")
+    >>> _without_values("invalid timestamp: Anna 7", "to_timestamp(user) > now()")
+    'invalid timestamp: (hidden)'
+    >>> _without_values("Cannot cast 'the first line of a value", "int(user) = 1")
+    'Cannot cast (hidden)'
+    """
+    # Sail quotes no text that is no time.
+    message = re.sub(r"(invalid (?:timestamp|date): ).*", rf"\1{err.HIDDEN}", message)
+    if message.count("'") == 1:
+        return re.sub(r"'.*", err.HIDDEN, message)
+    # A value may hold quotes itself, so what lies between the first and the last one goes.
+    if all(part in known for part in re.findall(r"'[^']*'", message)):
+        return message
+    return re.sub(r"'.*'", err.HIDDEN, message)
+
+
 def failed_filter(error: Exception, inputs: Iterable[Input]) -> err.InputError | None:
     """Return an error for a filter that fails on a row, such as a division by zero; None for other errors.
 
@@ -255,7 +275,7 @@ every row, such as one with try_divide or try_cast
     # Sail wraps this failure in an error of the Python worker.
     has_start = failure["name"] or failure["of_sail"]
     cause = str(error)[failure.start() :].splitlines()[0] if has_start else err.root_cause(error)
-    cause = err.without_values(cause, " ".join(failing.values()))
+    cause = _without_values(cause, " ".join(failing.values()))
     allowed = "a condition that has a value for every row, such as one with try_divide or try_cast"
     if failure["types"]:
         allowed = "values of one type, such as clicked = 'true' for a column of text, and a condition that is a boolean"

@@ -330,6 +330,7 @@ def test_a_password_of_digits_is_no_port(address: str) -> None:
         "standard;ap_denominator=min(m,k);gain=linear country=DE & device=web p = 0.180; a=b;c=d",
         "InvalidTokenError: expired; unknown column 'token'; known: a, b; monkey: 3; pass this on: yes",
         "logs/experiment_id=a/evaluation_date=2026-11-20/part-0?.parquet",
+        "s3a://bucket/pat=3/x jdbc:postgresql://host/db?currentSchema=a&applicationName=b https://x/y?format=csv",
     ],
 )
 def test_what_holds_no_secret_stays_as_it_is(plain: str) -> None:
@@ -350,11 +351,37 @@ def test_other_settings_are_stored(name: str) -> None:
 )
 def test_a_setting_is_hidden_unless_it_is_known_to_be_public(name: str) -> None:
     more = {"sep": "\t", "dateFormat": "yyyy-MM-dd", "spark.sql.session.timeZone": "UTC", "spark.driver.memory": "8g"}
+    more |= dict.fromkeys(PUBLIC.split(), "plain")
+    more |= {"spark.hadoop.fs.s3a.bucket.logs.endpoint": "https://s3.local:9000"}
     document = {"source": {"path": "logs", "options": {name: "hush", **more}}, "spark": {name: "hush", **more}}
     stored = as_dict(from_mapping(document))
     assert stored["spark"] == stored["source"]["options"] == {name: HIDDEN, **more}
     for place in ("spark", "source.options"):
         assert "hush" not in str(refuse(f"{place}.{name}", ["hush"], "a text"))
+    # Where a service is may hold who enters.
+    for value in ("me:hush@host:9000", "https://me:hush@host", "https://host?sig=hush"):
+        options = {"endpoint": value, "spark.sql.catalog.x.uri": value}
+        stored = as_dict(from_mapping({"source": {"path": "logs", "options": options}}))["source"]["options"]
+        assert "hush" not in str(stored) and all(HIDDEN in each for each in stored.values())
+
+
+PUBLIC = """unescapedQuoteHandling charToEscapeQuoteEscaping startingTimestamp customSchema table path sheetName
+    snapshotId snapshot-id sfWarehouse lineSep endpoint spark.yarn.queue spark.kubernetes.namespace spark.pyspark.python
+    spark.archives spark.files spark.kubernetes.container.image spark.sql.catalog.lake.s3.endpoint"""
+
+
+def test_experiments_filters_and_folders_may_be_called_as_secrets() -> None:
+    where = "token = 'abc' AND password_reset = 1 AND page LIKE '%?q=shoes&api_key=hush'"
+    document = {
+        "source": {"path": {"token": "logs/a", "secret_key": "s3a://me:hush@b/c"}, "where": where},
+        "comparison": {"shares": {"token": 0.5, "secret_key": 0.5}, "baseline": "token"},
+    }
+    stored = as_dict(from_mapping(document))
+    assert stored["source"]["path"] == {"token": ["logs/a"], "secret_key": [f"s3a://{HIDDEN}@b/c"]}
+    assert stored["source"]["where"] == where.replace("hush", HIDDEN)
+    assert stored["comparison"]["shares"] == {"token": 0.5, "secret_key": 0.5}
+    assert "1.5" in str(refuse("comparison.shares.secret_key", 1.5, "a share"))
+    assert without_secrets("s3a://b/token=abc/day=1/x") == f"s3a://b/token={HIDDEN}/day=1/x"
 
 
 # ---- nothing of a user is run
