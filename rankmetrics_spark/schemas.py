@@ -343,7 +343,7 @@ def among_changed(row: Mapping[str, Any]) -> str:
 
 NOT_TRUSTED = "not trustworthy"
 """Begins the note of a row whose numbers cannot be trusted; the reason follows."""
-OTHERS_LEFT_OUT = "the others are left out, so different"
+OTHERS_LEFT_OUT = "the others are left out, so"
 """Is in the note of a row whose experiments have a value for different shares of their users."""
 SMALL_RATIO_P = 0.001
 """Below this p-value, the users do not follow the planned shares, and no verdict is given."""

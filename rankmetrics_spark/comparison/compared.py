@@ -251,8 +251,8 @@ class Compared:
         return [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
 
     def enough_hits(self, arms: Iterable[Ints], both: Ints) -> Bools:
-        """(g,) whether a test of these users over several looks has enough of them with a hit."""
-        of_arms = np.minimum(*(of_arm(sums, "hits") for sums in arms))
+        """(g,) whether a test of these users over looks has enough of them whose value is not 0, and not 1."""
+        of_arms = np.min([of_arm(sums, name) for sums in arms for name in ("hits", "misses")], axis=0)
         return np.where(self.paired, of_pair(both, "higher") + of_pair(both, "lower"), of_arms) >= HITS_OF_LOOKS
 
     @cached_property

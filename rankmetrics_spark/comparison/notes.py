@@ -24,7 +24,7 @@ EFFECTIVE_USERS = 50
 _EVEN = 2 / 3
 """Share of the users above which their numbers of lists are about equal: no user is heavy, however few there are."""
 HITS_OF_LOOKS = 10
-"""Fewer users with a hit in an experiment, or whose values differ in a pair: no test over several looks."""
+"""Fewer users with a value other than 0, or than 1, in an experiment, or that differs in a pair: no test over looks."""
 
 
 def notes(rows: Compared) -> list[str | None]:
@@ -148,9 +148,12 @@ def too_few_hits(rows: Compared, i: int) -> str:
     if rows.paired[i]:
         n = totals.of_pair(rows.both, "higher")[i] + totals.of_pair(rows.both, "lower")[i]
         return f"{needs} whose values differ, and there {'is' if n == 1 else 'are'} {n}"
-    found = {str(rows.keys[i][place]): rows.count(i, place, "hits") for place in (totals.BASELINE, totals.CANDIDATE)}
-    few = " and ".join(f"{name} has {n}" for name, n in found.items() if n < HITS_OF_LOOKS)
-    return f"{needs} with a hit in each experiment, and {few}"
+    few = []
+    for name, what in (("hits", "a hit"), ("misses", "a value other than 1")):
+        found = {str(rows.keys[i][place]): rows.count(i, place, name) for place in (totals.BASELINE, totals.CANDIDATE)}
+        counts = " and ".join(f"{each} has {n}" for each, n in found.items() if n < HITS_OF_LOOKS)
+        few += [f"{needs} with {what} in each experiment, and {counts}"] if counts else []
+    return few[0]
 
 
 # ---- doubts
@@ -231,9 +234,10 @@ def _different_users(rows: Compared) -> dict[int, str]:
             rows.totals, [key._replace(kind=totals.LEFT_OUT_PAIR) for key in keys], len(totals.LEFT_OUT_SUMS)
         )
         more, squares = (_shares(pairs, name) for name in ("t", "tt"))
-        # Of users who have a value in one of both experiments only, this is McNemar's test.
+        # Of users who have a value in one of both experiments only, this is McNemar's test. It sees most where the same
+        # users are in both, also in a row that is independent because they rarely have a value in each.
         of_pairs = chdtrc(1, np.square(more) / np.where(squares > 0, squares, 1.0))
-        p = np.where(rows.paired, of_pairs, left_out_p(users, some, sums))
+        p = np.where(rows.paired, of_pairs, np.minimum(of_pairs, left_out_p(users, some, sums)))
         for i in np.flatnonzero(p < SMALL_RATIO_P).tolist():
             if keys is everyone or i not in found:
                 has = [float(1 - left[i] / n[i]) for (left, _), n in zip(sums, users, strict=True)]
@@ -265,11 +269,14 @@ def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: boo
     digits = next((digits for digits in range(2, 9) if len({f"{share:.{digits}f}" for share in has}) > 1), 9)
     low, high = (f"{100 * share:.{digits - 2}f} %" for share in has)
     baseline, candidate = (rows.keys[i][place] for place in (totals.BASELINE, totals.CANDIDATE))
-    units = "lists" if of_lists else rows.rules.units
+    units, cluster = rows.rules.units, rows.rules.cluster
     who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
     if of_lists:
-        who = f"on average, {low} of a user's lists in {baseline} and {high} in {candidate}"
-    return f"{who} have a value (p < {SMALL_RATIO_P:g}); {OTHERS_LEFT_OUT} {units} are compared; {ALL_COUNT}"
+        units = "lists" if cluster is None else "users"
+        whose = "a user's lists" if cluster is None else f"the users of a cluster of {cluster}"
+        who = f"on average, {low} of {whose} in {baseline} and {high} in {candidate}"
+    which = f"only {units} with a value in both" if rows.paired[i] and not of_lists else f"different {units}"
+    return f"{who} have a value (p < {SMALL_RATIO_P:g}); {OTHERS_LEFT_OUT} {which} are compared; {ALL_COUNT}"
 
 
 def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:

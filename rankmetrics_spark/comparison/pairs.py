@@ -99,7 +99,8 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> 
         has_value, some = ~np.isnan(values), summable(values)
         v = np.nan_to_num(some)
         beyond = has_value & (np.abs(values) > st.LARGEST_SUMMAND)
-        counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, has_value & (values != 0))
+        ends = (has_value & (values != end) for end in (0, 1))
+        counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, *ends)
         group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
         without = rows.left_out(metric, values)
         if without.any():

@@ -21,9 +21,9 @@ Ints = npt.NDArray[np.int64]
 Name = str | None
 """Name of an experiment; None for rows without one."""
 
-ARM_SUMS = ("users", "n", "with_relevant", "beyond", "hits", *st.limb_columns("v", "vv", "vvv"))
+ARM_SUMS = ("users", "n", "with_relevant", "beyond", "hits", "misses", *st.limb_columns("v", "vv", "vvv"))
 """Sums over the users of an experiment: users, those with a value, those with a value and a relevant item, those whose
-value is too large to be summed, those whose value is not 0, values, squares, cubes."""
+value is too large to be summed, those whose value is not 0, and not 1, values, squares, cubes."""
 BEFORE_SUMS = ("n_before", *st.limb_columns("b", "bb", "bv", "v"))
 """Sums over the users of an experiment who have a value of an earlier date: it, its square, its product with the value,
 and the value."""

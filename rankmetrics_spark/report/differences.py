@@ -257,7 +257,7 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
         name = str(metric)
         of_metric = of_metrics.get(name, [])
         losers = losers_of(of_metric, name)
-        tested = [row for row in of_metric if not sch.is_unknown(row["p_adjusted"])]
+        tested = [row for row in of_metric if not sch.is_unknown(row["p_adjusted"]) and not sch.doubt_of(row)]
         if not losers or not tested or metric.higher_is_better is None:
             continue
         winners = sorted((name for name in losers if losers[name]), key=lambda name: -len(losers[name]))
@@ -273,7 +273,7 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
         if n_losers < len(tested) or not parts:
             other, n_pairs = "no other pair" if parts else "no pair", len(of_metric)
             untested = f"{n_pairs - len(tested):,} of {n_pairs:,}"
-            some = "" if len(tested) == n_pairs else f", and {untested} could not be tested"
+            some = "" if len(tested) == n_pairs else f", and {untested} have no verdict"
             parts.append(f"{other} of the {len(losers):,} experiments differs clearly{some}")
         lines.append(f"{label_of(metric)}: {'; '.join(parts)}")
     return lines

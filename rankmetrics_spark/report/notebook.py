@@ -327,7 +327,8 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
             metrics[f"{columns[row[sch.METRIC]]}/{names[row[sch.EXPERIMENT]]}"] = mean
     if len(figures.baselines) == 1:
         for row in figures.compared:
-            for name in ("difference", "p_adjusted"):
+            # Who sorts runs by p reads no note.
+            for name in ("difference",) if sch.doubt_of(row) else ("difference", "p_adjusted"):
                 if (value := sch.number(sch.of_test(row, name))) is not None:
                     metrics[f"{columns[row[sch.METRIC]]}_{name}/{names[row[sch.EXPERIMENT]]}"] = value
     return metrics

@@ -168,7 +168,11 @@ def test_pairs_that_could_not_be_tested_do_not_count_as_compared() -> None:
     assert answer(figures).sure == ("3 pairs were compared.",)
     order = "MAP@10: no pair of the 3 experiments differs clearly"
     metrics = [parse("ap@10")]
-    assert differences.sentences_of_order(rows, metrics) == [f"{order}, and 2 of 3 could not be tested"]
+    doubtful = [
+        row | ({"p_adjusted": 0.001, "note": f"not trustworthy: {row['note']}"} if row["note"] else {}) for row in rows
+    ]
+    for unsure in (rows, doubtful):
+        assert differences.sentences_of_order(unsure, metrics) == [f"{order}, and 2 of 3 have no verdict"]
     assert differences.sentences_of_order(figures.comparisons, metrics) == [order]
 
 

@@ -79,6 +79,14 @@ def test_the_error_is_that_of_least_squares_with_clusters_in_statsmodels() -> No
     assert row["mean_baseline"] == pytest.approx(alone["mean_baseline"], rel=1e-14)
 
 
+def test_who_is_left_out_of_a_cluster_is_a_user_and_no_list() -> None:
+    n = np.arange(400)
+    values = {name: np.where(n % every, n / 400, np.nan) for name, every in (("a", 2), ("b", 4))}
+    users = apart(**values).assign(household=np.repeat(n[:200], 4).astype(str))
+    said = "on average, 50 % of the users of a cluster of household in a and 75 % in b have a value (p < 0.001); "
+    assert f"{said}the others are left out, so different users are compared" in of_clusters(users)[PAIR]["note"]
+
+
 def test_the_error_is_that_of_a_bootstrap_over_clusters() -> None:
     users = households(2)
     rng, means = np.random.default_rng(3), []

@@ -67,6 +67,16 @@ def test_a_paired_row_asks_who_has_a_value_on_one_side_only() -> None:
         row = one(table({"a": a, "b": b}), design="paired")
         p = mcnemar([[400 - gained - lost, lost], [gained, 0]], exact=False, correction=False).pvalue
         assert (str(row["note"]).startswith("not trustworthy")) == (p < 0.001), (gained, lost)
+        assert ("only users with a value in both are compared" in str(row["note"])) == (p < 0.001)
+
+
+def test_users_of_both_whom_one_experiment_alone_reaches_are_asked_about_in_an_independent_row_too() -> None:
+    """300 of 600 users have a value in both, and 45 more in b alone: too many for auto to pair the rows."""
+    a = np.where(np.arange(600) < 300, np.linspace(0.5, 0.52, 600), np.nan)
+    row = one(table({"a": a, "b": np.where((np.arange(600) >= 300) & (np.arange(600) < 345), 0.11, a)}))
+    assert stats.chi2_contingency([[300, 300], [345, 255]], correction=False).pvalue > 0.001
+    assert (row["design"], row["better"]) == ("independent", None) and row["p_adjusted"] < 1e-9
+    assert "not trustworthy: 50 % of the users of a and 57 % of those of b have a value" in row["note"]
 
 
 def test_lists_without_a_value_are_as_bad_as_users_without_one() -> None:

@@ -175,6 +175,8 @@ def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:
         "ap_at_10_difference/a_1_": 0.1,
         "ap_at_10_p_adjusted/a_1_": 0.0001,
     }
+    in_doubt = [{**row, "note": "not trustworthy: ..."} for row in figures.comparisons]
+    assert "ap_at_10_p_adjusted/a_1_" not in logged_metrics(Figures(figures.means, in_doubt))
     assert logged_parameters(figures) == {"convention": "standard", "baseline": "control"}
     period = {"period_from": "2026-11-08", "period_to": "2026-11-21"}
     of_period = replace(figures, comparisons=[{**row, **period} for row in figures.comparisons])

@@ -302,6 +302,10 @@ def test_before_10_users_with_a_hit_in_each_arm_there_is_no_test_over_looks() ->
         assert few in str(failed_gates([Gate(metric=parse(METRIC), trusted=True)], [], [row]))
         ten = one(apart(a=np.r_[0.01, hits["a"]], b=hits["b"]), **rule)
         assert ten["better"] == "candidate" and "no test yet" not in str(ten["note"])
+    # Rare misses are as hard to measure as rare hits.
+    full = apart(a=np.r_[np.ones(31), hits["a"][:9]], b=1 - hits["b"] / 2)
+    for rule in ({"sequential": "any"}, {"sequential": PlannedLooks(**PLAN)}):
+        assert one(full, **rule)["note"] == few.replace("a hit", "a value other than 1") and one(full)["better"]
     assert one(apart(**hits))["better"] == "candidate"
     both_few = one(apart(a=[0.1, 0.2], b=np.arange(17) / 17), sequential="any")
     assert both_few["note"] == few.replace("a has 9", "a has 2")
