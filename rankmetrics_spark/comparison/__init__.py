@@ -20,6 +20,8 @@ from rankmetrics_spark.comparison.contrasts import against_rest, margins, within
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
 from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
+from rankmetrics_spark.comparison.measures import KINDS as SUM_KINDS
+from rankmetrics_spark.comparison.measures import Key, Totals
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.periods import (
@@ -46,7 +48,7 @@ from rankmetrics_spark.comparison.rows import (
 )
 from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
-from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
+from rankmetrics_spark.comparison.totals import Request
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table

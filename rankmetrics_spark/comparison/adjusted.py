@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.totals import (
-    BASELINE,
-    BEFORE_PAIR_SUMS,
-    BEFORE_SUMS,
-    CANDIDATE,
-    Key,
-    Totals,
-    arm,
-    moments,
-    sum_table,
-)
+from rankmetrics_spark.comparison.measures import Key, Totals
 
 SMALL_EARLIER_P = 0.001
 """Below this p-value, the experiments differed before they began, and their earlier values are not used."""
@@ -60,13 +50,10 @@ class Adjusted:
 
 def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[st.Moments, st.Moments], confidence: float) -> Adjusted:
     """Independent rows: each user less what their own earlier value explains; ``arms`` are all users of both."""
-    # Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one.
-    sums, before = [], []
-    for role, values in zip((BASELINE, CANDIDATE), arms, strict=True):
-        own = sum_table(totals, [arm(key, role)._replace(kind="before") for key in keys], len(BEFORE_SUMS))
-        before.append(moments(own, own[:, 0], BEFORE_SUMS, ("b", "bb")))
-        sums.append((values, before[-1], st.total_of(own, BEFORE_SUMS, "bv"), st.total_of(own, BEFORE_SUMS, "v")))
-    baseline, candidate = with_mean_covariate(sums)
+    sums = totals.sides("before", keys)
+    before = [own.moments("b", "n_before") for own in sums]
+    known = zip(arms, before, sums, strict=True)
+    baseline, candidate = with_mean_covariate([(values, x, own["bv"], own["v"]) for values, x, own in known])
     with np.errstate(all="ignore"):
         estimate, reduction = st.cuped_independent(baseline, candidate, confidence)
         denominator = st.cuped_denominator_independent(baseline, candidate)
@@ -81,11 +68,11 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confiden
 
     A user without an earlier value in both counts as one whose earlier values do not differ.
     """
-    sums = sum_table(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
-    before = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
+    sums = totals.of("before_pair", keys)
+    before = sums.moments("x", "n_before")
     everyone = st.Moments(pair.difference.n, before.total, before.squares)
-    difference = st.CovariateMoments(pair.difference, everyone, st.total_of(sums, BEFORE_PAIR_SUMS, "xd"))
-    baseline = st.CovariateMoments(pair.baseline, everyone, st.total_of(sums, BEFORE_PAIR_SUMS, "xb"))
+    difference = st.CovariateMoments(pair.difference, everyone, sums["xd"])
+    baseline = st.CovariateMoments(pair.baseline, everyone, sums["xb"])
     with np.errstate(all="ignore"):
         estimate, reduction = st.cuped_paired(difference, confidence)
         denominator = st.cuped_denominator_paired(pair, difference, baseline)
@@ -95,7 +82,10 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confiden
 
 
 def with_mean_covariate(arms: list[tuple[st.Moments, st.Moments, Any, Any]]) -> list[st.CovariateMoments]:
-    """Moments in which a user without an earlier value has the mean of all users who have one."""
+    """Moments in which a user without an earlier value has the mean of all users who have one.
+
+    ``arms``: values and earlier values of an experiment, the sum of products, and of the values with an earlier one.
+    """
     n, total = (np.sum([getattr(arm[1], name) for arm in arms], axis=0) for name in ("n", "total"))
     fill = np.array([0 if not k else t // k for t, k in zip(total, n, strict=True)], dtype=object)
     unit = 2**st.LIMB_UNIT

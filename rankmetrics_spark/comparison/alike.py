@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankmetrics_spark.comparison.totals import of_arm, of_pair
 from rankmetrics_spark.statistics import Estimate, Floats, bounds_without_spread
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def _bounds(rows: Compared, level: Floats | float) -> tuple[Floats, Floats]:
     highest = _highest(rows)
     a = np.where(rows.paired, 0.0, rows.moments[0].mean) / highest
     b = np.where(rows.paired, rows.pair.difference.mean, rows.moments[1].mean) / highest
-    n = [np.where(rows.paired, of_pair(rows.both, "both"), of_arm(sums, "n")).astype(float) for sums in rows.arms]
+    n = [np.where(rows.paired, rows.both["both"], sums["n"]).astype(float) for sums in rows.arms]
     return bounds_without_spread((a, b), (n[0], n[1]), level, rows.paired)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +20,11 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.adjusted import with_mean_covariate
 from rankmetrics_spark.comparison.daily import first_places
+from rankmetrics_spark.comparison.measures import KEY, KINDS, Cells, Ints, Key, Name, Totals
 from rankmetrics_spark.comparison.periods import period_rows
-from rankmetrics_spark.comparison.sums import KEY, PARTIALS, ROWS_AT_ONCE, Layout, added, as_batches, whole_users
+from rankmetrics_spark.comparison.sums import PARTIALS, ROWS_AT_ONCE, Layout, added, as_batches, whole_users
 from rankmetrics_spark.comparison.table import UserTable, by_user, lists_of
-from rankmetrics_spark.comparison.totals import BEFORE_SUMS, Ints, Key, Name, Totals, by_name, moments
+from rankmetrics_spark.comparison.totals import by_name
 from rankmetrics_spark.comparison.units import UserRows, refuse_repeats
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, few_rows
@@ -29,9 +32,6 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
 
-ARRIVAL_SUMS = ("users", "once", "twice", "freedom", *st.limb_columns("v", "vv", "i", "ss"))
-"""Sums over the users of an experiment up to a day: users, those who came on one day and on two, days beyond the first
-of each user, values, squares, 1 / lists, squares around the user's mean."""
 _VALUE, _LISTS, _DAY = "value", "lists", "day"
 
 
@@ -118,34 +118,20 @@ def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...])
     states = States.of(user, values, rows.values[_LISTS][order])
     n, v = states.counts, states.means
     counts = [np.ones(len(n)), n == 1, n == 2, n - 1]
-    groups = _Groups(experiment * len(days) + day[order], states.new, len(rows.experiments) * len(days))
-    summed = groups.sums(counts, [(v, 1), (v * v, 2), (states.inverse, 1), (states.around, 2)])
-    kinds = [("arrivals", summed)]
+    cells = Cells(rows.experiments, days, day[order] * len(rows.experiments) + experiment)
+
+    def add_states_of(kind: str, counts: list[Any], **values: st.Floats) -> None:
+        """Add the states, less those that they replace."""
+        columns = (np.asarray(each, np.int64) for each in KINDS[kind].cells(counts, **values))
+        changes = (each - np.where(states.new, 0, np.concatenate([[0], each[:-1]])) for each in columns)
+        cells.add_up(totals, kind, "", changes)
+
+    add_states_of("arrivals", counts, v=v, i=states.inverse, ss=states.around)
     if rows.before:
         (known,) = rows.before.values()
         b = known[order]
         has_before = ~np.isnan(b)
-        b, of_known = np.where(has_before, b, 0.0), np.where(has_before, v, 0.0)
-        kinds.append(("before", groups.sums([has_before], [(b, 1), (b * b, 2), (b * of_known, 2), (of_known, 1)])))
-    for kind, table in kinds:
-        for place in np.flatnonzero(table.any(axis=1)):
-            name = rows.experiments[place // len(days)]
-            totals.add(Key(kind, "", name, days[place % len(days)], ""), table[place])
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """The group of each row, and whether the row has no earlier state that it replaces."""
-
-    group: Ints
-    new: Ints
-    n: int
-
-    def sums(self, counts: list[Ints], summed: list[tuple[st.Floats, int]]) -> Ints:
-        """(n, c) sums of counts and of the limbs of products of so many values, less those of replaced states."""
-        states = (np.asarray(each, np.int64) for each in (*counts, *st.limbs_of_products(summed)))
-        changes = (each - np.where(self.new, 0, np.concatenate([[0], each[:-1]])) for each in states)
-        return st.group_sums(changes, self.group, self.n)
+        add_states_of("before", [has_before], b=np.where(has_before, b, 0.0), v=np.where(has_before, v, 0.0))
 
 
 # ---- sums -> what a plan needs
@@ -154,36 +140,31 @@ class _Groups:
 def _arrivals(totals: Totals, days: tuple[str, ...]) -> st.Arrivals:
     """Sums of all experiments; variances are those within experiments."""
     experiments = by_name({key.candidate for key in totals.sums})
-    tables = [_by_day(totals, "arrivals", name, days, len(ARRIVAL_SUMS)) for name in experiments]
-    arms = [moments(table, table[:, 0], ARRIVAL_SUMS, ("v", "vv")) for table in tables]
-    added = np.sum(tables, axis=0)
-    whole = moments(added, added[:, 0], ARRIVAL_SUMS, ("v", "vv"))
+    sums = [_by_day(totals, "arrivals", name, days) for name in experiments]
+    arms, added = [each.moments("v", "users") for each in sums], reduce(add, sums)
     freedom = [np.maximum(arm.n - 1, 0).astype(float) for arm in arms]
     spread = sum((np.nan_to_num(arm.variance) * n for arm, n in zip(arms, freedom, strict=True)), np.zeros(len(days)))
     of_all = sum(freedom, np.zeros(len(days)))
     variance = spread / np.where(of_all > 0, of_all, np.nan)
-    users, once, twice, more = (added[:, i].astype(float) for i in range(4))
-    inverse, around = (st.total_of(added, ARRIVAL_SUMS, name) / 2**st.LIMB_UNIT for name in ("i", "ss"))
+    users, once, twice, more = (added[name].astype(float) for name in ("users", "once", "twice", "more"))
     residual = variance
     if any(key.kind == "before" for key in totals.sums):
-        earlier = [_by_day(totals, "before", name, days, len(BEFORE_SUMS)) for name in experiments]
-        known = [(arm, moments(table, table[:, 0], BEFORE_SUMS, ("b", "bb")), st.total_of(table, BEFORE_SUMS, "bv"),
-                  st.total_of(table, BEFORE_SUMS, "v")) for arm, table in zip(arms, earlier, strict=True)]  # fmt: skip
+        earlier = zip(arms, (_by_day(totals, "before", name, days) for name in experiments), strict=True)
+        known = [(arm, before.moments("b", "n_before"), before["bv"], before["v"]) for arm, before in earlier]
         residual = variance * (1 - np.nan_to_num(st.variance_reduction_of(*with_mean_covariate(known))))
     return st.Arrivals(
         users,
         once,
         twice,
-        mean=whole.mean,
+        mean=added.mean("v", "users"),
         variance=variance,
         residual=residual,
-        inverse_lists=inverse.astype(float) / np.where(users > 0, users, np.nan),
-        within=float(around[-1]) / more[-1] if more[-1] else float("nan"),
+        inverse_lists=added.real("i") / np.where(users > 0, users, np.nan),
+        within=float(added.real("ss")[-1]) / more[-1] if more[-1] else float("nan"),
     )
 
 
-def _by_day(totals: Totals, kind: str, experiment: Name, days: tuple[str, ...], width: int) -> Ints:
-    """(D, width) sums up to each day."""
-    nothing = np.zeros(width, np.int64)
-    of_days = [totals.sums.get(Key(kind, "", experiment, day, ""), nothing) for day in days]
-    return np.cumsum(np.array(of_days, np.int64), axis=0)
+def _by_day(totals: Totals, kind: str, experiment: Name, days: tuple[str, ...]) -> st.Sums:
+    """Sums up to each day."""
+    of_days = totals.of(kind, [Key(kind, "", experiment, day, "") for day in days])
+    return st.Sums(of_days.measure, np.cumsum(of_days.table, axis=0))

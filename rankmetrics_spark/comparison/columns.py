@@ -11,21 +11,10 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
 from rankmetrics_spark.comparison.families import Rules, interval, intervals_at
+from rankmetrics_spark.comparison.measures import SIDES, Ints, Key, Totals
 from rankmetrics_spark.comparison.notes import notes
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
-from rankmetrics_spark.comparison.totals import (
-    BASELINE,
-    CANDIDATE,
-    PAIR_SUMS,
-    Ints,
-    Key,
-    Request,
-    Totals,
-    n_lists,
-    of_arm,
-    of_pair,
-    replicate_means,
-)
+from rankmetrics_spark.comparison.totals import Request, replicate_means
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
 from rankmetrics_spark.statistics import users_needed as users_that_show
@@ -73,8 +62,7 @@ def means(rows: Compared) -> tuple[st.Floats, ...]:
     each = zip((rows.pair.baseline, rows.pair.candidate), rows.moments, rows.arms, strict=True)
     # Without its values that are too large, the mean of an experiment would be another one.
     return tuple(
-        np.where(of_arm(sums, "beyond") > 0, np.nan, np.where(rows.paired, both.mean, mine.mean))
-        for both, mine, sums in each
+        np.where(sums["beyond"] > 0, np.nan, np.where(rows.paired, both.mean, mine.mean)) for both, mine, sums in each
     )
 
 
@@ -97,7 +85,7 @@ def p_adjusted(rows: Compared) -> st.Floats:
 @statistic("wins", "ties", "losses", type="long")
 def wins(rows: Compared) -> tuple[Ints, ...]:
     """Users in both whose value is better, equal or worse in the candidate."""
-    both, higher, lower = (of_pair(rows.both, name) for name in ("both", "higher", "lower"))
+    both, higher, lower = (rows.both[name] for name in ("both", "higher", "lower"))
     worse = np.array([rows.rules.directions.get(key.metric) is False for key in rows.keys])
     return np.where(worse, lower, higher), both - higher - lower, np.where(worse, higher, lower)
 
@@ -154,7 +142,7 @@ def counts(rows: Compared) -> tuple[Ints, ...]:
     """How many comparisons the family has; users of each side who have a value, and of both, also where only those
     with changed lists are compared.
     """
-    return rows.families.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), rows.n_both
+    return rows.families.n_tested, rows.arms[0]["n"], rows.arms[1]["n"], rows.n_both
 
 
 @statistic(type="string")
@@ -168,7 +156,7 @@ def mean_over(rows: Compared) -> Texts:
 @statistic("n_lists_baseline", "n_lists_candidate", type="long", needs="lists")
 def lists(rows: Compared) -> tuple[Ints, ...]:
     """Lists of each side that have a value; a user who was judged and shown nothing counts as one empty list."""
-    return n_lists(rows.totals, rows.keys, BASELINE), n_lists(rows.totals, rows.keys, CANDIDATE)
+    return tuple(sums.ratio("y", "n").lists.astype(np.int64) for sums in rows.totals.sides("arm_lists", rows.keys))
 
 
 @statistic(CLUSTER_NAME, type="string", needs="cluster")
@@ -182,7 +170,7 @@ def cluster(rows: Compared) -> Texts:
 @statistic("n_members_baseline", "n_members_candidate", type="long", needs="cluster")
 def members(rows: Compared) -> tuple[Ints, ...]:
     """Users of these clusters who have a value."""
-    return rows.members(BASELINE), rows.members(CANDIDATE)
+    return tuple(sums["users"] for sums in rows.totals.sides("members", rows.keys))
 
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")
@@ -262,7 +250,7 @@ def p_wilcoxon(rows: Compared) -> st.Floats:
     n, rank_sums, ties = (
         np.array([getattr(each, name) for each in of_pairs], dtype=object) for name in ("n", "twice_w_plus", "tie_term")
     )
-    n_zero = of_pair(rows.both, "both").astype(object) - n
+    n_zero = rows.both["both"].astype(object) - n
     return np.where(rows.testable & rows.paired, st.signed_rank(n, rank_sums, ties, n_zero), np.nan)
 
 
@@ -298,7 +286,7 @@ def bootstrap(rows: Compared) -> st.Floats:
     acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
     # Users who are all alike, drawn again, are the same users.
     for i in np.flatnonzero(_resampled(rows) & (rows.estimate.standard_error > 0)).tolist():
-        ours, theirs = (rows.replicates("bootstrap_arm", i, place) for place in (BASELINE, CANDIDATE))
+        ours, theirs = (rows.replicates("bootstrap_arm", i, place) for place in SIDES)
         if rows.paired[i]:
             pair = rows.replicates("bootstrap_pair", i)
             ours, theirs = (None, None) if pair is None else (pair[:, ::2], pair[:, 1:])
@@ -315,15 +303,14 @@ def aa_share(rows: Compared) -> st.Floats:
     different sizes.
     """
     share, level = np.full(len(rows.keys), np.nan), 1 - rows.rules.confidence
+    n, squares = rows.both["both"].astype(float), rows.both.real("dd")
     for i in np.flatnonzero(_resampled(rows)).tolist():
         replicates = rows.replicates("aa_paired" if rows.paired[i] else "aa_independent", i)
         if replicates is None:
             continue
         sums = st.weighted_totals(replicates)
         if rows.paired[i]:
-            both = rows.both[i : i + 1]
-            squares = (st.total_of(both, PAIR_SUMS, "dd") / 2**st.LIMB_UNIT).astype(float)
-            share[i] = st.aa_share_paired(of_pair(both, "both").astype(float), squares, sums[:1, :-1], level)[0]
+            share[i] = st.aa_share_paired(n[i : i + 1], squares[i : i + 1], sums[:1, :-1], level)[0]
         else:
             share[i] = st.aa_share_independent([*sums[:, -1]], sums[:, :-1], level)
     return share

@@ -13,33 +13,16 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
 from rankmetrics_spark.comparison.families import Families, Rules, intervals_at
+from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import (
-    ALL_PAIRED,
-    ARM_SUMS,
-    BASELINE,
-    CANDIDATE,
-    MEMBERS,
-    PAIR_SUMS,
-    SHARED,
-    Ints,
-    Key,
     Request,
-    Totals,
-    arm,
     arm_moments,
-    arm_moments_over_lists,
-    arm_sum_table,
     experiments_of,
     large_enough,
-    list_pair_sums,
-    of_arm,
-    of_pair,
     pair_moments,
-    pair_moments_of,
     refuse_unknown,
     row_keys,
-    sum_table,
 )
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
@@ -71,8 +54,8 @@ class Compared:
         request: Which pairs, and how often users are resampled.
         rules: How rows are made.
         keys: Kind ``pair``; one per row.
-        arms: (g, c) sums of the baseline and of the candidate.
-        both: (g, c) sums of the users of both.
+        arms: (g,) sums of the kind ``arm``, of the baseline and of the candidate.
+        both: (g,) sums of the kind ``pair``.
         paired: (g,) whether the row tests the users of both.
     """
 
@@ -81,8 +64,8 @@ class Compared:
     request: Request
     rules: Rules
     keys: list[Key]
-    arms: tuple[Ints, Ints]
-    both: Ints
+    arms: tuple[st.Sums, st.Sums]
+    both: st.Sums
     paired: Bools
 
     @classmethod
@@ -91,30 +74,24 @@ class Compared:
         known = experiments_of(totals)
         refuse_unknown([request.baseline, *request.candidates, *(rules.shares or ())], known)
         keys = large_enough(totals, row_keys(totals, request, known), rules.min_users)
-        arms = arm_sum_table(totals, keys, BASELINE), arm_sum_table(totals, keys, CANDIDATE)
-        both = sum_table(totals, keys, len(PAIR_SUMS))
         paired = np.full(len(keys), rules.design == PAIRED)
         if rules.design == "auto":
             # All segments of a pair follow its users as a whole.
             everyone = [key._replace(segment=EVERYONE) for key in keys]
-            n = [of_arm(arm_sum_table(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
-            shared = of_pair(sum_table(totals, everyone, len(PAIR_SUMS)), "both")
+            n, shared = (sums["n"] for sums in totals.sides("arm", everyone)), totals.of("pair", everyone)["both"]
             paired = (shared > 0) & (shared >= SHARE_OF_PAIRED * np.maximum(*n))
-        return cls(totals, ranks, request, rules, keys, arms, both, paired)
+        return cls(totals, ranks, request, rules, keys, totals.sides("arm", keys), totals.of("pair", keys), paired)
 
     @cached_property
     def moments(self) -> tuple[st.Moments, st.Moments]:
         """Of all users of baseline and candidate who have a value."""
-        if self.rules.by_ratio:
-            return arm_moments_over_lists(self.totals, self.keys)
-        return arm_moments(self.arms[0]), arm_moments(self.arms[1])
+        baseline, candidate = self.totals.sides("arm_lists", self.keys) if self.rules.by_ratio else self.arms
+        return arm_moments(baseline), arm_moments(candidate)
 
     @cached_property
     def pair(self) -> st.PairMoments:
         """Of the users of both."""
-        if self.rules.by_ratio:
-            return pair_moments_of(list_pair_sums(self.totals, self.keys))
-        return pair_moments(self.both)
+        return pair_moments(self.totals.of("pair_lists", self.keys) if self.rules.by_ratio else self.both)
 
     @cached_property
     def uneven(self) -> dict[Pair, str]:
@@ -124,15 +101,12 @@ class Compared:
     @cached_property
     def n_users(self) -> Ints:
         """(g,) users that a row tests."""
-        n = [of_arm(sums, "n") for sums in self.arms]
-        return np.where(self.paired, of_pair(self.both, "both"), n[0] + n[1])
+        return np.where(self.paired, self.both["both"], self.arms[0]["n"] + self.arms[1]["n"])
 
     @cached_property
     def n_both(self) -> Ints:
         """(g,) users of both, whether their lists differ or not."""
-        if not self.rules.only_changed:
-            return of_pair(self.both, "both")
-        return sum_table(self.totals, [key._replace(kind=ALL_PAIRED) for key in self.keys], 1)[:, 0]
+        return (self.totals.of("all_paired", self.keys) if self.rules.only_changed else self.both)["both"]
 
     @cached_property
     def testable(self) -> Bools:
@@ -250,10 +224,10 @@ class Compared:
         planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
         return [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
 
-    def enough_hits(self, arms: Iterable[Ints], both: Ints) -> Bools:
+    def enough_hits(self, arms: Iterable[st.Sums], both: st.Sums) -> Bools:
         """(g,) whether a test of these users over looks has enough of them whose value is not 0, and not 1."""
-        of_arms = np.min([of_arm(sums, name) for sums in arms for name in ("hits", "misses")], axis=0)
-        return np.where(self.paired, of_pair(both, "higher") + of_pair(both, "lower"), of_arms) >= HITS_OF_LOOKS
+        of_arms = np.min([sums[name] for sums in arms for name in ("hits", "misses")], axis=0)
+        return np.asarray(np.where(self.paired, both["higher"] + both["lower"], of_arms) >= HITS_OF_LOOKS)
 
     @cached_property
     def hits_suffice(self) -> Bools:
@@ -349,21 +323,12 @@ class Compared:
 
     def replicates(self, kind: str, i: int, place: int | None = None) -> Ints | None:
         """Weighted sums of a row's pair, or of the experiment at a place of its key."""
-        key = self.keys[i] if place is None else arm(self.keys[i], place)
-        return self.totals.replicates.get(key._replace(kind=kind))
+        key = self.keys[i]._replace(kind=kind) if place is None else self.keys[i].arm(place, kind)
+        return self.totals.replicates.get(key)
 
     def count(self, i: int, place: int, name: str) -> int:
-        """One of ``ARM_SUMS`` of the experiment at a place of a row's key."""
-        return int(of_arm(self.arms[place - BASELINE], name)[i])
-
-    def members(self, place: int) -> Ints:
-        """(g,) users of the clusters of the baseline or of the candidate who have a value."""
-        return sum_table(self.totals, [arm(key, place)._replace(kind=MEMBERS) for key in self.keys], 1)[:, 0]
-
-    def left_out(self, arm_key: Key) -> int:
-        """Users of an experiment who are left out because they are in another one too."""
-        sums = self.totals.sums.get(arm_key._replace(kind=SHARED, segment=EVERYONE))
-        return 0 if sums is None else int(sums[0])
+        """A count of the experiment at a place of a row's key."""
+        return int(self.arms[place - BASELINE][name][i])
 
     @cached_property
     def sample_ratio_p(self) -> float:
@@ -371,9 +336,8 @@ class Compared:
         if not self.rules.shares:
             return np.nan
         keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.rules.shares]
-        users = of_arm(sum_table(self.totals, keys, len(ARM_SUMS)), "users")
         # Who was left out followed the plan as well: without these users, a small share would look too small.
-        users = users + np.array([self.left_out(key) for key in keys], np.int64)
+        users = self.totals.of("arm", keys)["users"] + self.totals.of("shared", keys)["users"]
         return float(st.sample_ratio_p(users, [*self.rules.shares.values()]))
 
     @cached_property
@@ -382,10 +346,10 @@ class Compared:
         return doubts(self)
 
 
-def testable(arms: Sequence[Ints]) -> Bools:
+def testable(arms: Sequence[st.Sums]) -> Bools:
     """(g,) whether two experiments can be compared, by their sums: without any relevant item there is nothing to."""
-    sound = [(of_arm(sums, "n") > 0) & (of_arm(sums, "beyond") == 0) for sums in arms]
-    hits = sum(of_arm(sums, "with_relevant") for sums in arms)
+    sound = [(sums["n"] > 0) & (sums["beyond"] == 0) for sums in arms]
+    hits = arms[0]["with_relevant"] + arms[1]["with_relevant"]
     return np.asarray(sound[0] & sound[1] & (hits > 0))
 
 

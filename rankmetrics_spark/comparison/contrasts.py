@@ -12,6 +12,7 @@ from rankmetrics_spark.comparison import totals
 from rankmetrics_spark.comparison.alike import side_of_margin
 from rankmetrics_spark.comparison.compared import testable
 from rankmetrics_spark.comparison.families import TUKEY
+from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 
@@ -110,21 +111,22 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     user are in several segments.
     """
     everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
-    arms = [
-        totals.arm_sum_table(rows.totals, everyone, place) - sums
-        for place, sums in zip((totals.BASELINE, totals.CANDIDATE), rows.arms, strict=True)
-    ]
-    both = totals.sum_table(rows.totals, everyone, len(totals.PAIR_SUMS)) - rows.both
+
+    def rest(of_arm: str, of_pair: str) -> tuple[st.Sums, ...]:
+        """Sums of all users less those of the row: of baseline, candidate and both."""
+        of_keys = ((*rows.totals.sides(of_arm, keys), rows.totals.of(of_pair, keys)) for keys in (everyone, rows.keys))
+        return tuple(whole - own for whole, own in zip(*of_keys, strict=True))
+
+    *arms, both = rest("arm", "pair")
     tested = rows.testable & testable(arms) & ~rows.unresolved & _has_rest(rows)
-    of_arms, of_both = (totals.arm_moments(arms[0]), totals.arm_moments(arms[1])), totals.pair_moments(both)
     if rows.has("looks"):
         tested &= rows.enough_hits(arms, both)
-    if rows.rules.by_ratio:
-        of_arms, of_both = totals.rest_over_lists(rows.totals, rows.keys, everyone)
+    *summed, of_users = rest("arm_lists", "pair_lists") if rows.rules.by_ratio else (*arms, both)
+    of_arms, of_both = (totals.arm_moments(summed[0]), totals.arm_moments(summed[1])), totals.pair_moments(of_users)
     confidence = rows.rules.confidence
     paired = st.welch(of_both.difference, rows.pair.difference, confidence)
     independent = st.difference_of_differences(of_arms, rows.moments, confidence)
-    n = np.where(rows.paired, totals.of_pair(both, "both"), totals.of_arm(arms[0], "n") + totals.of_arm(arms[1], "n"))
+    n = np.where(rows.paired, both["both"], arms[0]["n"] + arms[1]["n"])
     apart = rows.at_looks(paired.where(rows.paired, independent), rows.n_users + n)
 
     difference = np.where(rows.paired, of_both.difference.mean, of_arms[1].mean - of_arms[0].mean)
@@ -144,24 +146,19 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
 def _has_rest(rows: Compared) -> Bools:
     """(g,) whether each user of the two is in one segment of the column, so that the other users are the rest."""
     columns = {key.segment: segment_columns(key.segment) for key in rows.totals.sums}
-    users = Counter[tuple[totals.Key, str]]()
+    users = Counter[tuple[Key, str]]()
     for key, sums in rows.totals.sums.items():
         if key.kind in _COUNTED and key.segment != EVERYONE:
             users[key._replace(segment=EVERYONE), columns[key.segment]] += int(sums[0])
 
-    def complete(key: totals.Key, column: str) -> bool:
-        sums = rows.totals.sums.get(key)
-        return users[key, column] == (0 if sums is None else int(sums[0]))
+    def complete(key: Key, column: str) -> bool:
+        return users[key, column] == rows.totals.count(key)
 
     rests = np.zeros(len(rows.keys), bool)
     for i, key in enumerate(rows.keys):
         if key.segment != EVERYONE:
             whole, column = key._replace(segment=EVERYONE), columns.get(key.segment) or segment_columns(key.segment)
-            counted = (
-                [whole]
-                if rows.paired[i]
-                else [totals.arm(whole, place) for place in (totals.BASELINE, totals.CANDIDATE)]
-            )
+            counted = [whole] if rows.paired[i] else [whole.arm(place) for place in SIDES]
             rests[i] = all(complete(each, column) for each in counted)
     return rests
 
@@ -184,9 +181,7 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
     questions: list[tuple[object, ...]] = []
     for key in rows.keys:
         column = segment_columns(key.segment)
-        names = set().union(
-            *(labels.get((key[place], key.metric, column), ()) for place in (totals.BASELINE, totals.CANDIDATE))
-        )
+        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in SIDES))
         questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     families: dict[object, dict[tuple[object, ...], int]] = {}
     for i, key in enumerate(rows.keys):

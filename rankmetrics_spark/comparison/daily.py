@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison.measures import Cells, Ints, Totals
 from rankmetrics_spark.comparison.pairs import add_rows, shared_users
-from rankmetrics_spark.comparison.totals import DAY as OF_DAY
-from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
+from rankmetrics_spark.comparison.totals import Request
 from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.schemas import EVERYONE
 
@@ -118,8 +118,11 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
     _add_states(totals, period, request)
     exposed = period.where(period.lists > 0)
     if len(exposed.date):
-        _add_counts(totals, exposed)
-        own = exposed.own
+        # Users of each experiment on each date, and those of them with a relevant item.
+        own, (dates, t) = exposed.own, np.unique(exposed.date, return_inverse=True)
+        names, relevant = exposed.rows.experiments, exposed.rows.relevant
+        cells = Cells(names, [*map(str, dates)], t.reshape(-1) * len(names) + exposed.rows.experiment)
+        cells.add(totals, "day", "", [np.ones(len(own)), relevant])
         since = (exposed.date - exposed.date[first_places(own)][own]).astype(np.int64)
         add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
         _add_slopes(totals, exposed, since, request)
@@ -141,16 +144,6 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
             changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
             everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
             add_rows(totals, taken(period.rows, places, everyone, **changed), request)
-
-
-def _add_counts(totals: Totals, days: UserDays) -> None:
-    """Count the users of each experiment on each date, and those of them with a relevant item."""
-    dates, t = np.unique(days.date, return_inverse=True)
-    names, n = days.rows.experiments, len(dates)
-    places = days.rows.experiment * n + t.reshape(-1)
-    counts = st.group_sums([np.ones(len(places)), days.rows.relevant], places, len(names) * n)
-    for place in np.flatnonzero(counts[:, 0]):
-        totals.add(Key(OF_DAY, "", names[place // n], str(dates[place % n]), ""), counts[place])
 
 
 def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:

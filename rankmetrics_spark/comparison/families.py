@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison.measures import Ints, Key
 from rankmetrics_spark.comparison.table import UserTable
-from rankmetrics_spark.comparison.totals import Ints, Key
 from rankmetrics_spark.config import Comparison, Days, PlannedLooks
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns

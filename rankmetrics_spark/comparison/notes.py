@@ -9,12 +9,12 @@ import numpy as np
 from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
-from rankmetrics_spark.comparison import totals
 from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
+from rankmetrics_spark.comparison.measures import SIDES
 from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, left_out_p, total_of
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, left_out_p
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -45,10 +45,8 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         of_users = _overlap(rows, i)
     said = [of_users, _left_out_of_all(rows, i), heavy]
     alone = []
-    for place in (totals.BASELINE, totals.CANDIDATE):
-        sums = rows.totals.sums.get(totals.arm(rows.keys[i], place)._replace(kind=totals.ALONE, segment=EVERYONE))
-        if sums is not None:
-            n = int(sums[0])
+    for place in SIDES:
+        if n := rows.totals.count(rows.keys[i].arm(place, "alone")._replace(segment=EVERYONE)):
             alone.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
     if alone:
         has = f"without one value of {rows.rules.cluster} count as clusters of their own"
@@ -84,10 +82,10 @@ def _heavy(rows: Compared) -> dict[int, str]:
     """Row -> how many users with equally many lists an experiment is worth, where a few users have most of them."""
     said: dict[int, str] = {}
     units, what = rows.rules.units, "lists" if rows.rules.over_lists else "users"
-    effective = totals.effective_units(rows.totals, rows.keys, rows.paired)
+    effective = _effective_units(rows)
     for i, key in enumerate(rows.keys):
         parts = []
-        for place, of_arm_here in zip((totals.BASELINE, totals.CANDIDATE), effective, strict=True):
+        for place, of_arm_here in zip(SIDES, effective, strict=True):
             n = rows.n_users[i] if rows.paired[i] else rows.count(i, place, "n")
             if of_arm_here[i] < min(EFFECTIVE_USERS, n * _EVEN):
                 parts.append(f"as {of_arm_here[i]:.0f} equal ones in {key[place]}")
@@ -97,20 +95,33 @@ def _heavy(rows: Compared) -> dict[int, str]:
     return said
 
 
+def _effective_units(rows: Compared) -> list[Floats]:
+    """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
+
+    Source: Kish, Survey Sampling (1965).
+    """
+    of_both, result = rows.totals.of("pair_lists", rows.keys), []
+    for own, lists in zip(rows.totals.sides("arm_lists", rows.keys), "mn", strict=True):
+        n, squares = (np.where(rows.paired, of_both[lists * i], own["n" * i]) for i in (1, 2))
+        known = squares != 0
+        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**LIMB_UNIT, np.nan).astype(float))
+    return result
+
+
 def _left_out_of_all(rows: Compared, i: int) -> str | None:
     """How many users of each experiment are left out because they are in another one too."""
     parts = []
-    for place in (totals.BASELINE, totals.CANDIDATE):
-        key = totals.arm(rows.keys[i], place)._replace(segment=EVERYONE)
-        if n := rows.left_out(key):
-            users = int(totals.of_arm(totals.sum_table(rows.totals, [key], len(totals.ARM_SUMS)), "users")[0])
+    for place in SIDES:
+        key = rows.keys[i].arm(place, "shared")._replace(segment=EVERYONE)
+        if n := rows.totals.count(key):
+            users = rows.totals.count(key._replace(kind="arm"))
             parts.append(f"{n:,} of the {n + users:,} {_of(rows)} {rows.keys[i][place]}")
     return f"without {' and '.join(parts)}, who are in more than one experiment" if parts else None
 
 
 def _all_but(rows: Compared, i: int, both: int) -> list[str]:
     """How many users each experiment has beside so many, where it has some."""
-    sizes = {place: rows.count(i, place, "n") for place in (totals.BASELINE, totals.CANDIDATE)}
+    sizes = {place: rows.count(i, place, "n") for place in SIDES}
     return [f"{n - both:,} of the {n:,} {_of(rows)} {rows.keys[i][place]}" for place, n in sizes.items() if n > both]
 
 
@@ -121,7 +132,7 @@ def _of(rows: Compared) -> str:
 
 def _overlap(rows: Compared, i: int) -> str | None:
     """How many users a test of independent users takes for different ones, and what that does to it."""
-    shared = int(totals.of_pair(rows.both, "both")[i])
+    shared = int(rows.both["both"][i])
     if not shared:
         return None
     unit = rows.rules.units
@@ -133,7 +144,7 @@ def _overlap(rows: Compared, i: int) -> str | None:
     # Where most users of a side are in both, the others may be why the means differ. Where experiments share a few
     # users only, everybody else is in one of them.
     sizes, parts = (
-        [rows.count(i, place, "n") for place in (totals.BASELINE, totals.CANDIDATE)],
+        [rows.count(i, place, "n") for place in SIDES],
         _all_but(rows, i, shared),
     )
     if not parts or 2 * shared < min(sizes):
@@ -146,11 +157,11 @@ def too_few_hits(rows: Compared, i: int) -> str:
     """Why a row has no test over several looks yet."""
     needs = f"no test yet: several looks need {HITS_OF_LOOKS} {rows.rules.units}"
     if rows.paired[i]:
-        n = totals.of_pair(rows.both, "higher")[i] + totals.of_pair(rows.both, "lower")[i]
+        n = rows.both["higher"][i] + rows.both["lower"][i]
         return f"{needs} whose values differ, and there {'is' if n == 1 else 'are'} {n}"
     few = []
     for name, what in (("hits", "a hit"), ("misses", "a value other than 1")):
-        found = {str(rows.keys[i][place]): rows.count(i, place, name) for place in (totals.BASELINE, totals.CANDIDATE)}
+        found = {str(rows.keys[i][place]): rows.count(i, place, name) for place in SIDES}
         counts = " and ".join(f"{each} has {n}" for each, n in found.items() if n < HITS_OF_LOOKS)
         few += [f"{needs} with {what} in each experiment, and {counts}"] if counts else []
     return few[0]
@@ -175,7 +186,7 @@ _PROBLEMS = {
 
 def _doubt(rows: Compared, i: int, told: str) -> str | None:
     """Why a row has no test, or why its test cannot be trusted."""
-    experiments = {place: str(rows.keys[i][place]) for place in (totals.BASELINE, totals.CANDIDATE)}
+    experiments = {place: str(rows.keys[i][place]) for place in SIDES}
     for name, (text, forbidden) in _PROBLEMS.items():
         if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
             return f"{text.replace('users', rows.rules.units)} in {' and '.join(wrong)}"
@@ -215,7 +226,7 @@ def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
             return f"{n} {rows.rules.units} have different lists in the two experiments"
         others = ", and only_changed compares no others" if rows.rules.only_changed else ""
         return f"{n} {rows.rules.units} in both experiments{others}"
-    few = [str(rows.keys[i][place]) for place in (totals.BASELINE, totals.CANDIDATE) if rows.count(i, place, "n") < 2]
+    few = [str(rows.keys[i][place]) for place in SIDES if rows.count(i, place, "n") < 2]
     return f"fewer than two {rows.rules.units} in {' and '.join(few)}"
 
 
@@ -227,13 +238,13 @@ def _different_users(rows: Compared) -> dict[int, str]:
     everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
     found: dict[int, str] = {}
     for keys in (everyone, rows.keys):
-        users, some, sums = zip(
-            *(_left_out_sums(rows, keys, place) for place in (totals.BASELINE, totals.CANDIDATE)), strict=True
-        )
-        pairs = totals.sum_table(
-            rows.totals, [key._replace(kind=totals.LEFT_OUT_PAIR) for key in keys], len(totals.LEFT_OUT_SUMS)
-        )
-        more, squares = (_shares(pairs, name) for name in ("t", "tt"))
+        # Users of both experiments; those with a list without a value; shares of these lists, and their squares.
+        users = [of_arm["users"].astype(float) for of_arm in rows.totals.sides("arm", keys)]
+        lacking = rows.totals.sides("left_out", keys)
+        some = [left["users"].astype(float) for left in lacking]
+        sums = [(left.real("t"), left.real("tt")) for left in lacking]
+        pairs = rows.totals.of("left_out_pair", keys)
+        more, squares = pairs.real("t"), pairs.real("tt")
         # Of users who have a value in one of both experiments only, this is McNemar's test. It sees most where the same
         # users are in both, also in a row that is independent because they rarely have a value in each.
         of_pairs = chdtrc(1, np.square(more) / np.where(squares > 0, squares, 1.0))
@@ -246,29 +257,13 @@ def _different_users(rows: Compared) -> dict[int, str]:
     return found
 
 
-def _left_out_sums(
-    rows: Compared, keys: Sequence[totals.Key], place: int
-) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
-    """(g,) users of an experiment; those with a list without a value; sums of shares of these lists, and of squares."""
-    arms = [totals.arm(key, place) for key in keys]
-    sums = totals.sum_table(
-        rows.totals, [key._replace(kind=totals.LEFT_OUT) for key in arms], len(totals.LEFT_OUT_SUMS)
-    )
-    users = totals.of_arm(totals.sum_table(rows.totals, arms, len(totals.ARM_SUMS)), "users").astype(float)
-    return users, sums[:, 0].astype(float), (_shares(sums, "t"), _shares(sums, "tt"))
-
-
-def _shares(sums: totals.Ints, name: str) -> Floats:
-    return np.asarray((total_of(sums, totals.LEFT_OUT_SUMS, name) / 2**LIMB_UNIT).astype(float))
-
-
 ALL_COUNT = "use a convention and a metric that count all of them, such as zero_relevant: zero"
 
 
 def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: bool) -> str:
     digits = next((digits for digits in range(2, 9) if len({f"{share:.{digits}f}" for share in has}) > 1), 9)
     low, high = (f"{100 * share:.{digits - 2}f} %" for share in has)
-    baseline, candidate = (rows.keys[i][place] for place in (totals.BASELINE, totals.CANDIDATE))
+    baseline, candidate = (rows.keys[i][place] for place in SIDES)
     units, cluster = rows.rules.units, rows.rules.cluster
     who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
     if of_lists:
@@ -281,7 +276,7 @@ def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: boo
 
 def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     """That chance does not explain why no user of an experiment has a relevant item; empty where it may."""
-    other = totals.BASELINE + totals.CANDIDATE - place
+    other = sum(SIDES) - place
     hits, n = (rows.count(i, other, sums) for sums in ("with_relevant", "n"))
     if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= SMALL_P:
         return ""

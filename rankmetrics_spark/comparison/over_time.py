@@ -18,9 +18,9 @@ from rankmetrics_spark.comparison import daily
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
+from rankmetrics_spark.comparison.measures import KEY, Ints, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
-    KEY,
     PARTIALS,
     ROWS_AT_ONCE,
     Layout,
@@ -33,18 +33,7 @@ from rankmetrics_spark.comparison.sums import (
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
-from rankmetrics_spark.comparison.totals import (
-    BASELINE,
-    CANDIDATE,
-    PAIR_SUMS,
-    Ints,
-    Key,
-    Request,
-    Totals,
-    arm_sum_table,
-    sum_table,
-)
-from rankmetrics_spark.comparison.totals import DAY as OF_DAY
+from rankmetrics_spark.comparison.totals import Request
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
@@ -136,7 +125,7 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
                 if kind == daily.SLOPE:
                     of_slopes.sums[key._replace(segment=sch.EVERYONE)] = sums
                 else:
-                    (of_days if key.kind == OF_DAY else running).sums[key] = sums
+                    (of_days if key.kind == "day" else running).sums[key] = sums
                 continue
             of_key = changes[key._replace(segment="")]
             of_key[date] = of_key.get(date, 0) + (sums if kind == daily.ENTERING else -sums)
@@ -256,11 +245,10 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
     """How much each difference changes per day since a user's first date, from the slopes of the users themselves."""
     places = [i for i, key in enumerate(points.keys) if key.segment == sch.EVERYONE]
     keys, paired = [points.keys[i] for i in places], points.paired[places]
-    arms = arm_sum_table(slopes, keys, BASELINE), arm_sum_table(slopes, keys, CANDIDATE)
-    both = sum_table(slopes, keys, len(PAIR_SUMS))
     # The mean of the slopes, weighted by their information, is that of a mean over lists.
     plain = replace(points.rules, over_lists=True, cuped=False, sequential="one", days=None)
-    rows = Compared(slopes, {}, points.request, plain, keys, arms, both, paired)
+    sums = slopes.sides("arm", keys), slopes.of("pair", keys)
+    rows = Compared(slopes, {}, points.request, plain, keys, *sums, paired)
     slope, n, alpha = rows.estimate, len(keys), 1 - plain.confidence
     base, mean = (each[places] for each in means(points))
     share = np.where(base > 0, base, np.nan)

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.totals import (
-    ALL_PAIRED,
-    ARM_LISTS,
-    LEFT_OUT,
-    LEFT_OUT_PAIR,
-    PAIR_LISTS,
-    SHARED,
-    Ints,
-    Key,
-    Name,
-    Request,
-    Totals,
-    arm_products,
-    pair_products,
-)
+from rankmetrics_spark.comparison.measures import KINDS, Cells, Group, Ints, Key, Name, Totals
+from rankmetrics_spark.comparison.totals import Request
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 from rankmetrics_spark.schemas import EVERYONE
 
@@ -53,7 +39,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         if rows.segments[0][0] == [EVERYONE]:
             for name, n in zip(rows.experiments, counts.tolist(), strict=True):
                 for metric in rows.values if n else ():
-                    totals.add(Key(SHARED, "", name, EVERYONE, metric), np.array([n], np.int64))
+                    totals.add(Key("shared", "", name, EVERYONE, metric), np.array([n], np.int64))
         rows = rows.of_users(~shared)
         if not len(rows.user):
             return
@@ -94,70 +80,25 @@ def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_
 
 def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> None:
     """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
-    group = _Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+    cells = Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
     for metric, values in rows.values.items():
         has_value, some = ~np.isnan(values), summable(values)
         v = np.nan_to_num(some)
         beyond = has_value & (np.abs(values) > st.LARGEST_SUMMAND)
         ends = (has_value & (values != end) for end in (0, 1))
         counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, *ends)
-        group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
+        cells.add(totals, "arm", metric, counts, v=v)
         without = rows.left_out(metric, values)
         if without.any():
-            group.add(totals, LEFT_OUT, metric, [without > 0], ((without, 1), (without * without, 2)))
+            cells.add(totals, "left_out", metric, [without > 0], t=without)
         if metric in rows.lists:
             known = ~np.isnan(some)
             n = np.where(known, rows.lists[metric], 0.0)
-            group.add(totals, ARM_LISTS, metric, [known], arm_products(v * n, n))
+            cells.add(totals, "arm_lists", metric, [known], y=v * n, n=n)
         if metric in rows.before:
             before = summable(rows.before[metric])
             known = ~np.isnan(some) & ~np.isnan(before)
-            b, v = np.where(known, before, 0.0), np.where(known, v, 0.0)
-            group.add(totals, "before", metric, [known], ((b, 1), (b * b, 2), (b * v, 2), (v, 1)))
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Rows by segment and experiment.
-
-    Attributes:
-        experiments: Names of the experiments.
-        labels: The segments.
-        number: (n,) segment * experiments + experiment of each row.
-    """
-
-    experiments: list[Name]
-    labels: list[str]
-    number: Ints
-
-    def add(
-        self, totals: Totals, kind: str, metric: str, counts: Iterable[npt.NDArray[Any]], summed: _Products
-    ) -> None:
-        """Add counts, and the sums of values and of products of values, of each experiment in each segment."""
-        names, place = self._present
-        columns = [*counts, *st.limbs_of_products(summed)]
-        nothing = np.zeros(len(names), np.int64)
-        sums = [st.group_sums([each], place, len(names))[:, 0] if each.any() else nothing for each in columns]
-        _add_sums(totals, kind, metric, names, sums)
-
-    @cached_property
-    def _present(self) -> tuple[list[tuple[str, Name, Name]], Ints]:
-        """Segment, no baseline and experiment of the groups that may have rows; the place of each row's among them.
-
-        Thousands of segments of thousands of experiments are far more groups than rows.
-        """
-        width = len(self.experiments)
-        group, place = np.arange(len(self.labels) * width), self.number
-        if len(group) > len(self.number):
-            group, place = np.unique(self.number, return_inverse=True)
-        names: list[tuple[str, Name, Name]] = [
-            (self.labels[i // width], "", self.experiments[i % width]) for i in group.tolist()
-        ]
-        return names, place.reshape(-1)
-
-
-_Products = Sequence[tuple[st.Floats, int]]
-"""Values, and how many factors each of them is made of."""
+            cells.add(totals, "before", metric, [known], b=np.where(known, before, 0.0), v=np.where(known, v, 0.0))
 
 
 @dataclass(frozen=True)
@@ -178,7 +119,7 @@ class RowPairs:
     right: Ints
     differ: npt.NDArray[np.bool_] | None
     starts: Ints
-    names: list[tuple[str, Name, Name]]
+    names: list[Group]
 
     @classmethod
     def of(cls, rows: UserRows, labels: list[str], code: Ints, pairs: tuple[Ints, Ints]) -> Iterator[RowPairs]:
@@ -208,14 +149,12 @@ class RowPairs:
         """
         return of_both(values[self.left], values[self.right], self.differ)
 
-    def add(
-        self, totals: Totals, kind: str, metric: str, counts: Iterable[npt.NDArray[Any]], summed: _Products
-    ) -> None:
-        """Add counts, and the sums of values and of products of values, of each pair in each segment."""
+    def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
+        """Add counts, and the sums of values and of their products, of each pair in each segment."""
         nothing = np.zeros(len(self.starts), np.int64)
-        columns = (each.astype(np.float64, copy=False) for each in (*counts, *st.limbs_of_products(summed)))
-        sums = [np.add.reduceat(each, self.starts).astype(np.int64) if each.any() else nothing for each in columns]
-        _add_sums(totals, kind, metric, self.names, sums)
+        columns = (each.astype(np.float64, copy=False) for each in KINDS[kind].cells(counts, **values))
+        sums = (np.add.reduceat(each, self.starts).astype(np.int64) if each.any() else nothing for each in columns)
+        totals.add_table(kind, metric, self.names, sums)
 
 
 _AT_ONCE = 2**18
@@ -252,34 +191,23 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
     for metric, values in rows.values.items():
         x, y, both = pairs.of_both(values)
         d = y - x
-        summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
-        pairs.add(totals, "pair", metric, (both, d > 0, d < 0), summed)
+        pairs.add(totals, "pair", metric, (both, d > 0, d < 0), x=x, y=y, d=d)
         without = rows.left_out(metric, values)
         if without.any():
             more = without[pairs.right] - without[pairs.left]
             more = more if pairs.differ is None else np.where(pairs.differ, more, 0.0)
-            pairs.add(totals, LEFT_OUT_PAIR, metric, (more != 0,), ((more, 1), (more * more, 2)))
+            pairs.add(totals, "left_out_pair", metric, (more != 0,), t=more)
         if pairs.differ is not None:
             everyone = ~np.isnan(values[pairs.left] + values[pairs.right])
-            pairs.add(totals, ALL_PAIRED, metric, (everyone,), ())
+            pairs.add(totals, "all_paired", metric, (everyone,))
         if metric in rows.lists:
             m, n = (np.where(both, rows.lists[metric][side], 0.0) for side in (pairs.left, pairs.right))
-            pairs.add(totals, PAIR_LISTS, metric, (both,), pair_products(x * m, m, y * n, n))
+            pairs.add(totals, "pair_lists", metric, (both,), x=x * m, m=m, y=y * n, n=n)
         if metric in rows.before_own:
             before, after, known = pairs.of_both(rows.before_own[metric])
             known &= both
             e, d, b = (np.where(known, each, 0.0) for each in (after - before, d, x))
-            pairs.add(totals, "before_pair", metric, (known,), ((e, 1), (e * e, 2), (e * d, 2), (e * b, 2)))
-
-
-def _add_sums(
-    totals: Totals, kind: str, metric: str, names: Sequence[tuple[str, Name, Name]], columns: list[Ints]
-) -> None:
-    """Add (g,) columns under the segment, baseline and candidate of each row; those without any user are left out."""
-    sums = np.stack(columns, axis=-1)
-    for i in np.flatnonzero(sums[:, 0]).tolist():
-        label, baseline, candidate = names[i]
-        totals.add(Key(kind, baseline, candidate, label, metric), sums[i])
+            pairs.add(totals, "before_pair", metric, (known,), x=e, d=d, b=b)
 
 
 def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tuple[Ints, Ints]) -> None:

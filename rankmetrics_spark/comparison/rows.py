@@ -10,23 +10,10 @@ import pyarrow as pa
 
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.families import Rules, interval
+from rankmetrics_spark.comparison.measures import Key, Name, Totals
 from rankmetrics_spark.comparison.registry import Statistic, types_of
 from rankmetrics_spark.comparison.sums import read, refuse_several
-from rankmetrics_spark.comparison.totals import (
-    ARM_LISTS,
-    ARM_SUMS,
-    LIST_SUMS,
-    Key,
-    Name,
-    Request,
-    Totals,
-    arm_moments,
-    experiments_of,
-    ratio_of,
-    refuse_unknown,
-    replicate_means,
-    sum_table,
-)
+from rankmetrics_spark.comparison.totals import Request, arm_moments, experiments_of, refuse_unknown, replicate_means
 from rankmetrics_spark.engines import Batches, rows_of
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
 from rankmetrics_spark.statistics import decompose, t_interval
@@ -66,9 +53,8 @@ def final_cluster_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBat
     totals, _ = read(batches)
     keys = [key for key in totals.sums if key.kind == "arm"]
     if keys:
-        ratios = ratio_of(sum_table(totals, [key._replace(kind=ARM_LISTS) for key in keys], len(LIST_SUMS))).moments
-        beyond = np.array([totals.sums[key][ARM_SUMS.index("beyond")] > 0 for key in keys])
-        low, high = (np.where(beyond, np.nan, bound) for bound in t_interval(ratios, rules.confidence))
+        bounds = t_interval(arm_moments(totals.of("arm_lists", keys)), rules.confidence)
+        low, high = (np.where(totals.of("arm", keys)["beyond"] > 0, np.nan, bound) for bound in bounds)
         yield from rows_of(_names(keys) | {"ci_low": low, "ci_high": high}, CLUSTER_MEANS)
 
 
@@ -88,10 +74,11 @@ def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
     """
     keys = [key for key in totals.sums if key.kind == "arm"]
     low, high = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
-    moments = arm_moments(sum_table(totals, keys, len(ARM_SUMS)))
+    sums = totals.of("arm", keys)
+    moments, beyond = arm_moments(sums), sums["beyond"]
     for i, key in enumerate(keys):
         replicates = totals.replicates.get(key._replace(kind="bootstrap_arm"))
-        if replicates is not None and moments.n[i] >= 2 and not totals.sums[key][ARM_SUMS.index("beyond")]:
+        if replicates is not None and moments.n[i] >= 2 and not beyond[i]:
             part = slice(i, i + 1)
             means, estimate, skew = replicate_means(replicates)[None], moments.mean[part], moments.skew_term()[part]
             low[i], high[i] = (bound[0] for bound in interval(means, estimate, skew, rules))
@@ -129,7 +116,7 @@ def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name
             both = [key for key in arms if key.metric == metric and key.candidate in (baseline, candidate)]
             labels = sorted({key.segment for key in both})
             keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
-            ours, theirs = (arm_moments(sum_table(totals, each, len(ARM_SUMS))) for each in keys)
+            ours, theirs = (arm_moments(totals.of("arm", each)) for each in keys)
             parts = decompose(ours, theirs)
             rows = {
                 "experiment_id": [candidate] * len(labels),

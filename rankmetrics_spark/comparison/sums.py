@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison.compared import Ranks
+from rankmetrics_spark.comparison.measures import KEY, VALUE_UNIT, Ints, Key, Totals
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.table import (
     BEFORE,
@@ -38,7 +39,7 @@ from rankmetrics_spark.comparison.table import (
     parts,
     shares_without,
 )
-from rankmetrics_spark.comparison.totals import DAY, DAY_VALUES, VALUE_UNIT, Ints, Key, Request, Totals
+from rankmetrics_spark.comparison.totals import Request
 from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
@@ -53,7 +54,6 @@ ROWS_AT_ONCE = 65_536
 """Rows of users that Python looks at in one go."""
 CELLS_AT_ONCE = 2**24
 """Random weights that Python holds in one go."""
-KEY = Key._fields
 PIECE = 2**11
 """Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million."""
 ROWS_OF_PIECES = 2**9
@@ -324,12 +324,12 @@ def days_of_experiments(dated: DataFrame, days: Days, metrics: Iterable[Metric])
     date = F.col(DATE).cast("string")
     keys = F.expr(f"string({EXPERIMENT}) AS candidate"), date.alias("segment")
     sums = [f"array(count_if({N_LISTS} > 0), count_if({N_LISTS} > 0 AND {N_RELEVANT} > 0))"]
-    kinds = [(DAY, "")]
+    kinds = [("day", "")]
     for metric in metrics:
         if (name := metric.column) in dated.columns:
             known = f"CASE WHEN abs({name}) <= {VALUE_UNIT} THEN bigint(round({name} * {VALUE_UNIT})) END"
             sums.append(f"array(count({known}), coalesce(sum({known}), 0L))")
-            kinds.append((DAY_VALUES, str(metric)))
+            kinds.append(("day_values", str(metric)))
     named = [F.expr(f"{each} AS _sums_{i}") for i, each in enumerate(sums)]
     counted = dated.where(date.isin([*days.dates])).groupBy(*keys).agg(*named)
     rows = ", ".join(f"'{kind}', '{metric}', _sums_{i}" for i, (kind, metric) in enumerate(kinds))

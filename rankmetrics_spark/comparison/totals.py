@@ -1,71 +1,18 @@
-"""What is summed: the pairs that are formed, the names of their sums, and the sums by key.
-
-All sums are whole numbers, so they add up to the same bits in any order, in any batch and on any number of machines.
-"""
+"""Which pairs are formed of experiments, and which rows of them: what is asked for, and moments of the sums."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison import measures
+from rankmetrics_spark.comparison.measures import KINDS, LIMBS, SHAPES, Ints, Key, Name, Totals
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
-
-Ints = npt.NDArray[np.int64]
-Name = str | None
-"""Name of an experiment; None for rows without one."""
-
-ARM_SUMS = ("users", "n", "with_relevant", "beyond", "hits", "misses", *st.limb_columns("v", "vv", "vvv"))
-"""Sums over the users of an experiment: users, those with a value, those with a value and a relevant item, those whose
-value is too large to be summed, those whose value is not 0, and not 1, values, squares, cubes."""
-BEFORE_SUMS = ("n_before", *st.limb_columns("b", "bb", "bv", "v"))
-"""Sums over the users of an experiment who have a value of an earlier date: it, its square, its product with the value,
-and the value."""
-BEFORE_PAIR_SUMS = ("n_before", *st.limb_columns("x", "xx", "xd", "xb"))
-"""Sums over the users of both experiments who have an earlier value in each: the difference of the two (x), its square,
-its products with the difference of the values and with the baseline's value."""
-PAIR_SUMS = ("both", "higher", "lower", *st.limb_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
-"""Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
-ARM_LISTS, PAIR_LISTS = "arm_lists", "pair_lists"
-"""Kinds of sums for means over lists."""
-LIST_SUMS = ("users", *st.limb_columns("y", "n", "yy", "yn", "nn"))
-"""Sums over the users of an experiment who have a value: their lists (n), lists times value (y), products."""
-LIST_PAIR_SUMS = (
-    "both",
-    *st.limb_columns("x", "m", "xx", "xm", "mm", "y", "n", "yy", "yn", "nn", "xy", "xn", "my", "mn"),
-)
-"""The same over the users of both experiments: of the baseline (x, m) and the candidate (y, n), and their products."""
-LEFT_OUT, LEFT_OUT_PAIR = "left_out", "left_out_pair"
-"""Kinds of sums of what has no value: over the users of an experiment, and of both experiments of a pair."""
-LEFT_OUT_SUMS = ("users", *st.limb_columns("t", "tt"))
-"""Sums over the users with a list without a value: the share of these lists (t; 1 without any value), its square. Over
-the users of both experiments: what t is more in the candidate. There are none where every list has a value."""
-SHARED = "shared"
-"""Kind of the one sum of an experiment that counts its users who are left out because they are in another one too."""
-ALL_PAIRED = "all_paired"
-"""Kind of the one sum of a pair that counts the users of both, whether their lists differ or not."""
-MEMBERS = "members"
-"""Kind of the one sum of an experiment that counts the users of its clusters who have a value."""
-DAY = "day"
-"""Kind of the sums of an experiment on a date of the period, which is their segment: users with a list, and those of
-them with a relevant item."""
-DAY_VALUES, VALUE_UNIT = "day_values", 2**20
-"""Kind of the sums of a metric of an experiment on a date, which is their segment: users with a value, and their
-values, each rounded to a whole number of these parts, so that they add up to the same bits on any engine."""
-ALONE = "alone"
-"""Kind of the one sum of an experiment that counts its users without a cluster."""
-LIMBS = len(st.RESAMPLING_LIMBS)
-"""Whole numbers that make up a sum of a replicate."""
-SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
-"""Kind of replicates -> how many weighted sums it has."""
-MOST_CELLS = 100_000_000
-"""Whole numbers of replicates that one process holds at most, of 8 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -156,11 +103,11 @@ class Request:
             ConfigError: Says how many sums there would be, and how many replicates can be had.
         """
         n = self.cells(n_experiments) * n_metrics
-        if n > MOST_CELLS:
+        if n > measures.MOST_CELLS:
             raise ConfigError(
                 f"comparison: {self.most_replicates:,} replicates of {self.n_pairs(n_experiments):,} pairs and "
-                f"{n_metrics:,} metrics are {n:,} numbers; allowed: {MOST_CELLS:,}, so at most "
-                f"{self.most_replicates * MOST_CELLS // n:,} replicates, or fewer pairs or metrics"
+                f"{n_metrics:,} metrics are {n:,} numbers; allowed: {measures.MOST_CELLS:,}, so at most "
+                f"{self.most_replicates * measures.MOST_CELLS // n:,} replicates, or fewer pairs or metrics"
             )
 
     def pairs(self, experiments: Sequence[Name]) -> tuple[Ints, Ints]:
@@ -181,76 +128,9 @@ class Request:
         return np.array([i for i, _ in pairs], np.int64), np.array([j for _, j in pairs], np.int64)
 
 
-class Key(NamedTuple):
-    """What a sum belongs to; the baseline of an experiment's own sums is the empty text."""
-
-    kind: str
-    baseline: Name
-    candidate: Name
-    segment: str
-    metric: str
-
-
-@dataclass
-class Totals:
-    """Sums by key; those of several processes can be added.
-
-    Attributes:
-        sums: Key -> (c,) whole numbers, in the order of ``ARM_SUMS`` (kind ``arm``), ``BEFORE_SUMS`` (``before``),
-            ``BEFORE_PAIR_SUMS`` (``before_pair``) or ``PAIR_SUMS`` (``pair``); for means over lists also of
-            ``LIST_SUMS`` and ``LIST_PAIR_SUMS``.
-        replicates: Key -> (3, q, r) whole numbers: limbs of q weighted sums in r replicates. The last replicate of
-            signs has the sign + for every user: the sum of the data themselves.
-        n_cells: Numbers in ``replicates``.
-    """
-
-    sums: dict[Key, Ints] = field(default_factory=dict)
-    replicates: dict[Key, Ints] = field(default_factory=dict)
-    n_cells: int = 0
-    _pieces: dict[Key, dict[int, Ints]] = field(default_factory=dict)
-
-    def add(self, key: Key, sums: Ints) -> None:
-        """Add sums of a key."""
-        old = self.sums.get(key)
-        self.sums[key] = sums if old is None else old + sums
-
-    def add_replicates(self, key: Key, sums: Ints) -> None:
-        """Add weighted sums of a key; refuse more than fit into memory."""
-        old = self.replicates.get(key)
-        self.replicates[key] = sums if old is None else old + sums
-        self._count(0 if old is not None else sums.size)
-
-    def add_piece(self, key: Key, piece: int, sums: Ints) -> None:
-        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together."""
-        pieces = self._pieces.setdefault(key, {})
-        old = pieces.get(piece)
-        pieces[piece] = sums if old is None else old + sums
-        self._count(0 if old is not None else sums.size)
-
-    def joined(self) -> Totals:
-        """The same, with the pieces of each key as one array."""
-        for key in [*self._pieces]:
-            pieces = self._pieces.pop(key)
-            whole = np.concatenate([pieces[place] for place in sorted(pieces)])
-            self.replicates[key] = whole.reshape(LIMBS, SHAPES[key.kind], -1)
-        return self
-
-    def _count(self, n: int) -> None:
-        self.n_cells += n
-        if self.n_cells > MOST_CELLS:
-            raise ConfigError(
-                f"comparison: the replicates of all pairs, metrics and segments are more than {MOST_CELLS:,} numbers; "
-                "allowed: fewer replicates, pairs, metrics or segments"
-            )
-
-
-BASELINE, CANDIDATE = 1, 2
-"""Where a key of a pair holds the names of its experiments."""
-
-
 def experiments_of(totals: Totals) -> list[Name]:
     """The experiments that have users, in the order of their names; None last."""
-    kinds = ("arm", SHARED)
+    kinds = ("arm", "shared")
     return by_name({key.candidate for key in totals.sums if key.kind in kinds and key.segment == EVERYONE})
 
 
@@ -271,50 +151,6 @@ def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:
             raise ConfigError(unknown("experiment", name, allowed))
 
 
-def arm(key: Key, place: int) -> Key:
-    """Key of the sums of the baseline or of the candidate of a pair."""
-    return key._replace(kind="arm", baseline="", candidate=key[place])
-
-
-def sum_table(totals: Totals, keys: Sequence[Key], width: int) -> Ints:
-    """(g, width) sums; zeros for a key that has none."""
-    nothing = np.zeros(width, np.int64)
-    return np.array([totals.sums.get(key, nothing) for key in keys], np.int64).reshape(len(keys), width)
-
-
-def arm_sum_table(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
-    """(g, c) sums of the baseline or of the candidate of each pair."""
-    return sum_table(totals, [arm(key, place) for key in keys], len(ARM_SUMS))
-
-
-def of_arm(sums: Ints, name: str) -> Ints:
-    """(g,) one of ``ARM_SUMS``."""
-    return sums[:, ARM_SUMS.index(name)]
-
-
-def of_pair(sums: Ints, name: str) -> Ints:
-    """(g,) one of ``PAIR_SUMS``."""
-    return sums[:, PAIR_SUMS.index(name)]
-
-
-def moments(sums: Ints, n: Ints, names: Sequence[str], kinds: Sequence[str]) -> st.Moments:
-    """Moments from the sums of a value, of its square and, where a third kind is given, of its cube."""
-    total, squares, *cubes = (st.total_of(sums, names, kind) for kind in kinds)
-    return st.Moments(n.astype(object), total, squares, cubes[0] if cubes else None)
-
-
-def arm_moments(sums: Ints) -> st.Moments:
-    """Moments of experiments, from (g, c) sums."""
-    return moments(sums, of_arm(sums, "n"), ARM_SUMS, ("v", "vv", "vvv"))
-
-
-def pair_moments(sums: Ints) -> st.PairMoments:
-    """Moments of the users of both experiments of pairs, from (g, c) sums."""
-    n = of_pair(sums, "both")
-    kinds = (("x", "xx"), ("y", "yy"), ("d", "dd", "ddd"))
-    return st.PairMoments(*(moments(sums, n, PAIR_SUMS, each) for each in kinds))
-
-
 def replicate_means(sums: Ints) -> st.Floats:
     """(r,) weighted means from weighted sums of values and of ones; NaN where nobody has a weight."""
     values, weights = st.weighted_totals(sums)
@@ -325,7 +161,7 @@ def row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[Ke
     """One key per pair, segment and metric that one of the two experiments has, in this order."""
     cells: dict[Name, dict[tuple[str, str], None]] = {}
     for key in totals.sums:
-        if key.kind in ("arm", SHARED):
+        if key.kind in ("arm", "shared"):
             cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
     rows = []
     for i, j in zip(*request.pairs(known), strict=True):
@@ -336,87 +172,21 @@ def row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[Ke
 
 def large_enough(totals: Totals, keys: Sequence[Key], min_users: int) -> list[Key]:
     """The rows of all users, and of the segments with so many users in both experiments."""
-    n = [of_arm(arm_sum_table(totals, keys, place), "users") for place in (BASELINE, CANDIDATE)]
-    enough = np.minimum(*n) >= min_users
+    enough = np.minimum(*(sums["users"] for sums in totals.sides("arm", keys))) >= min_users
     return [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]
 
 
-# ---- the mean over all lists
-# A user's lists belong together, so the user stays the unit of every error: see ``statistics.RatioSums``.
+def arm_moments(sums: st.Sums) -> st.Moments:
+    """Moments of experiments; where means are over lists, those of the users' influence on them.
 
-
-def arm_products(y: st.Floats, n: st.Floats) -> list[tuple[st.Floats, int]]:
-    """What ``LIST_SUMS`` adds up after the users, each with its number of factors."""
-    return [(y, 1), (n, 1), (y * y, 2), (y * n, 2), (n * n, 2)]
-
-
-def pair_products(x: st.Floats, m: st.Floats, y: st.Floats, n: st.Floats) -> list[tuple[st.Floats, int]]:
-    """What ``LIST_PAIR_SUMS`` adds up after the users."""
-    return [*arm_products(x, m), *arm_products(y, n), (x * y, 2), (x * n, 2), (m * y, 2), (m * n, 2)]
-
-
-def list_sums(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
-    """(g, c) sums of the baseline or of the candidate of each pair."""
-    return sum_table(totals, [arm(key, place)._replace(kind=ARM_LISTS) for key in keys], len(LIST_SUMS))
-
-
-def list_pair_sums(totals: Totals, keys: Sequence[Key]) -> Ints:
-    """(g, c) sums of the users of both."""
-    return sum_table(totals, [key._replace(kind=PAIR_LISTS) for key in keys], len(LIST_PAIR_SUMS))
-
-
-def ratio_of(sums: Ints) -> st.RatioSums:
-    """The sums of experiments, put together."""
-    names = ("y", "n", "yy", "yn", "nn")
-    return st.RatioSums(sums[:, 0].astype(object), *(st.total_of(sums, LIST_SUMS, name) for name in names))
-
-
-def pair_moments_of(sums: Ints) -> st.PairMoments:
-    """Moments of the users of both, from (g, c) sums."""
-    users = sums[:, 0].astype(object)
-    baseline, candidate = (
-        st.RatioSums(users, *(st.total_of(sums, LIST_PAIR_SUMS, name) for name in names))
-        for names in (("x", "m", "xx", "xm", "mm"), ("y", "n", "yy", "yn", "nn"))
-    )
-    shared = (st.total_of(sums, LIST_PAIR_SUMS, name) for name in ("xy", "xn", "my", "mn"))
-    return st.RatioPairSums(baseline, candidate, *shared).moments
-
-
-def arm_moments_over_lists(totals: Totals, keys: Sequence[Key]) -> tuple[st.Moments, st.Moments]:
-    """Moments of baseline and candidate of each pair, whose means are those over lists."""
-    baseline, candidate = (ratio_of(list_sums(totals, keys, place)).moments for place in (BASELINE, CANDIDATE))
-    return baseline, candidate
-
-
-def rest_over_lists(
-    totals: Totals, keys: Sequence[Key], everyone: Sequence[Key]
-) -> tuple[tuple[st.Moments, st.Moments], st.PairMoments]:
-    """The same of ``everyone`` less the users of each key: of the experiments, and of the users of both."""
-    baseline, candidate = (
-        ratio_of(list_sums(totals, everyone, place) - list_sums(totals, keys, place)).moments
-        for place in (BASELINE, CANDIDATE)
-    )
-    return (baseline, candidate), pair_moments_of(list_pair_sums(totals, everyone) - list_pair_sums(totals, keys))
-
-
-def effective_units(totals: Totals, keys: Sequence[Key], paired: Any) -> tuple[st.Floats, st.Floats]:
-    """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
-
-    Source: Kish, Survey Sampling (1965).
+    A user's lists belong together, so the user stays the unit of every error: see ``statistics.RatioSums``.
     """
-    of_both = list_pair_sums(totals, keys)
-    result = []
-    for place, names in ((BASELINE, ("m", "mm")), (CANDIDATE, ("n", "nn"))):
-        of_arm_lists = list_sums(totals, keys, place)
-        n, squares = (
-            np.where(paired, st.total_of(of_both, LIST_PAIR_SUMS, both), st.total_of(of_arm_lists, LIST_SUMS, own))
-            for both, own in zip(names, ("n", "nn"), strict=True)
-        )
-        known = squares != 0
-        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**st.LIMB_UNIT, np.nan).astype(float))
-    return result[0], result[1]
+    return sums.moments("v", "n") if sums.measure == KINDS["arm"] else sums.ratio("y", "n").moments
 
 
-def n_lists(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
-    """(g,) lists of the baseline or of the candidate of each pair."""
-    return np.asarray(ratio_of(list_sums(totals, keys, place)).lists, dtype=np.int64)
+def pair_moments(sums: st.Sums) -> st.PairMoments:
+    """The same of the users of both experiments of pairs."""
+    if sums.measure == KINDS["pair"]:
+        return st.PairMoments(*(sums.moments(name, "both") for name in "xyd"))
+    shared = (sums[name] for name in ("xy", "xn", "my", "mn"))
+    return st.RatioPairSums(sums.ratio("x", "m"), sums.ratio("y", "n"), *shared).moments

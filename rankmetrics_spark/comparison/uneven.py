@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import chi2_contingency
 
-from rankmetrics_spark.comparison.totals import DAY, DAY_VALUES, VALUE_UNIT, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import VALUE_UNIT, Key, Name, Totals
 from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.statistics import Floats
 
@@ -41,7 +41,7 @@ def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
         pairs: The pairs.
     """
     days: dict[Name, dict[str, tuple[int, int]]] = {}
-    of_days = ((key, sums) for key, sums in totals.sums.items() if key.kind == DAY and sums[0] > 0)
+    of_days = ((key, sums) for key, sums in totals.sums.items() if key.kind == "day" and sums[0] > 0)
     for key, sums in sorted(of_days, key=lambda of_day: of_day[0].segment):
         days.setdefault(key.candidate, {})[key.segment] = int(sums[0]), int(sums[1])
     doubts = {}
@@ -116,7 +116,7 @@ def doubts_of_mix(rows: Compared) -> dict[int, str]:
     """
     values: dict[tuple[Name, str], dict[str, tuple[int, float]]] = {}
     for key, sums in rows.totals.sums.items():
-        if key.kind == DAY_VALUES and sums[0] > 0:
+        if key.kind == "day_values" and sums[0] > 0:
             of_days = values.setdefault((key.candidate, key.metric), {})
             of_days[key.segment] = int(sums[0]), int(sums[1]) / VALUE_UNIT
     doubts, found = {}, {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.comparison.totals import ALONE, MEMBERS, Ints, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import Cells, Ints, Name, Totals
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, exact_total, limbs_of
@@ -184,15 +184,15 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
         number = group * len(labels) + code
         order = np.argsort(number, kind="stable")
         first = np.flatnonzero(np.diff(number[order], prepend=-1))
-        chosen, cell = order[first], code * n + rows.experiment
+        chosen, cells = order[first], Cells(rows.experiments, labels, code * n + rows.experiment)
         values, lists, without = {}, {}, {}
         for metric, each in rows.values.items():
             without[metric] = _means(rows.left_out(metric, each)[order], np.ones(len(order)), first)[0]
-            _count(totals, rows, (MEMBERS, metric), labels, cell[~np.isnan(each)])
+            cells.add(totals, "members", metric, [~np.isnan(each)])
             weights = rows.lists.get(metric, np.ones(len(each)))
             values[metric], lists[metric] = _means(each[order], weights[order], first)
             if labels == [EVERYONE]:
-                _count(totals, rows, (ALONE, metric), labels, rows.experiment[rows.alone])
+                cells.add(totals, "alone", metric, [rows.alone])
         yield replace(
             rows,
             user=rows.user[chosen],
@@ -217,15 +217,6 @@ def _means(values: Floats, lists: Floats, first: Ints) -> tuple[Floats, Floats]:
     whole = exact_total(limbs) / (np.where(over > 0, over, 1).astype(object) * 2**LIMB_UNIT)
     means = np.where(over > 0, whole.astype(float), np.nan)
     return np.where(np.logical_or.reduceat(beyond, first), np.inf, means), over.astype(float)
-
-
-def _count(totals: Totals, rows: UserRows, of: tuple[str, str], labels: list[str], cell: Ints) -> None:
-    """Add how many users each segment and experiment has, under a kind of sums and a metric."""
-    (kind, metric), n = of, len(rows.experiments)
-    counts = np.bincount(cell, minlength=n * len(labels))
-    for place in np.flatnonzero(counts).tolist():
-        key = Key(kind, "", rows.experiments[place % n], labels[place // n], metric)
-        totals.add(key, counts[place : place + 1].astype(np.int64))
 
 
 def refuse_repeats(repeated: Bools, of_days: bool = False) -> None:

@@ -23,6 +23,8 @@ from .exact_sums import limbs_of as limbs_of
 from .exact_sums import limbs_of_products as limbs_of_products
 from .exact_sums import t_interval as t_interval
 from .exact_sums import total_of as total_of
+from .measures import Measure as Measure
+from .measures import Sums as Sums
 from .planning import FURTHEST as FURTHEST
 from .planning import Arrivals as Arrivals
 from .planning import Design as Design

@@ -11,14 +11,13 @@ import pandas as pd
 import pytest
 
 from rankmetrics_spark.comparison import (
-    ARM_SUMS,
-    PAIR_SUMS,
+    SUM_KINDS,
     Key,
     Request,
     Totals,
+    measures,
     pairs,
     signed_sizes,
-    totals,
 )
 from rankmetrics_spark.comparison import (
     sums as sums_by_key,
@@ -27,6 +26,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
 from tests.helpers.users import METRIC, keys_of, table, totals_of, user_rows
 
+ARM_SUMS, PAIR_SUMS = SUM_KINDS["arm"].columns, SUM_KINDS["pair"].columns
 EVERYTHING = Request("a", all_pairs=True, bootstrap=130, flips=70, reshuffles=65)
 
 
@@ -199,8 +199,8 @@ def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(all_pair
         places = Request("e0", all_pairs=all_pairs).pairs(rows.experiments)
         labels, code = rows.segments[1]
         paired = sum(len(some.left) for some in pairs.RowPairs.of(rows, labels, code, places))
-        group = pairs._Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
-        return paired, len(group._present[0])
+        cells = measures.Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+        return paired, len(cells._present[0])
 
     # 60 users with three rows each: two rows beside that of the baseline, and three pairs of any two.
     for n_experiments in (10, 100, 1_000):
@@ -263,7 +263,7 @@ def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: 
 
 
 def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(totals, "MOST_CELLS", 3_000)
+    monkeypatch.setattr(measures, "MOST_CELLS", 3_000)
     with pytest.raises(ConfigError, match="allowed: fewer replicates, pairs, metrics or segments"):
         totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Request("a", bootstrap=250))
 

@@ -1,0 +1,203 @@
+"""What is summed over users, by name: the kinds of sums as words, and the sums by key.
+
+All sums are whole numbers, so they add up to the same bits in any order, in any batch and on any number of machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark import statistics as st
+from rankmetrics_spark.errors import ConfigError
+
+Ints = npt.NDArray[np.int64]
+Name = str | None
+"""Name of an experiment; None for those without one."""
+
+KINDS = {
+    kind: st.Measure(words)
+    for kind, words in {
+        # Users of an experiment: all, with a value, with a value and a relevant item, with a value that is too large to
+        # be summed, with a value other than 0; the value v.
+        "arm": "users n with_relevant beyond hits misses | v vv vvv",
+        # Users of both experiments of a pair: all, better, worse; baseline x, candidate y, difference d = y - x.
+        "pair": "both higher lower | x xx y yy d dd ddd",
+        # Users of an experiment with an earlier value b and a value v.
+        "before": "n_before | b bb bv v",
+        # Users of both with an earlier value in each: the difference x of the two, d as above, the baseline's value b.
+        "before_pair": "n_before | x xx xd xb",
+        # For means over lists, users with a value: lists n, and y = lists * value; in the baseline of a pair m and x.
+        "arm_lists": "users | y n yy yn nn",
+        "pair_lists": "both | x m xx xm mm y n yy yn nn xy xn my mn",
+        # Users with a list without a value: the share t of these lists, 1 without any value. Of a pair, users whose t
+        # differs: how much more it is in the candidate.
+        "left_out": "users | t tt",
+        "left_out_pair": "users | t tt",
+        # Users who are left out because they are in another experiment too.
+        "shared": "users",
+        # Users of both, whether their lists differ or not.
+        "all_paired": "both",
+        # Users of the clusters of an experiment who have a value; users without a cluster.
+        "members": "users",
+        "alone": "users",
+        # Users of an experiment on a date, which is their segment: with a list, and of these with a relevant item.
+        "day": "users with_relevant",
+        # The same with a value; their values, each rounded to a whole number of parts (``VALUE_UNIT``).
+        "day_values": "users parts",
+        # Changes of an experiment on a date: users, users of one day and of two, days beyond each user's first; value,
+        # 1 / lists, squares around each user's mean.
+        "arrivals": "users once twice more | v vv i ss",
+    }.items()
+}
+"""Kind of sums -> what is summed; there are none where nobody is counted."""
+VALUE_UNIT = 2**20
+"""Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine."""
+LIMBS = len(st.RESAMPLING_LIMBS)
+"""Whole numbers that make up a sum of a replicate."""
+SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
+"""Kind of replicates -> how many weighted sums it has."""
+MOST_CELLS = 100_000_000
+"""Whole numbers of replicates that one process holds at most, of 8 bytes each."""
+BASELINE, CANDIDATE = 1, 2
+"""Where a key of a pair holds the names of its experiments."""
+SIDES = (BASELINE, CANDIDATE)
+
+
+class Key(NamedTuple):
+    """What a sum belongs to; the baseline of an experiment's own sums is the empty text."""
+
+    kind: str
+    baseline: Name
+    candidate: Name
+    segment: str
+    metric: str
+
+    def arm(self, place: int, kind: str = "arm") -> Key:
+        """Key of sums of the baseline or of the candidate of a pair."""
+        return Key(kind, "", self[place], self.segment, self.metric)
+
+
+KEY = Key._fields
+
+
+@dataclass
+class Totals:
+    """Sums by key; those of several processes can be added.
+
+    Attributes:
+        sums: Key -> (c,) whole numbers, as ``KINDS`` has them.
+        replicates: Key -> (3, q, r) whole numbers: limbs of q weighted sums in r replicates. The last replicate of
+            signs has the sign + for every user: the sum of the data themselves.
+        n_cells: Numbers in ``replicates``.
+    """
+
+    sums: dict[Key, Ints] = field(default_factory=dict)
+    replicates: dict[Key, Ints] = field(default_factory=dict)
+    n_cells: int = 0
+    _pieces: dict[Key, dict[int, Ints]] = field(default_factory=dict)
+
+    def add(self, key: Key, sums: Ints) -> None:
+        """Add sums of a key."""
+        old = self.sums.get(key)
+        self.sums[key] = sums if old is None else old + sums
+
+    def add_table(self, kind: str, metric: str, groups: Sequence[Group], columns: Iterable[Ints]) -> None:
+        """Add (g,) columns of sums of these groups; those without any user are left out."""
+        sums = np.stack([*columns], axis=-1)
+        for i in np.flatnonzero(sums.any(axis=1)).tolist():
+            segment, baseline, candidate = groups[i]
+            self.add(Key(kind, baseline, candidate, segment, metric), sums[i])
+
+    def of(self, kind: str, keys: Sequence[Key], place: int | None = None) -> st.Sums:
+        """Sums of the pair of each key, or of the experiment at a place of it; 0 for a key that has none."""
+        nothing = np.zeros(len(KINDS[kind].columns), np.int64)
+        own = [key._replace(kind=kind) if place is None else key.arm(place, kind) for key in keys]
+        sums = np.array([self.sums.get(key, nothing) for key in own], np.int64)
+        return st.Sums(KINDS[kind], sums.reshape(len(keys), len(nothing)))
+
+    def count(self, key: Key) -> int:
+        """The first sum of a key: how many users it is about."""
+        sums = self.sums.get(key)
+        return 0 if sums is None else int(sums[0])
+
+    def sides(self, kind: str, keys: Sequence[Key]) -> tuple[st.Sums, st.Sums]:
+        """Sums of the baseline and of the candidate of each key."""
+        return self.of(kind, keys, BASELINE), self.of(kind, keys, CANDIDATE)
+
+    def add_replicates(self, key: Key, sums: Ints) -> None:
+        """Add weighted sums of a key; refuse more than fit into memory."""
+        old = self.replicates.get(key)
+        self.replicates[key] = sums if old is None else old + sums
+        self._count(0 if old is not None else sums.size)
+
+    def add_piece(self, key: Key, piece: int, sums: Ints) -> None:
+        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together."""
+        pieces = self._pieces.setdefault(key, {})
+        old = pieces.get(piece)
+        pieces[piece] = sums if old is None else old + sums
+        self._count(0 if old is not None else sums.size)
+
+    def joined(self) -> Totals:
+        """The same, with the pieces of each key as one array."""
+        for key in [*self._pieces]:
+            pieces = self._pieces.pop(key)
+            whole = np.concatenate([pieces[place] for place in sorted(pieces)])
+            self.replicates[key] = whole.reshape(LIMBS, SHAPES[key.kind], -1)
+        return self
+
+    def _count(self, n: int) -> None:
+        self.n_cells += n
+        if self.n_cells > MOST_CELLS:
+            raise ConfigError(
+                f"comparison: the replicates of all pairs, metrics and segments are more than {MOST_CELLS:,} numbers; "
+                "allowed: fewer replicates, pairs, metrics or segments"
+            )
+
+
+Group = tuple[str, Name, Name]
+"""Segment, baseline and candidate of some sums; the baseline of an experiment's own sums is the empty text."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Rows by segment and experiment.
+
+    Attributes:
+        experiments: Names of the experiments.
+        labels: The segments.
+        number: (n,) segment * experiments + experiment of each row.
+    """
+
+    experiments: Sequence[Name]
+    labels: Sequence[str]
+    number: Ints
+
+    def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
+        """Add counts, and the sums of values and of their products, of each experiment in each segment."""
+        self.add_up(totals, kind, metric, KINDS[kind].cells(counts, **values))
+
+    def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[npt.NDArray[Any]]) -> None:
+        """Add the (n,) numbers of each column, which are those of a kind of sums."""
+        groups, place = self._present
+        nothing = np.zeros(len(groups), np.int64)
+        sums = (st.group_sums([each], place, len(groups))[:, 0] if each.any() else nothing for each in columns)
+        totals.add_table(kind, metric, groups, sums)
+
+    @cached_property
+    def _present(self) -> tuple[list[Group], Ints]:
+        """The groups that may have rows; the place of each row's among them.
+
+        Thousands of segments of thousands of experiments are far more groups than rows.
+        """
+        width = len(self.experiments)
+        group, place = np.arange(len(self.labels) * width), self.number
+        if len(group) > len(self.number):
+            group, place = np.unique(self.number, return_inverse=True)
+        groups: list[Group] = [(self.labels[i // width], "", self.experiments[i % width]) for i in group.tolist()]
+        return groups, place.reshape(-1)
