@@ -34,9 +34,9 @@ _OPTIONAL = {sch.CONVENTION_INDEX: 0, sch.N_LISTS: 1}
 """Columns that may be missing -> their default."""
 _BEYOND = "beyond"
 """Number of values that cannot be summed; an experiment with such a value has no mean."""
-SUMS_OF_USERS = (*_COUNTS, _BEYOND, *st.limb_columns("v", "vv", "r"))
+SUMS_OF_USERS = st.Measure(f"{' '.join((*_COUNTS, _BEYOND))} | v vv r")
 """Sums over users: the counts, then values, their squares, and the values of users with a relevant item."""
-SUMS_OVER_LISTS = (*SUMS_OF_USERS, *st.limb_columns("l", "vl", "ll", "m"))
+SUMS_OVER_LISTS = st.Measure(f"{SUMS_OF_USERS.words} l vl ll m")
 """The same of means over lists, where a value is lists times value; then lists, their products with the values, their
 squares, and the lists of users with a relevant item."""
 _TOGETHER = 16
@@ -96,7 +96,7 @@ def averages_of_sums(
     ``over_lists``, ``std`` is that of the users' influence on the mean, so that the interval is
     mean -+ t * std / sqrt(n_users) all the same.
     """
-    added = _SUMS.added(partial_sums, len(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS))
+    added = _SUMS.added(partial_sums, len((SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS).columns))
     keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
     made = T.StructType([T.StructField(name, T.LongType()) for name in _COUNTS])
     made = T.StructType([*made.fields, *(T.StructField(name, T.DoubleType()) for name in _ESTIMATES)])
@@ -244,23 +244,19 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
 
 def _estimates(columns: Arrays, confidence: float, over_lists: bool) -> Iterator[Computed]:
     """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
-    sums = matrix_of(columns[SUMS])
-    counts = dict(zip(_COUNTS, sums.T, strict=False))
-    users, lists = counts[sch.N_USERS].astype(object), {}
-    total, squares, of_relevant = (st.total_of(sums, SUMS_OF_USERS, name) for name in ("v", "vv", "r"))
-    moments, over = (
-        st.Moments(users, total, squares),
-        counts[sch.N_USERS_WITH_RELEVANT].astype(object) * 2**st.LIMB_UNIT,
-    )
+    sums = st.Sums(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS, matrix_of(columns[SUMS]))
+    counts, lists = {name: sums[name] for name in _COUNTS}, {}
     if over_lists:
         # The delta method over users.
-        n, products, squares_of_n, over = (st.total_of(sums, SUMS_OVER_LISTS, name) for name in ("l", "vl", "ll", "m"))
-        ratios = st.RatioSums(users, total, n, squares, products, squares_of_n)
+        ratios, over = sums.ratio("v", "l"), sums["m"]
         moments, lists = ratios.moments, {sch.N_LISTS: ratios.lists.astype(np.int64)}
-    with_relevant = np.where(over == 0, np.nan, (of_relevant / np.where(over == 0, 1, over)).astype(float))
+    else:
+        moments = sums.moments("v", sch.N_USERS)
+        over = counts[sch.N_USERS_WITH_RELEVANT].astype(object) * 2**st.LIMB_UNIT
+    with_relevant = np.where(over == 0, np.nan, (sums["r"] / np.where(over == 0, 1, over)).astype(float))
     estimates = (moments.mean, moments.std, *st.t_interval(moments, confidence), with_relevant)
     # NaN where a value could not be summed.
-    exact = sums[:, SUMS_OF_USERS.index(_BEYOND)] == 0
+    exact = sums[_BEYOND] == 0
     shown = (np.where(exact, values, np.nan) for values in estimates)
     yield {**counts, **dict(zip(_ESTIMATES, shown, strict=True)), **lists}
 

@@ -18,11 +18,8 @@ from .exact_sums import Whole as Whole
 from .exact_sums import exact_mean as exact_mean
 from .exact_sums import exact_total as exact_total
 from .exact_sums import group_sums as group_sums
-from .exact_sums import limb_columns as limb_columns
 from .exact_sums import limbs_of as limbs_of
-from .exact_sums import limbs_of_products as limbs_of_products
 from .exact_sums import t_interval as t_interval
-from .exact_sums import total_of as total_of
 from .measures import Measure as Measure
 from .measures import Sums as Sums
 from .planning import FURTHEST as FURTHEST

@@ -61,15 +61,6 @@ def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[
     return [*parts, np.rint(rest * 2.0 ** -exponents[-1])]
 
 
-def limbs_of_products(products: Iterable[tuple[Floats, int]]) -> list[Floats]:
-    """The limbs of several columns of products, one after the other, in the order of ``limb_columns``.
-
-    Args:
-        products: (n,) values, and how many factors up to ``LARGEST_SUMMAND`` each of them has.
-    """
-    return [limb for values, factors in products for limb in limbs_of(values, POWERS[factors])]
-
-
 def group_sums(columns: Iterable[npt.NDArray[Any]], group: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
     """Sums of whole numbers per group.
 
@@ -103,21 +94,6 @@ def exact_total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = LIM
     [1152921504606846979]
     """
     return np.asarray(np.sum([part * 2 ** (e + LIMB_UNIT) for part, e in zip(sums, exponents, strict=True)], axis=0))
-
-
-def limb_columns(*names: str) -> tuple[str, ...]:
-    """Columns of a table of sums; a name has a letter for each factor of what is summed.
-
-    >>> limb_columns("v")
-    ('v_0', 'v_1', 'v_2', 'v_3')
-    """
-    return tuple(f"{name}_{i}" for name in names for i in range(len(POWERS[len(name)])))
-
-
-def total_of(table: npt.NDArray[Any], columns: Sequence[str], name: str) -> npt.NDArray[Any]:
-    """The sum with this name, put together from the limbs of a (g, c) table with these columns; (g,) as above."""
-    at, exponents = columns.index(f"{name}_0"), POWERS[len(name)]
-    return exact_total([table[:, at + i].astype(object) for i in range(len(exponents))], exponents)
 
 
 def exact_mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Floats:

@@ -23,7 +23,6 @@ from rankmetrics_spark.statistics.exact_sums import (
     RatioSums,
     Whole,
     exact_total,
-    limb_columns,
     limbs_of,
 )
 
@@ -55,7 +54,7 @@ class Measure:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a table of sums: the counts, and the limbs of each exact sum."""
-        return (*self.counts, *limb_columns(*self.values))
+        return (*self.counts, *(f"{name}_{i}" for name in self.values for i in range(len(POWERS[len(name)]))))
 
     def cells(self, counts: Sequence[npt.NDArray[Any]], **values: Floats) -> Iterator[npt.NDArray[Any]]:
         """Yield the (n,) numbers that are added up, column by column.

@@ -23,7 +23,7 @@ def test_the_mean_of_users_with_a_relevant_item_leaves_the_others_out() -> None:
     made = pa.Table.from_batches(
         sums_of_lists([parse("ndcg@10")], ()).body([pa.RecordBatch.from_pydict(columns)])
     ).to_pydict()
-    sums = dict(zip(SUMS_OF_USERS, np.array(made["sums"], object).T, strict=True))
+    sums = dict(zip(SUMS_OF_USERS.columns, np.array(made["sums"], object).T, strict=True))
     assert made["experiment_id"] == ["a", "b"]
     assert [sums[name].tolist() for name in ("n_users", "n_users_with_relevant")] == [[3, 1], [1, 1]]
     # Of the values, and of those of users with a relevant item.

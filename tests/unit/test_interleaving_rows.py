@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.statistics import limbs_of_products
-from rankmetrics_spark.studies.drafts import COLUMNS, LIST_COUNTS, PAIR_COUNTS, RANK_COUNTS, Rules, preference_rows
+from rankmetrics_spark.statistics import POWERS, limbs_of
+from rankmetrics_spark.studies.drafts import COLUMNS, LIST_COUNTS, PAIR_SUMS, RANK_COUNTS, Rules, preference_rows
 
 RULES = Rules(None, 0.95, "holm", 10_000)
 
@@ -19,11 +19,11 @@ def sums(values: list[float], slots: tuple[list[int], list[int]] = ([], []), lis
     """The sums of a pair, from the preference of each of its users, each of one list."""
     each = np.array(values, float)
     of_users = [len(each), (each < 0).sum(), (each > 0).sum()]
-    limbs = [int(limb.sum()) for limb in limbs_of_products([(each, 1), (each * each, 2)])]
+    limbs = [int(limb.sum()) for i in (1, 2) for limb in limbs_of(each**i, POWERS[i])]
     won = {"lists_a": of_users[1], "lists_b": of_users[2], "n_lists_clicked": len(each), "n_lists": lists or len(each)}
     ranks = [*slots[0], *[0] * (10 - len(slots[0])), *slots[1], *[0] * (10 - len(slots[1]))]
     result = [*(won.get(name, 0) for name in LIST_COUNTS), *ranks, *of_users, *limbs]
-    assert (len(result), len(ranks)) == (len(PAIR_COUNTS), len(RANK_COUNTS))
+    assert (len(result), len(ranks)) == (len(PAIR_SUMS.columns), len(RANK_COUNTS))
     return np.array([*map(int, result)], object)
 
 

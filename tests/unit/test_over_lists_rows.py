@@ -183,7 +183,7 @@ def test_the_sums_of_means_count_lists() -> None:
         "ap_at_10": pa.array([1.0, 0.5, 0.0, None]),
     }
     (batch,) = sums_of_lists([parse("ap@10")], (), over_lists=True).body([pa.RecordBatch.from_pydict(columns)])
-    made = dict(zip(SUMS_OVER_LISTS, batch["sums"][0].as_py(), strict=True))
+    made = dict(zip(SUMS_OVER_LISTS.columns, batch["sums"][0].as_py(), strict=True))
     # Lists with a value: 1 of 2, all 3, the empty one of who was shown nothing, and none of the user without a value.
     assert (made["n_users"], made["l_1"], made["m_1"]) == (3, 5, 2)
     assert (made["v_1"], made["v_2"]) == (2, 2**29)

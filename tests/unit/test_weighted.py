@@ -14,7 +14,7 @@ from scipy import stats
 
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
-from rankmetrics_spark.statistics import LARGEST_SUMMAND
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, Sums
 from rankmetrics_spark.studies.weighting import (
     ROW_COUNTS,
     WEIGHTED,
@@ -22,9 +22,9 @@ from rankmetrics_spark.studies.weighting import (
     Key,
     Rules,
     UserValues,
-    WeightedMoments,
     Weighting,
     effective_sample_size,
+    effective_users,
     importance_weights,
     ips,
     limb_sums,
@@ -57,13 +57,13 @@ def plain(name: str, grades: Any) -> Any:
     return compute(lists(grades), [parse(name)], STANDARD)[:, 0]
 
 
-def draws(values: Any, users: int, rows: int = 1, weights: Any = None) -> WeightedMoments:
-    """Moments of many draws of so many users each."""
+def draws(values: Any, users: int, rows: int = 1, weights: Any = None) -> Sums:
+    """Sums of many draws of so many users each."""
     n = len(values)
     weight = np.ones(n) if weights is None else weights.sum(axis=1)
     squares = np.ones(n) if weights is None else (weights**2).sum(axis=1)
     of = UserValues(values, np.ones(n), np.full(n, float(rows)), weight, squares)
-    return WeightedMoments.of_sums(limb_sums(of, np.arange(n) // users, n // users))
+    return limb_sums(of, np.arange(n) // users, n // users)
 
 
 def arrays(users: UserValues) -> list[Any]:
@@ -165,7 +165,7 @@ def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> 
     lengths = rng.integers(1, 4, 50).astype(float)
     value, weight = rng.exponential(1, 50), rng.exponential(1, 50) * lengths
     users = UserValues(value, np.ones(50), lengths, weight, weight**2)
-    moments = WeightedMoments.of(users)
+    moments = limb_sums(users)
     result = self_normalised(moments, 0.95)
     ratio = value.sum() / weight.sum() * lengths.mean()
     # The influence of each user on V * C / B.
@@ -173,15 +173,15 @@ def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> 
     half = stats.t.ppf(0.975, 49) * np.std(influence, ddof=1) / math.sqrt(50)
     assert result.value[0] == pytest.approx(ratio, rel=1e-13)
     assert [result.low[0], result.high[0]] == pytest.approx([ratio - half, ratio + half], rel=1e-10)
-    assert moments.mean_weight[0] == pytest.approx(weight.sum() / lengths.sum(), rel=1e-14)
+    assert moments.mean("w", "rows")[0] == pytest.approx(weight.sum() / lengths.sum(), rel=1e-14)
     a = weight / lengths
-    assert moments.effective_users[0] == pytest.approx(a.sum() ** 2 / (a**2).sum(), rel=1e-14)
+    assert effective_users(moments)[0] == pytest.approx(a.sum() ** 2 / (a**2).sum(), rel=1e-14)
 
 
 def test_equal_weights_of_any_size_give_the_plain_mean_and_its_interval() -> None:
     values = np.random.default_rng(4).random(30)
     users = UserValues(3 * values, np.ones(30), np.full(30, 2.0), np.full(30, 6.0), np.full(30, 18.0))
-    result, mean = self_normalised(WeightedMoments.of(users), 0.95), ips(draws(values, 30), 0.95)
+    result, mean = self_normalised(limb_sums(users), 0.95), ips(draws(values, 30), 0.95)
     assert [result.value[0], result.low[0]] == pytest.approx([mean.value[0], mean.low[0]], rel=1e-12)
 
 
@@ -190,8 +190,8 @@ def test_moments_of_parts_add_up_to_those_of_the_whole() -> None:
     parts = [rng.exponential(1, 60) for _ in range(3)]
     users = UserValues(parts[0], np.ones(60), np.full(60, 2.0), parts[1], parts[2])
     cut = [UserValues(*(column[at] for column in arrays(users))) for at in (slice(0, 7), slice(7, None))]
-    both, whole = WeightedMoments.of(cut[1]) + WeightedMoments.of(cut[0]), WeightedMoments.of(users)
-    assert {name: int(n[0]) for name, n in both.sums.items()} == {name: int(n[0]) for name, n in whole.sums.items()}
+    both, whole = limb_sums(cut[1]) + limb_sums(cut[0]), limb_sums(users)
+    assert both.table.tolist() == whole.table.tolist()
     assert self_normalised(both, 0.95).high.tolist() == self_normalised(whole, 0.95).high.tolist()
 
 
@@ -277,7 +277,7 @@ def test_one_policys_log_gives_the_value_of_another(another_policy: tuple[float,
         assert np.std(ips(result, 0.95).value) == pytest.approx(error, rel=0.05)
         assert np.std(self_normalised(result, 0.95).value) == pytest.approx(error_of_ratio, rel=0.05)
     assert error_of_ratio < 0.75 * error
-    assert result.mean_weight.mean() == pytest.approx(1, abs=0.01)
+    assert result.mean("w", "rows").mean() == pytest.approx(1, abs=0.01)
 
 
 # ---- lists from rows
@@ -371,7 +371,7 @@ def row(
     w = np.asarray(weights, float)
     ones = np.ones(len(w))
     users = users or UserValues(w, ones, ones, w, w**2)
-    sums = limb_sums(users, np.zeros(len(users.value), np.int64), 1)[0].tolist()
+    sums = limb_sums(users).table[0].tolist()
     key = Key("a", "ndcg@3", estimator)
     counts = [lost.get(name, 0) for name in ROW_COUNTS]
     return {
@@ -474,7 +474,7 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     rows, ones = np.full(len(values), float(length)), np.ones(len(values))
     joint = np.prod(np.where(clicked > 0, np.maximum(weight, 1), 1), axis=1)
     of = UserValues(values, ones, rows, weight.sum(1), (weight**2).sum(1), (weight < full).sum(1) * 1.0, joint)
-    sums = limb_sums(of, np.arange(len(values)) // users, draws_of)
+    sums = limb_sums(of, np.arange(len(values)) // users, draws_of).table
     rules = replace(CLICKS, clip=clip, ranges={name: (0.0, 1.0)})
     keys = [Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
     cells = {key: np.array([0] * len(ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)}

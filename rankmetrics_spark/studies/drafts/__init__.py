@@ -24,7 +24,7 @@ from rankmetrics_spark.studies.drafts.credits import (
     FAULTY,
     LIST_COUNTS,
     LOG_COUNTS,
-    PAIR_COUNTS,
+    PAIR_SUMS,
     RANK_COUNTS,
     RANKS,
     READ_COUNTS,

@@ -15,7 +15,7 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, RELEVANCE
-from rankmetrics_spark.statistics import group_sums, limb_columns, limbs_of_products
+from rankmetrics_spark.statistics import Measure, group_sums
 
 TEAM = "_team"
 RANKS = ("_rank_a", "_rank_b")
@@ -32,8 +32,10 @@ READ_COUNTS = (*LOG_COUNTS, "n_below")
 LIST_COUNTS = ("n_lists", "n_lists_clicked", "lists_a", "lists_b", "clicks_a", "clicks_b", "slots_a", "slots_b")
 USER_COUNTS = ("n_users", "users_a", "users_b")
 RANK_COUNTS = tuple(f"rank_{rank}_{of}" for of in "ab" for rank in range(1, CHECKED_RANKS + 1))
-LIMBS = limb_columns("v", "vv")
-PAIR_COUNTS = (*LIST_COUNTS, *RANK_COUNTS, *USER_COUNTS, *LIMBS)
+OF_LISTS = (*LIST_COUNTS, *RANK_COUNTS)
+OF_USERS = Measure(f"{' '.join(USER_COUNTS)} | v vv")
+PAIR_SUMS = Measure(f"{' '.join(OF_LISTS)} {OF_USERS.words}")
+"""Sums of a pair: over lists, and over users the counts and the preference."""
 
 Pair = tuple[str | None, str | None]
 Totals = dict[Pair, npt.NDArray[Any]]
@@ -209,7 +211,7 @@ def _pair_sums(sides: Sides, one: int, of_user: Ints, n_rankers: int) -> Iterato
     with_click = n > 0
     # (B won + ties / 2) / lists with a click - 1 / 2
     value = (n_b - n_a)[with_click] / (2.0 * n[with_click])
-    columns = [np.ones(len(value)), value < 0, value > 0, *limbs_of_products([(value, 1), (value * value, 2)])]
-    of_users = group_sums(columns, (users % n_rankers)[with_click], n_rankers)
+    cells = OF_USERS.cells((np.ones(len(value)), value < 0, value > 0), v=value)
+    of_users = group_sums(cells, (users % n_rankers)[with_click], n_rankers)
     for ranker in np.unique(other):
         yield int(ranker), np.concatenate([of_lists[ranker], of_users[ranker]])

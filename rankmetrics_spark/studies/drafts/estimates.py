@@ -92,15 +92,11 @@ def preference_rows(totals: credits.Totals, rules: Rules) -> list[Row]:
 
 
 def _numbers(table: st.Whole, rules: Rules) -> dict[str, Sequence[Any]]:
-    """Return the columns of the pairs, from (g, len(PAIR_COUNTS)) sums."""
-    counts = {
-        name: table[:, credits.PAIR_COUNTS.index(name)].tolist()
-        for name in (*credits.LIST_COUNTS, *credits.USER_COUNTS)
-    }
-    n = table[:, credits.PAIR_COUNTS.index("n_users")]
-    moments = st.Moments(n, st.total_of(table, credits.PAIR_COUNTS, "v"), st.total_of(table, credits.PAIR_COUNTS, "vv"))
-    test = st.paired_t(moments, rules.confidence)
-    looks = st.over_looks(test, n, st.AnyLook(rules.tuning_users, 1 - rules.confidence), rules.confidence)
+    """Return the columns of the pairs, from (g, c) sums, as ``PAIR_SUMS`` names them."""
+    sums = st.Sums(credits.PAIR_SUMS, table)
+    counts = {name: sums[name].tolist() for name in (*credits.LIST_COUNTS, *credits.USER_COUNTS)}
+    test = st.paired_t(sums.moments("v", "n_users"), rules.confidence)
+    looks = st.over_looks(test, sums["n_users"], st.AnyLook(rules.tuning_users, 1 - rules.confidence), rules.confidence)
     decides = looks if rules.looks == "any" else test
     won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)

@@ -11,12 +11,13 @@ import numpy as np
 
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Floats, Ints, Metric, parse
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, Moments, exact_total, group_sums, limbs_of
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, Measure, Sums, group_sums
 from rankmetrics_spark.studies.labels.kernels import Bounds, Flags, Shown
 
 MOST_EXPERIMENTS = 20
 """Without a baseline every pair is compared, so there may not be more."""
-_COUNTS = ("n_users", "n_unjudged", "n_open", "n_enclosed", "n_beyond")
+_SUMS = Measure("n_users n_unjudged n_open n_enclosed n_beyond | v l h")
+"""Users, those whose value cannot be summed; the value, its lowest and its highest one over labels."""
 _SMALL = 1e-12
 """A difference below this part of the values is rounding."""
 _BITS = 2**10
@@ -190,28 +191,21 @@ def pair_sums(arms: Arms, bounds: Bounds, metric: Metric, baseline: str | None) 
 
 
 def _sums(counts: Sequence[Any], values: Sequence[Floats], group: Ints, size: int) -> Ints:
-    """(size, c) exact sums; a user with a value that cannot be summed is counted as ``beyond``."""
+    """(size, c) exact sums."""
     sound = np.logical_and.reduce([np.abs(each) <= LARGEST_SUMMAND for each in values])
-    limbs = [limb for each in values for limb in limbs_of(np.where(sound, each, 0.0))]
-    return group_sums([*(np.asarray(each, np.float64) for each in counts), 1.0 - sound, *limbs], group, size)
+    v, low, high = (np.where(sound, each, 0.0) for each in values)
+    return group_sums(_SUMS.cells([*counts, 1.0 - sound], v=v, l=low, h=high), group, size)
 
 
 # ---- the rows of the results
 
 
-def _read(sums: Any) -> tuple[dict[str, int], list[float | None], list[int]]:
-    """Counts, means of the three values (None without a user), and their sums in units of 2**-60."""
-    counts = {name: int(number) for name, number in zip(_COUNTS, sums, strict=False)}
-    width = len(LIMB_EXPONENTS)
-    totals = []
-    for start in range(len(_COUNTS), len(sums), width):
-        limbs = [np.array([int(limb)], object) for limb in sums[start : start + width]]
-        totals.append(int(exact_total(limbs)[0]))
-    none = np.array([0], object)
-    n = np.array([counts["n_users"]], object)
-    means = [float(Moments(n, np.array([total], object), none).mean[0]) for total in totals]
+def _read(table: Any) -> tuple[dict[str, int], list[float | None], Sums]:
+    """Counts, means of the three values (None without a user), and their sums."""
+    sums = Sums(_SUMS, np.asarray(table)[None])
+    counts = {name: int(sums[name][0]) for name in _SUMS.counts}
     known = counts["n_users"] and not counts["n_beyond"]
-    return counts, [mean if known else None for mean in means], totals
+    return counts, [float(sums.mean(name, "n_users")[0]) if known else None for name in _SUMS.values], sums
 
 
 def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
@@ -244,11 +238,12 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
     for key in sums:
         if key.weight is not None:
             weights.setdefault(key._replace(weight=None), []).append((float.fromhex(key.weight), int(sums[key][0])))
-    nobody = np.zeros(len(_COUNTS) + 3 * len(LIMB_EXPONENTS), np.int64)
+    nobody = np.zeros(len(_SUMS.columns), np.int64)
     for metric in metrics:
         for base, other in pairs_of(names, baseline):
             key = Key(names[base], names[other], metric)
-            counts, (value, low, high), totals = _read(sums.get(key, nobody))
+            counts, (value, low, high), exact = _read(sums.get(key, nobody))
+            gap = min(-exact["l"][0], exact["h"][0]) / 2**60
             open_ = low is not None and high is not None and low < -_SMALL and high > _SMALL
             row = {
                 "baseline": key.baseline,
@@ -257,7 +252,7 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
                 "n_users": counts["n_users"],
                 "n_unjudged": counts["n_unjudged"],
                 "n_open": counts["n_open"],
-                "n_fewest": _fewest(min(-totals[1], totals[2]) / 2**60, weights.get(key, [])) if open_ else None,
+                "n_fewest": _fewest(gap, weights.get(key, [])) if open_ else None,
                 "difference": value,
                 "low": low,
                 "high": high,

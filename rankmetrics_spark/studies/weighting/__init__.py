@@ -29,8 +29,8 @@ from rankmetrics_spark.studies.weighting.estimates import (
     Key,
     Rules,
     UserValues,
-    WeightedMoments,
     effective_sample_size,
+    effective_users,
     importance_weights,
     ips,
     limb_sums,
@@ -261,7 +261,7 @@ def _sums(batch: pa.RecordBatch, work: _Work) -> Iterator[tuple[Key, Ints]]:
             # An infinite weight becomes NaN; such a user is counted as ``beyond``.
             with np.errstate(invalid="ignore", over="ignore"):
                 has_rows, users = user_values(lists, metric, weight)
-                sums = np.concatenate([counts, limb_sums(users, group[has_rows], len(experiments))], axis=1)
+                sums = np.concatenate([counts, limb_sums(users, group[has_rows], len(experiments)).table], axis=1)
             for estimator in estimators:
                 yield from zip((Key(name, str(metric), estimator) for name in experiments), sums, strict=True)
 

@@ -27,15 +27,15 @@ from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
 
 Ints = npt.NDArray[np.int64]
 
-FIRST = ("v", "b", "c", "w", "a", "j")
-"""Summed over users: the value (v), the mean weight of a list (b), its mean number of rows (c), the weight of all rows
-(w), the mean weight of a row (a), the mean joint weight of a list (j)."""
-SECOND = ("vv", "vb", "vc", "bb", "bc", "cc", "ww", "aa", "jj")
-"""Sums of products of these; ``ww`` is the sum of the squared weights of all rows."""
-COUNTS = ("n", "rows", "clipped", "beyond")
-"""Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed."""
-SUMS = (*COUNTS, *st.limb_columns(*FIRST, *SECOND))
-"""What ``limb_sums`` returns, in its order."""
+SUMS = st.Measure("n rows clipped beyond | v b c w a j vv vb vc bb bc cc ww aa jj")
+"""Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed; the
+value (v), the mean weight of a list (b), its mean number of rows (c), the weight of all rows (w), and as ``ww`` that of
+their squares, the mean weight of a row (a), the mean joint weight of a list (j)."""
+ROW_COUNTS = ("faulty", "unweighted", "repeated", "below", "all", "lists")
+"""Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list, with
+a rank below the first one (faulty too); all its rows; its lists."""
+ALL_SUMS = st.Measure(f"{' '.join(ROW_COUNTS)} {SUMS.words}")
+"""Both: what is summed of an experiment, a metric and an estimator."""
 
 
 def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, clip: float = float("inf")) -> st.Floats:
@@ -110,84 +110,33 @@ class UserValues:
     joint: st.Floats | None = None
 
 
-def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
-    """Return (size, len(SUMS)) exact sums over the users of each group; they can be added in any order."""
+def limb_sums(users: UserValues, group: Ints | None = None, size: int = 1) -> st.Sums:
+    """Return exact sums over the users of each group, by default of a single one; they can be added in any order.
+
+    >>> two = UserValues(*map(np.array, ([1.0, 0.0], [1.0, 1.0], [2.0, 2.0], [4.0, 2.0], [8.0, 2.0])))
+    >>> self_normalised(limb_sums(two), 0.95).value.round(6).tolist()  # (1 + 0) / 2 / (6 / 4)
+    [0.333333]
+    """
+    group = np.zeros(len(users.value), np.int64) if group is None else group
     first = {"v": users.value, "b": users.weight / users.lists, "c": users.rows / users.lists, "w": users.weight}
     first["a"] = np.divide(users.weight, users.rows, out=np.zeros(len(group)), where=users.rows > 0)
     first["j"] = first["a"] if users.joint is None else users.joint
     beyond = np.any([~(np.abs(each) <= st.LARGEST_SUMMAND) for each in first.values()], axis=0)
     first = {name: np.where(beyond, 0.0, each) for name, each in first.items()}
-    second = {name: first[name[0]] * first[name[1]] for name in SECOND} | {"ww": np.where(beyond, 0.0, users.squares)}
     clipped = np.zeros(len(group)) if users.clipped is None else users.clipped
-    cells = [np.ones(len(group)), users.rows, clipped, beyond.astype(np.float64)]
-    values = first | second
-    cells += st.limbs_of_products((values[name], len(name)) for name in (*FIRST, *SECOND))
-    return st.group_sums(cells, group, size)
+    cells = SUMS.cells(
+        (np.ones(len(group)), users.rows, clipped, beyond), **first, ww=np.where(beyond, 0.0, users.squares)
+    )
+    return st.Sums(SUMS, st.group_sums(cells, group, size))
 
 
-@dataclass(frozen=True)
-class WeightedMoments:
-    """Sums over the users of g groups, as Python integers (object arrays); add two of them with ``+``.
+def effective_users(sums: st.Sums) -> st.Floats:
+    """Return the (g,) effective number of users: the smaller one of mean row weight and mean joint weight."""
+    return np.asarray(np.minimum(_effective(sums, "a"), _effective(sums, "j")))
 
-    Attributes:
-        counts: Name out of ``COUNTS`` -> (g,) counts.
-        sums: Name out of ``FIRST`` and ``SECOND`` -> (g,) sums in units of 2**-60.
-    """
 
-    counts: dict[str, st.Whole]
-    sums: dict[str, st.Whole]
-
-    @classmethod
-    def of_sums(cls, sums: st.Whole | Ints) -> WeightedMoments:
-        """Read (g, len(SUMS)) whole numbers in the order of ``limb_sums``."""
-        table = np.asarray(sums, object)
-        totals = {name: st.total_of(table, SUMS, name) for name in (*FIRST, *SECOND)}
-        return cls({name: table[:, i] for i, name in enumerate(COUNTS)}, totals)
-
-    @classmethod
-    def of(cls, users: UserValues) -> WeightedMoments:
-        """Return the sums of one group of users.
-
-        >>> two = UserValues(*map(np.array, ([1.0, 0.0], [1.0, 1.0], [2.0, 2.0], [4.0, 2.0], [8.0, 2.0])))
-        >>> self_normalised(WeightedMoments.of(two), 0.95).value.round(6).tolist()  # (1 + 0) / 2 / (6 / 4)
-        [0.333333]
-        """
-        return cls.of_sums(limb_sums(users, np.zeros(len(users.value), np.int64), 1))
-
-    def __add__(self, other: WeightedMoments) -> WeightedMoments:
-        return WeightedMoments(
-            {name: each + other.counts[name] for name, each in self.counts.items()},
-            {name: each + other.sums[name] for name, each in self.sums.items()},
-        )
-
-    def mean(self, name: str) -> st.Floats:
-        """Return the (g,) mean over users of one of ``FIRST``; NaN without users."""
-        return st.Moments(self.counts["n"], self.sums[name], self.sums[name]).mean
-
-    def covariance(self, one: str, other: str) -> st.Floats:
-        """Return the (g,) sample covariance of two of v, b and c, divided by n - 1; NaN with fewer than two users."""
-        n, unit = np.where(self.counts["n"] < 2, 2, self.counts["n"]), 2**st.LIMB_UNIT
-        exact = n * self.sums[one + other] * unit - self.sums[one] * self.sums[other]
-        return np.where(self.counts["n"] < 2, np.nan, (exact / (n * (n - 1) * unit**2)).astype(float))
-
-    @property
-    def mean_weight(self) -> st.Floats:
-        """Return the (g,) mean weight of a row; near 1 if the target is another policy."""
-        return st.Moments(self.counts["rows"], self.sums["w"], self.sums["w"]).mean
-
-    @property
-    def effective_rows(self) -> st.Floats:
-        """Return the (g,) effective number of rows."""
-        return self._effective("w", "ww")
-
-    @property
-    def effective_users(self) -> st.Floats:
-        """Return the (g,) effective number of users: the smaller one of mean row weight and mean joint weight."""
-        return np.asarray(np.minimum(self._effective("a", "aa"), self._effective("j", "jj")))
-
-    def _effective(self, first: str, second: str) -> st.Floats:
-        unit = 2**st.LIMB_UNIT
-        return effective_sample_size(*((self.sums[name] / unit).astype(float) for name in (first, second)))
+def _effective(sums: st.Sums, weight: str) -> st.Floats:
+    return effective_sample_size(sums.real(weight), sums.real(2 * weight))
 
 
 @dataclass(frozen=True)
@@ -199,16 +148,16 @@ class Estimate:
     high: st.Floats
 
 
-def ips(moments: WeightedMoments, confidence: float) -> Estimate:
+def ips(sums: st.Sums, confidence: float) -> Estimate:
     """Return the mean of the users' weighted values with Student's t interval over users; for clipped weights too.
 
     Source: Horvitz and Thompson (1952).
     """
-    values = st.Moments(moments.counts["n"], moments.sums["v"], moments.sums["vv"])
+    values = sums.moments("v", "n")
     return Estimate(values.mean, *st.t_interval(values, confidence))
 
 
-def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
+def self_normalised(sums: st.Sums, confidence: float) -> Estimate:
     """Divide the mean of ``ips`` by the mean weight of the rows: 1 in expectation if propensities drew the rows.
 
     It is the ratio V * C / B of three means over users: of the values, of the rows and of the weights per list. For
@@ -219,24 +168,20 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
 
     Source: Swaminathan and Joachims (NIPS 2015); the interval: Cochran, Sampling Techniques (1977), chapter 6.
     """
-    v, b, c = (moments.mean(name) for name in "vbc")
+    v, b, c = (sums.mean(name, "n") for name in "vbc")
     weight = np.where(b > 0, b, np.nan)
     slopes = {"v": c / weight, "b": -v * c / weight**2, "c": v / weight}
     value = v * slopes["v"]
     pairs = {"vv": 1, "bb": 1, "cc": 1, "vb": 2, "vc": 2, "bc": 2}
-    variance = np.asarray(
-        sum(times * slopes[name[0]] * slopes[name[1]] * moments.covariance(*name) for name, times in pairs.items())
-    )
+    parts = (times * slopes[of[0]] * slopes[of[1]] * sums.covariance(of[0], of[1], "n") for of, times in pairs.items())
+    variance = np.asarray(sum(parts))
     rounding = (1 + 4 * np.abs(value)) * 2.0**-st.LIMB_UNIT + value**2 * 2.0**-50
-    n = np.maximum(moments.counts["n"].astype(float), 2.0)
+    n = np.maximum(sums["n"].astype(float), 2.0)
     half = stdtrit(n - 1, 0.5 + confidence / 2) * np.sqrt(np.where(variance <= rounding, 0.0, variance) / n)
     return Estimate(value, value - half, value + half)
 
 
 ESTIMATORS = ("ips", "clipped", "self_normalised")
-ROW_COUNTS = ("faulty", "unweighted", "repeated", "below", "all", "lists")
-"""Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list, with
-a rank below the first one (faulty too); all its rows; its lists."""
 
 
 class Key(NamedTuple):
@@ -271,20 +216,19 @@ class Rules:
 
 
 def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
-    """Return the columns of the result, from the sums of each key: len(ROW_COUNTS) + len(SUMS) whole numbers."""
+    """Return the columns of the result, from the sums of each key, as ``ALL_SUMS`` names them."""
     rows: list[dict[str, Any]] = []
     for key in order:
-        of_key = np.asarray(sums[key], object)
-        lost = dict(zip(ROW_COUNTS, map(int, of_key), strict=False))
-        moments = WeightedMoments.of_sums(of_key[None, len(ROW_COUNTS) :])
-        n_rows, effective = int(moments.counts["rows"][0]), float(moments.effective_rows[0])
-        note = _refusal(key, moments, lost, rules)
+        of_key = st.Sums(ALL_SUMS, sums[key][None])
+        counts = {name: int(of_key[name][0]) for name in ALL_SUMS.counts}
+        effective = {"rows": float(_effective(of_key, "w")[0]), "users": float(effective_users(of_key)[0])}
+        note = _refusal(key, effective, counts, rules)
         estimator = self_normalised if key.estimator == "self_normalised" else ips
-        estimate = estimator(moments, rules.confidence) if note is None else None
+        estimate = estimator(of_key, rules.confidence) if note is None else None
         if estimate is not None and (note := _out_of_range(key, estimate, rules)):
             estimate = None
         elif estimate is not None:
-            note = "; ".join(_notes(moments, lost, rules)) or None
+            note = "; ".join(_notes(counts, rules)) or None
         row = {
             EXPERIMENT: key.experiment,
             METRIC: key.metric,
@@ -292,14 +236,14 @@ def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[
             "value": estimate and float(estimate.value[0]),
             "ci_low": estimate and float(estimate.low[0]),
             "ci_high": estimate and float(estimate.high[0]),
-            "n_users": int(moments.counts["n"][0]),
-            "n_rows": n_rows,
-            "effective_sample_size": effective,
-            "effective_share": effective / n_rows if n_rows else None,
-            "effective_users": float(moments.effective_users[0]),
-            "mean_weight": float(moments.mean_weight[0]),
-            "n_faulty_rows": lost["faulty"] + lost["unweighted"],
-            "n_repeated": lost["repeated"],
+            "n_users": counts["n"],
+            "n_rows": counts["rows"],
+            "effective_sample_size": effective["rows"],
+            "effective_share": effective["rows"] / counts["rows"] if counts["rows"] else None,
+            "effective_users": effective["users"],
+            "mean_weight": float(of_key.mean("w", "rows")[0]),
+            "n_faulty_rows": counts["faulty"] + counts["unweighted"],
+            "n_repeated": counts["repeated"],
             "confidence": rules.confidence,
             "note": note,
         }
@@ -307,29 +251,29 @@ def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def _notes(moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> Iterator[str]:
+def _notes(counts: Mapping[str, int], rules: Rules) -> Iterator[str]:
     """Yield what biases a value: clipped weights, and rows that are left out, where they are many."""
-    if clipped := int(moments.counts["clipped"][0]):
+    if clipped := counts["clipped"]:
         yield (
-            f"{clipped:,} of {int(moments.counts['rows'][0]):,} rows have a weight above {rules.clip:g} and count with "
+            f"{clipped:,} of {counts['rows']:,} rows have a weight above {rules.clip:g} and count with "
             f"{rules.clip:g}: the value is biased, and the interval is that of the clipped value, not of the metric"
         )
-    if faulty := left_out(lost["faulty"], lost["all"]):
+    if faulty := left_out(counts["faulty"], counts["all"]):
         yield faulty
-    if lost["repeated"] > MOST_FAULTY * lost["all"]:
+    if counts["repeated"] > MOST_FAULTY * counts["all"]:
         yield (
-            f"{lost['repeated']:,} of {lost['all']:,} rows repeat an item or a rank of their list and are left out: if "
-            "users have several requests each, give list"
+            f"{counts['repeated']:,} of {counts['all']:,} rows repeat an item or a rank of their list and are left "
+            "out: if users have several requests each, give list"
         )
 
 
-def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> str | None:
+def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int], rules: Rules) -> str | None:
     """Return why there is no estimate, in one sentence; None if there is one."""
-    if lost["unweighted"]:
-        return f"rows with {rules.weights}: {lost['unweighted']:,}; allowed: none, so remove or repair them first"
-    if not moments.counts["n"][0]:
-        return f"no usable row; rows with a fault in another column: {lost['faulty']:,}"
-    if n := int(moments.counts["beyond"][0]):
+    if counts["unweighted"]:
+        return f"rows with {rules.weights}: {counts['unweighted']:,}; allowed: none, so remove or repair them first"
+    if not counts["n"]:
+        return f"no usable row; rows with a fault in another column: {counts['faulty']:,}"
+    if n := counts["beyond"]:
         clicks = " from relevance 0 or 1 (dcg takes grades)" if key.metric.startswith("ndcg") else ""
         return (
             f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {st.LARGEST_SUMMAND:.2g}"
@@ -339,20 +283,17 @@ def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules:
             "there is no self-normalised estimate without a target: a row is shown with certainty, so "
             "the mean of 1 / propensity is not 1 in expectation; use ips or clipped"
         )
-    sizes = (
-        (float(moments.effective_rows[0]), int(moments.counts["rows"][0]), "rows"),
-        (float(moments.effective_users[0]), int(moments.counts["n"][0]), "users"),
-    )
-    for effective, n, what in sizes:
-        if effective < rules.least_effective:
+    sizes = [(effective["rows"], counts["rows"], "rows"), (effective["users"], counts["n"], "users")]
+    for size, n, what in sizes:
+        if size < rules.least_effective:
             return (
-                f"the weights leave {effective:.1f} effective {what} of {n:,} {what}; "
+                f"the weights leave {size:.1f} effective {what} of {n:,} {what}; "
                 f"an estimate needs at least {rules.least_effective:g}"
             )
-    for effective, n, what in sizes:
-        if effective < rules.least_share * n:
+    for size, n, what in sizes:
+        if size < rules.least_share * n:
             return (
-                f"the weights leave {effective:.1f} effective {what} of {n:,}, which is {effective / n:.2%}; "
+                f"the weights leave {size:.1f} effective {what} of {n:,}, which is {size / n:.2%}; "
                 f"an estimate needs at least {rules.least_share:.2%}"
             )
     return None
