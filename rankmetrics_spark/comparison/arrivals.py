@@ -22,7 +22,7 @@ from rankmetrics_spark.comparison.adjusted import with_mean_covariate
 from rankmetrics_spark.comparison.daily import first_places
 from rankmetrics_spark.comparison.measures import KEY, KINDS, Cells, Ints, Key, Name, Totals
 from rankmetrics_spark.comparison.periods import period_rows
-from rankmetrics_spark.comparison.sums import PARTIALS, ROWS_AT_ONCE, Layout, added, as_batches, whole_users
+from rankmetrics_spark.comparison.sums import PARTIALS, Layout, added, as_batches, whole_users
 from rankmetrics_spark.comparison.table import UserTable, by_user, lists_of
 from rankmetrics_spark.comparison.totals import by_name
 from rankmetrics_spark.comparison.units import UserRows, refuse_repeats
@@ -46,7 +46,7 @@ def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None =
     earlier = None if before is None else period_rows(users, before).drop(EXPERIMENT)
     table = UserTable(rows, (metric,), {_DAY: DATE}, earlier)
     columns = ((_VALUE, column), (_LISTS, "_lists"))
-    body = partial(_sums, layout=Layout(columns, (_DAY,), (), earlier is not None, ROWS_AT_ONCE), days=days.dates)
+    body = partial(_sums, layout=Layout(columns, (_DAY,)), days=days.dates)
     parts = Step(body, PARTIALS).of(by_user(table, f"double({lists}) AS _lists"))
     totals = Totals()
     for row in few_rows(Step(added, PARTIALS).of(parts.repartition(1))):

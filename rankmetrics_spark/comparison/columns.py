@@ -199,8 +199,7 @@ def effect_size(rows: Compared) -> st.Floats:
 
 def _with_spread(rows: Compared) -> st.Estimate:
     """The deciding tests; NaN without a spread, since users who are all alike do not say how many would show what."""
-    none = np.full(len(rows.keys), np.nan)
-    return rows.deciding.where(rows.deciding.standard_error > 0, st.Estimate(*[none] * 6))
+    return rows.deciding.where(rows.deciding.standard_error > 0, st.NO_ESTIMATE)
 
 
 def _detectable(rows: Compared, confidence: st.Floats | float) -> st.Floats:

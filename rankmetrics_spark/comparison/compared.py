@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -116,13 +116,14 @@ class Compared:
     @cached_property
     def estimate(self) -> st.Estimate:
         """The t test of each row's design; NaN where there is nothing to test, all but the difference if unresolved."""
-        return self._resolved(with_exact(self, self._estimate, 1 - self.rules.confidence))
+        tests = with_exact(self, self._estimate, 1 - self.rules.confidence)
+        return replace(st.NO_ESTIMATE.where(self.unresolved, tests), difference=tests.difference)
 
     @cached_property
     def _estimate(self) -> st.Estimate:
         paired = st.paired_t(self.pair.difference, self.rules.confidence)
         independent = st.welch(*self.moments, self.rules.confidence)
-        return self._of_design(paired, independent)
+        return paired.where(self.paired, independent).where(self.testable, st.NO_ESTIMATE)
 
     @cached_property
     def denominator(self) -> st.Denominator:
@@ -182,9 +183,7 @@ class Compared:
         if self.rules.sequential == "one":
             test, relative = intervals_at(confidence, single, denominator)
             return with_exact(self, test, 1 - confidence), relative
-        none = np.full(len(self.keys), np.nan)
-        test = st.Estimate(single.difference, single.standard_error, single.df, none, none, none)
-        tests = test, st.fieller(test, none, denominator)
+        tests = single.untested, st.fieller(single.untested, single.untested.p_value, denominator)
         for chosen, rule in self.looks:
             of_rule = intervals_at(confidence, single, denominator, self.n_users, rule)
             tests = of_rule[0].where(chosen, tests[0]), of_rule[1].where(chosen, tests[1])
@@ -252,10 +251,8 @@ class Compared:
         """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
         if self.rules.sequential == "one":
             return single
-        none = np.full(len(self.keys), np.nan)
-        tests = st.Estimate(single.difference, single.standard_error, single.df, none, none, none)
+        tests, n = single.untested, self.n_users if n_users is None else n_users
         for rows, rule in self.looks:
-            n = self.n_users if n_users is None else n_users
             tests = st.over_looks(single, n, rule, self.rules.confidence).where(rows, tests)
         return tests
 
@@ -287,18 +284,6 @@ class Compared:
         largest = np.sqrt(np.where(self.paired, of_pairs, errors))
         size = np.abs(estimate.difference)
         return np.asarray((estimate.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
-
-    def _of_design(self, paired: st.Estimate, independent: st.Estimate) -> st.Estimate:
-        """Tests of each row's design; NaN where nothing can be tested."""
-        names = st.Estimate.__dataclass_fields__
-        return st.Estimate(*(self.chosen(getattr(paired, name), getattr(independent, name)) for name in names))
-
-    def _resolved(self, tests: st.Estimate) -> st.Estimate:
-        """The tests; only the differences are left where the spread is unresolved."""
-        names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
-        return st.Estimate(
-            tests.difference, *(np.where(self.unresolved, np.nan, getattr(tests, name)) for name in names)
-        )
 
     def chosen(self, paired: st.Floats, independent: st.Floats) -> st.Floats:
         """(g,) numbers of each row's design; NaN where nothing can be tested."""

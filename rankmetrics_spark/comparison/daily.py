@@ -54,13 +54,13 @@ class UserDays:
         order = np.lexsort((date, rows.experiment, rows.user))
         known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
         weighted = {metric: weight[order].astype(np.int64) for metric, weight in known.items()}
-        return cls(taken(rows, order, []), date[order], lists[order].astype(np.int64), weighted)
+        return cls(rows.take(order, segments=[]), date[order], lists[order].astype(np.int64), weighted)
 
     def where(self, chosen: Bools) -> UserDays:
         """Some of the rows."""
         places = np.flatnonzero(chosen)
         weights = {metric: weight[places] for metric, weight in self.weights.items()}
-        return UserDays(taken(self.rows, places, []), self.date[places], self.lists[places], weights)
+        return UserDays(self.rows.take(places, segments=[]), self.date[places], self.lists[places], weights)
 
     @property
     def own(self) -> Ints:
@@ -85,14 +85,6 @@ class UserDays:
                 own = pd.Series(np.where(without_list, values, np.nan)).groupby(group)
                 means[metric] = np.where(n > 0, means[metric], own.cummax().groupby(group).ffill().to_numpy())
         return means, _running(self.rows.relevant.astype(np.int64), group) > 0
-
-
-def taken(rows: UserRows, places: Ints, segments: list[tuple[list[str], Ints]], **changed: Any) -> UserRows:
-    """The rows at these places."""
-    kept = {name: {metric: each[places] for metric, each in getattr(rows, name).items()}
-            for name in ("values", "before", "before_own")}  # fmt: skip
-    arrays = {name: getattr(rows, name)[places] for name in ("user", "experiment", "relevant")}
-    return replace(rows, segments=segments, **{**kept, **arrays, **changed})
 
 
 def add_days(totals: Totals, days: UserDays, request: Request, start: str | None = None) -> None:
@@ -143,7 +135,7 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
             none: dict[str, st.Floats] = {}
             changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
             everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
-            add_rows(totals, taken(period.rows, places, everyone, **changed), request)
+            add_rows(totals, period.rows.take(places, segments=everyone, **changed), request)
 
 
 def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:
@@ -177,7 +169,7 @@ def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
         ([*(f"{LEAVING}={date}" for date in dates.tolist()), EVERYONE], ends),
     ]
     states = {metric: each[places] for metric, each in values.items()}
-    rows = taken(days.rows, places, segments, values=states, relevant=relevant[places])
+    rows = days.rows.take(places, segments=segments, values=states, relevant=relevant[places])
     add_rows(totals, rows, request)
 
 
@@ -225,5 +217,5 @@ def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Request) -
         slopes = np.where(is_flat, 0.0, products) / np.where(squares > 0, squares, np.nan)
         of_metrics["values"][metric] = np.where(np.bincount(own, is_beyond, size) > 0, np.inf, slopes)
         of_metrics["lists"][metric] = squares
-    rows = taken(days.rows, first, everyone, relevant=relevant, before=none, before_own=none, **of_metrics)
+    rows = days.rows.take(first, segments=everyone, relevant=relevant, before=none, before_own=none, **of_metrics)
     add_rows(totals, rows, replace(request, drop_shared=False))

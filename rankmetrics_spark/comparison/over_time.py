@@ -22,7 +22,6 @@ from rankmetrics_spark.comparison.measures import KEY, Ints, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
     PARTIALS,
-    ROWS_AT_ONCE,
     Layout,
     added,
     alike_columns,
@@ -63,8 +62,7 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
-    layout = Layout(columns, (_DATE_LABEL,), (), table.before is not None, ROWS_AT_ONCE, alike=table.alike)
-    body = partial(_sums_of_days, layout=layout, weights=weights, request=plain, start=start)
+    body = partial(_sums_of_days, layout=Layout(columns, (_DATE_LABEL,)), weights=weights, request=plain, start=start)
     # The lists of each row, and those that have a value of each metric: null where that is unknown.
     stored = table.rows.columns
     numbers = [f"double({sch.N_LISTS if sch.N_LISTS in stored else 1}) AS {_LISTS}"]
@@ -84,7 +82,7 @@ def _sums_of_days(
     batches: Batches, layout: Layout, weights: Mapping[str, str], request: Request, start: str | None
 ) -> Iterator[pa.RecordBatch]:
     totals = Totals()
-    for rows in whole_users(noted(batches, totals, layout.alike), layout):
+    for rows in whole_users(noted(batches, totals), layout):
         _, (labels, code) = rows.segments
         texts = [label.partition("=")[2] for label in labels]
         refuse_other_values(texts)
@@ -188,22 +186,12 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
     corrected = [st.with_decision(each, p_before < alpha) for each in at_levels]
     # No other row is corrected.
     shown = [new.where(before, old) for new, old in zip(corrected, (deciding, relative), strict=True)]
-    baseline, candidate = means(rows)
     columns: dict[str, Any] = {
-        **_names(rows.keys),
+        **_columns(rows, (deciding, relative), p_before, shown, means(rows)),
         "kind": kinds,
         "label": [start if kind == daily.BEFORE else label for kind, label in zip(kinds, labels, strict=True)],
         "day_number": [_day_number(*each, first) for each in zip(kinds, labels, strict=True)],
-        "n_users": rows.n_users,
-        "design": design(rows),
         "test": _chosen(growing.tolist(), test(rows), test(at_once)),
-        "mean_baseline": baseline,
-        "mean_candidate": candidate,
-        **{name: getattr(deciding, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
-        **{f"relative_{name}": getattr(relative, name) for name in ("difference", "ci_low", "ci_high")},
-        "p_adjusted": p_before,
-        **_adjusted(*((of.ci_low, of.ci_high) for of in shown)),
-        "confidence": np.full(len(kinds), rows.rules.confidence),
         "valid_at": looks.tolist(),
         "note": _notes(rows.keys, _chosen(growing.tolist(), rows.doubts, at_once.doubts), doubts),
     }
@@ -223,13 +211,34 @@ def _notes(keys: Sequence[Key], known: Sequence[str | None], doubts: Doubts) -> 
     return [note or doubts.get((key.baseline, key.candidate, key.segment)) for key, note in pairs]
 
 
-def _adjusted(absolute: tuple[st.Floats, st.Floats], relative: tuple[st.Floats, st.Floats]) -> dict[str, st.Floats]:
-    return dict(zip((f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS), (*absolute, *relative), strict=True))
-
-
-def _names(keys: Sequence[Key]) -> dict[str, list[Any]]:
+def _columns(
+    rows: Compared,
+    tests: Sequence[st.Estimate],
+    p_adjusted: st.Floats,
+    corrected: Sequence[st.Estimate],
+    of_sides: Sequence[st.Floats],
+) -> dict[str, Any]:
+    """What each row has: its names, its test and the same as a share of the baseline, and both corrected."""
+    (plain, relative), (absolute, share) = tests, corrected
     fields = {BASELINE_NAME: "baseline", sch.EXPERIMENT: "candidate", sch.METRIC: "metric"}
-    return {column: [getattr(key, field) for key in keys] for column, field in fields.items()}
+    adjusted = (absolute.ci_low, absolute.ci_high, share.ci_low, share.ci_high)
+    return {
+        **{column: [getattr(key, field) for key in rows.keys] for column, field in fields.items()},
+        "n_users": rows.n_users,
+        "design": design(rows),
+        "test": test(rows),
+        **dict(zip(("mean_baseline", "mean_candidate"), of_sides, strict=True)),
+        **{name: getattr(plain, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
+        **{f"relative_{name}": getattr(relative, name) for name in ("difference", "ci_low", "ci_high")},
+        "p_adjusted": p_adjusted,
+        **dict(zip((f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS), adjusted, strict=True)),
+        "confidence": np.full(len(rows.keys), rows.rules.confidence),
+    }
+
+
+def _in_shares(test: st.Estimate, of: st.Floats) -> st.Estimate:
+    """A test as a share of numbers that count as known."""
+    return replace(test, difference=test.difference / of, ci_low=test.ci_low / of, ci_high=test.ci_high / of)
 
 
 def _day_number(kind: str, label: str, first: str) -> int | None:
@@ -255,22 +264,12 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
     p_adjusted = st.adjusted_p_values(slope.p_value, plain.correction)
     levels = levels_of(slope.p_value, p_adjusted, plain.correction, alpha)
     corrected = st.with_decision(slope.within(st.critical_value(slope.df, 1 - levels)), p_adjusted < alpha)
-    bounds = corrected.ci_low, corrected.ci_high
     texts = {"kind": daily.SLOPE, "label": "per day since the first date", "valid_at": "a single look"}
+    of = [(each, _in_shares(each, share)) for each in (slope, corrected)]
     columns: dict[str, Any] = {
-        **_names(keys),
+        **_columns(rows, of[0], p_adjusted, of[1], (base, mean)),
         **{name: [text] * n for name, text in texts.items()},
         "day_number": [None] * n,
-        "n_users": rows.n_users,
-        "design": design(rows),
-        "test": test(rows),
-        "mean_baseline": base,
-        "mean_candidate": mean,
-        **{name: getattr(slope, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
-        **{f"relative_{name}": getattr(slope, name) / share for name in ("difference", "ci_low", "ci_high")},
-        "p_adjusted": p_adjusted,
-        **_adjusted(bounds, (bounds[0] / share, bounds[1] / share)),
-        "confidence": np.full(n, plain.confidence),
         "note": _notes(keys, [None if known else _NO_SLOPE for known in ~np.isnan(slope.p_value)], doubts),
     }
     return {name: list(each) for name, each in columns.items()}

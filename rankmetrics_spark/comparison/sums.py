@@ -81,30 +81,14 @@ PARTIALS = _SUM_TABLE.schema
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of what travels to Python."""
+    """Names of what travels to Python; what else a user has, the columns say."""
 
     metrics: tuple[tuple[str, str], ...]
     segments: tuple[str, ...]
-    combinations: tuple[tuple[int, ...], ...]
-    before: bool
-    rows_at_once: int
+    combinations: tuple[tuple[int, ...], ...] = ()
     whole: bool = True
     """Whether the users are also taken together, not only within their segments."""
-    over_lists: bool = False
-    """Whether the number of lists of each user travels too."""
-    clustered: bool = False
-    """Whether the rows are those of clusters, and hold their users too."""
-    only_changed: bool = False
-    """Whether the hash of each user's lists travels too."""
-    alike: tuple[str, ...] = ()
-    """Columns in which all rows have to have one value."""
-
-    @classmethod
-    def of(cls, table: UserTable, request: Request, whole: bool) -> Layout:
-        metrics = tuple((str(metric), metric.column) for metric in table.metrics)
-        rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
-        shape = table.before is not None, rows, whole, request.over_lists, request.clustered, request.only_changed
-        return cls(metrics, tuple(table.segments), table.combinations, *shape, table.alike)
+    rows_at_once: int = ROWS_AT_ONCE
 
 
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
@@ -119,8 +103,12 @@ def sums_by_key(table: UserTable, request: Request) -> DataFrame:
 
 def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, request: Request) -> DataFrame:
     """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
+    metrics = tuple((str(metric), metric.column) for metric in table.metrics)
+    n = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
+    each = parts(table)
+    layouts = (Layout(metrics, tuple(part.segments), part.combinations, not i, n) for i, part in enumerate(each))
     steps = (
-        Step(partial(body, layout=Layout.of(part, request, not i), request=request), schema).of(
+        Step(partial(body, layout=layout, request=request), schema).of(
             by_user(
                 part,
                 *(lists_by_metric(part) if request.over_lists else ()),
@@ -130,15 +118,15 @@ def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, 
                 *[REPEATED] * (REPEATED in part.rows.columns),
             )
         )
-        for i, part in enumerate(parts(table))
+        for part, layout in zip(each, layouts, strict=True)
     )
     return reduce(DataFrame.unionByName, steps)
 
 
 def _sums_of_users(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:
     totals = Totals()
-    for rows in whole_users(noted(batches, totals, layout.alike), layout):
-        for units in rows_of_clusters(totals, rows) if layout.clustered else (rows,):
+    for rows in whole_users(noted(batches, totals), layout):
+        for units in (rows,) if rows.member is None else rows_of_clusters(totals, rows):
             add_rows(totals, units, request)
     yield from as_batches(totals)
 
@@ -180,7 +168,9 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     # Fail if an engine has lost the order of the rows: a user in two places would count twice.
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
-    nameless = {MEMBER: NAMELESS[0]} if layout.clustered else dict(zip(HASHES, NAMELESS, strict=True))
+    # What was not asked for has no column.
+    is_clustered, changes = MEMBER in table.column_names, LISTS_HASH in table.column_names
+    nameless = {MEMBER: NAMELESS[0]} if is_clustered else dict(zip(HASHES, NAMELESS, strict=True))
     if np.logical_and.reduce([table.column(name).to_numpy() == value for name, value in nameless.items()]).any():
         raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
                          "others would count as one person")  # fmt: skip
@@ -191,16 +181,12 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     experiments, experiment = _coded(table.column(EXPERIMENT))
     codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
     split = [*splits(layout.segments, codes, layout.combinations, len(user))]
-    lists_hash = None
-    if layout.only_changed:
-        hashed = table.column(LISTS_HASH)
-        if hashed.null_count:
-            name = table.column(EXPERIMENT).filter(hashed.is_null())[0].as_py()
-            raise InputError(
-                f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
-                "experiments that were evaluated with only_changed: true and the same largest cut-off"
-            )
-        lists_hash = np.asarray(hashed.to_numpy(), np.int64)
+    if changes and (hashed := table.column(LISTS_HASH)).null_count:
+        name = table.column(EXPERIMENT).filter(hashed.is_null())[0].as_py()
+        raise InputError(
+            f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
+            "experiments that were evaluated with only_changed: true and the same largest cut-off"
+        )
     return UserRows(
         user=user,
         keys=hashes[first].view(np.uint64),
@@ -209,12 +195,12 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         segments=split if layout.whole else split[1:],
         values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
-        before=_numbers_of(table, BEFORE, layout.metrics if layout.before else ()),
-        before_own=_numbers_of(table, BEFORE_OWN, layout.metrics if layout.before else ()),
-        lists={metric: _doubles(table.column(LISTS + name)) for metric, name in layout.metrics if layout.over_lists},
-        member=table.column(MEMBER).to_numpy().view(np.uint64) if layout.clustered else None,
-        alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if layout.clustered else None,
-        lists_hash=lists_hash,
+        before=_numbers_of(table, BEFORE, layout.metrics),
+        before_own=_numbers_of(table, BEFORE_OWN, layout.metrics),
+        lists=_numbers_of(table, LISTS, layout.metrics),
+        member=table.column(MEMBER).to_numpy().view(np.uint64) if is_clustered else None,
+        alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if is_clustered else None,
+        lists_hash=np.asarray(table.column(LISTS_HASH).to_numpy(), np.int64) if changes else None,
         without=_numbers_of(table, WITHOUT, layout.metrics),
     )
 
@@ -288,12 +274,13 @@ def alike_columns(names: Iterable[str]) -> list[str]:
     return [f"string({name}) AS {_PREFIX}{name}" for name in names]
 
 
-def noted(batches: Batches, totals: Totals, names: Iterable[str]) -> Batches:
+def noted(batches: Batches, totals: Totals) -> Batches:
     """The batches, whose distinct values of these columns are added to the sums."""
     for batch in batches:
-        for name in names:
-            for value in pc.unique(batch.column(f"{_PREFIX}{name}")).to_pylist():
-                totals.sums[Key(ALIKE, "", str(value), EVERYONE, name)] = np.ones(1, np.int64)
+        for name in (name for name in batch.schema.names if name.startswith(_PREFIX)):
+            for value in pc.unique(batch.column(name)).to_pylist():
+                key = Key(ALIKE, "", str(value), EVERYONE, name.removeprefix(_PREFIX))
+                totals.sums[key] = np.ones(1, np.int64)
         yield batch
 
 

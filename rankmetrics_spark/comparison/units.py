@@ -62,23 +62,22 @@ class UserRows:
         """The rows of some users; ``chosen`` is (u,)."""
         if chosen.all():
             return self
-        stays = chosen[self.user]
-        return replace(
-            self,
-            user=(np.cumsum(chosen) - 1)[self.user[stays]],
-            keys=self.keys[chosen],
-            experiment=self.experiment[stays],
-            segments=[(labels, code[stays]) for labels, code in self.segments],
-            relevant=self.relevant[stays],
-            values={metric: each[stays] for metric, each in self.values.items()},
-            before={metric: each[stays] for metric, each in self.before.items()},
-            before_own={metric: each[stays] for metric, each in self.before_own.items()},
-            lists={metric: each[stays] for metric, each in self.lists.items()},
-            without={metric: each[stays] for metric, each in self.without.items()},
-            member=None if self.member is None else self.member[stays],
-            alone=None if self.alone is None else self.alone[stays],
-            lists_hash=None if self.lists_hash is None else self.lists_hash[stays],
-        )
+        rows = self.take(np.flatnonzero(chosen[self.user]))
+        return replace(rows, user=(np.cumsum(chosen) - 1)[rows.user], keys=self.keys[chosen])
+
+    def take(self, places: Ints, **changed: Any) -> UserRows:
+        """The rows at these places, by default with all that they have."""
+
+        def taken(each: Any) -> Any:
+            """Those of an array, and of the arrays of metrics."""
+            if isinstance(each, dict):
+                return {metric: values[places] for metric, values in each.items()}
+            return each if each is None else each[places]
+
+        segments = [(labels, code[places]) for labels, code in self.segments]
+        of_rows = vars(self).keys() - {"keys", "experiments", "segments"} - changed.keys()
+        kept = {name: taken(getattr(self, name)) for name in of_rows}
+        return replace(self, **{"segments": segments, **kept, **changed})
 
 
 @dataclass(frozen=True)

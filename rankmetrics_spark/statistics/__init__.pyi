@@ -69,6 +69,7 @@ from .shares import bounds_without_spread as bounds_without_spread
 from .shares import left_out_p as left_out_p
 from .shares import most_others as most_others
 from .shares import sample_ratio_p as sample_ratio_p
+from .significance import NO_ESTIMATE as NO_ESTIMATE
 from .significance import Estimate as Estimate
 from .significance import difference_of_differences as difference_of_differences
 from .significance import effect_size_independent as effect_size_independent

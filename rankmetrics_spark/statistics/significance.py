@@ -81,6 +81,16 @@ class Estimate:
         names = Estimate.__dataclass_fields__
         return Estimate(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
 
+    @property
+    def untested(self) -> Estimate:
+        """The same differences and errors, without intervals and p-values."""
+        none = np.full(np.shape(self.difference), np.nan)
+        return Estimate(self.difference, self.standard_error, self.df, none, none, none)
+
+
+NO_ESTIMATE = Estimate(*[np.array(np.nan)] * 6)
+"""Where nothing can be tested."""
+
 
 def paired_t(difference: Moments, confidence: float) -> Estimate:
     """Paired t test of the users who are in both experiments.
