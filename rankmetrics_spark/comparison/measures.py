@@ -24,7 +24,7 @@ KINDS = {
     kind: st.Measure(words)
     for kind, words in {
         # Users of an experiment: all, with a value, with a value and a relevant item, with a value that is too large to
-        # be summed, with a value other than 0; the value v.
+        # be summed, with a value other than 0, and other than 1; the value v.
         "arm": "users n with_relevant beyond hits misses | v vv vvv",
         # Users of both experiments of a pair: all, better, worse; baseline x, candidate y, difference d = y - x.
         "pair": "both higher lower | x xx y yy d dd ddd",
