@@ -218,9 +218,8 @@ def detectable(rows: Compared) -> st.Floats:
 
 @statistic("adjusted_minimum_detectable_effect")
 def adjusted_detectable(rows: Compared) -> st.Floats:
-    """The same of the corrected test: at `1 - confidence` divided by `n_comparisons` (`fdr_by`: and by
-    1 + 1/2 + ... + 1/n), which is enough whatever the other comparisons show; without a correction, as above. It is
-    what the verdict says.
+    """The same of the corrected test: at `1 - confidence` divided by `n_comparisons`, which is enough whatever the
+    other comparisons show; without a correction, as above. It is what the verdict says.
     """
     return _detectable(rows, 1 - rows.families.strictest_levels)
 
@@ -281,8 +280,6 @@ def bootstrap(rows: Compared) -> st.Floats:
     `experiment_metrics`.
     """
     bounds = np.full((2, len(rows.keys)), np.nan)
-    of_arms = st.acceleration_of_difference(*rows.moments)
-    acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
     # Users who are all alike, drawn again, are the same users.
     for i in np.flatnonzero(_resampled(rows) & (rows.estimate.standard_error > 0)).tolist():
         ours, theirs = (rows.replicates("bootstrap_arm", i, place) for place in SIDES)
@@ -291,7 +288,7 @@ def bootstrap(rows: Compared) -> st.Floats:
             ours, theirs = (None, None) if pair is None else (pair[:, ::2], pair[:, 1:])
         if ours is not None and theirs is not None:
             part, means = slice(i, i + 1), replicate_means(theirs) - replicate_means(ours)
-            bounds[:, part] = interval(means[None], rows.estimate.difference[part], acceleration[part], rows.rules)
+            bounds[:, part] = interval(means[None], rows.estimate.difference[part], rows.rules.confidence)
     return bounds
 
 

@@ -40,7 +40,6 @@ class Rules:
         power: Of the minimum detectable effect.
         min_users: Fewer users of a segment in one of the experiments: no row for this segment.
         shares: Planned share of the users of each experiment.
-        bca: Whether bootstrap intervals are bias-corrected and accelerated.
         wilcoxon: Whether ranks were summed.
         cuped: Whether values from before the experiment are there; where they say something, CUPED is the test.
         days: The days of the period that the users are of, if they are of one.
@@ -65,7 +64,6 @@ class Rules:
     power: float = 0.8
     min_users: int = 0
     shares: Mapping[str, float] | None = None
-    bca: bool = False
     wilcoxon: bool = False
     cuped: bool = False
     days: Days | None = None
@@ -107,7 +105,6 @@ class Rules:
             power=request.power,
             min_users=request.min_users,
             shares=request.shares,
-            bca=request.bootstrap is not None and request.bootstrap.method == "bca",
             wilcoxon=request.wilcoxon,
             cuped=table.before is not None,
             directions={str(metric): metric.higher_is_better for metric in table.metrics},
@@ -243,12 +240,8 @@ _CUT = 2.0**-28
 """Replicates so close to the estimate are equal to it."""
 
 
-def interval(
-    means: st.Floats, estimate: st.Floats, acceleration: st.Floats, rules: Rules
-) -> tuple[st.Floats, st.Floats]:
-    """Bootstrap interval of (g, r) replicates, as the rules want it."""
+def interval(means: st.Floats, estimate: st.Floats, confidence: float) -> tuple[st.Floats, st.Floats]:
+    """Bootstrap interval of (g, r) replicates."""
     # Replicates are cut off and the estimate is not, so a replicate that is equal to it lies a little beside it.
     means = np.where(np.abs(means - estimate[:, None]) <= _CUT, estimate[:, None], means)
-    if rules.bca:
-        return st.bca(means, estimate, acceleration, rules.confidence)
-    return st.percentile(means, rules.confidence)
+    return st.percentile(means, confidence)

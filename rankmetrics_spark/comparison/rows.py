@@ -80,8 +80,8 @@ def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
         replicates = totals.replicates.get(key._replace(kind="bootstrap_arm"))
         if replicates is not None and moments.n[i] >= 2 and not beyond[i]:
             part = slice(i, i + 1)
-            means, estimate, skew = replicate_means(replicates)[None], moments.mean[part], moments.skew_term()[part]
-            low[i], high[i] = (bound[0] for bound in interval(means, estimate, skew, rules))
+            bounds = interval(replicate_means(replicates)[None], moments.mean[part], rules.confidence)
+            low[i], high[i] = (bound[0] for bound in bounds)
     return _names(keys) | {"bootstrap_ci_low": low, "bootstrap_ci_high": high}
 
 

@@ -40,9 +40,6 @@ class Bootstrap(Resampling):
     at: ClassVar[str] = "comparison.bootstrap"
 
     replicates: int = fields.key(1_000, fields.count(99, MOST_REPLICATES), _TIMES)
-    method: str = fields.key(
-        "percentile", fields.choice("percentile", "bca"), "``bca`` is bias-corrected and accelerated."
-    )
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ class Comparison(fields.Section):
     confidence: float = OPTION
     correction: str = fields.key(
         "holm",
-        fields.choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"),
+        fields.choice("holm", "bonferroni", "fdr_bh", "tukey", "none"),
         "Correction of the p-values for the number of comparisons.",
     )
     simultaneous: bool = fields.key(

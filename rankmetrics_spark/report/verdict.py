@@ -24,11 +24,8 @@ MOST_SENTENCES = 12
 
 CORRECTIONS = {
     "holm": "after Holm",
-    "hochberg": "after Hochberg",
-    "hommel": "after Hommel",
     "bonferroni": "after Bonferroni",
     "fdr_bh": "after Benjamini-Hochberg",
-    "fdr_by": "after Benjamini-Yekutieli",
     "tukey": "after Tukey",
     "none": "without correction",
 }

@@ -42,8 +42,6 @@ from .resampling import POISSON_COUNTS as POISSON_COUNTS
 from .resampling import RESAMPLING_LIMBS as RESAMPLING_LIMBS
 from .resampling import aa_share_independent as aa_share_independent
 from .resampling import aa_share_paired as aa_share_paired
-from .resampling import acceleration_of_difference as acceleration_of_difference
-from .resampling import bca as bca
 from .resampling import interpolated as interpolated
 from .resampling import percentile as percentile
 from .resampling import poisson_weights as poisson_weights

@@ -13,9 +13,8 @@ from rankmetrics_spark.statistics.exact_sums import Floats
 if TYPE_CHECKING:
     from scipy.interpolate import CubicSpline
 
-CORRECTIONS = ("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none")
-"""The first four bound the chance of any false finding (Hochberg and Hommel if the tests are independent or depend
-positively), fdr_bh and fdr_by the share of false ones."""
+CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "none")
+"""The first two bound the chance of any false finding, fdr_bh the share of false ones."""
 
 _WIDEST = 16.0
 """A normal range above this one has a probability below 1e-12, even of 1,000 means."""
@@ -34,7 +33,7 @@ def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
 
     Args:
         p_values: (n,) of the family; a NaN was not tested: it stays NaN and does not count.
-        method: holm, hochberg, hommel, bonferroni, fdr_bh (Benjamini-Hochberg), fdr_by (Benjamini-Yekutieli) or none.
+        method: holm, bonferroni, fdr_bh (Benjamini-Hochberg) or none.
 
     Returns:
         (n,) to compare with the level of significance.
@@ -42,7 +41,7 @@ def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
     Raises:
         ValueError: Unknown method.
 
-    Source: Holm (1979); Hochberg (1988); Hommel (1988); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
+    Source: Holm (1979); Benjamini and Hochberg (1995).
 
     >>> adjusted_p_values(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
     [0.02, nan, 0.06]
@@ -59,16 +58,8 @@ def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
         ascending = p * n
     elif method == "holm":
         ascending = np.maximum.accumulate(p * rank[::-1])
-    elif method == "hommel":
-        ascending = p.copy()
-        for m in range(n, 1, -1):
-            simes = np.min(m * p[-m:] / rank[:m])
-            ascending[-m:] = np.maximum(ascending[-m:], simes)
-            ascending[:-m] = np.maximum(ascending[:-m], np.minimum(m * p[:-m], simes))
     else:
-        dependence = np.sum(1.0 / rank) if method == "fdr_by" else 1
-        raw = p * rank[::-1] if method == "hochberg" else p / (rank / n / dependence)
-        ascending = np.minimum.accumulate(raw[::-1])[::-1]
+        ascending = np.minimum.accumulate((p / (rank / n))[::-1])[::-1]
     adjusted = np.full(len(p_values), np.nan)
     adjusted[places] = np.minimum(ascending, 1)
     return adjusted
@@ -84,12 +75,10 @@ def strictest_level(alpha: float, n: int, method: str = "holm") -> float:
         n: Comparisons of the family that are tested.
         method: As in ``adjusted_p_values``.
 
-    >>> strictest_level(0.05, 5, "holm"), round(strictest_level(0.05, 2, "fdr_by"), 6), strictest_level(0.05, 5, "none")
-    (0.01, 0.016667, 0.05)
+    >>> strictest_level(0.05, 5, "holm"), strictest_level(0.05, 5, "none")
+    (0.01, 0.05)
     """
-    if method == "none" or n < 2:
-        return alpha
-    return alpha / (n * sum(1 / k for k in range(1, n + 1)) if method == "fdr_by" else n)
+    return alpha if method == "none" else alpha / max(n, 1)
 
 
 def adjusted_levels(p: Floats, p_adjusted: Floats, alpha: float, strictest: Floats) -> Floats:

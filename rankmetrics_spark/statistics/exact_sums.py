@@ -174,19 +174,16 @@ class Moments:
         return np.asarray(np.sqrt(self.variance))
 
     def skew_term(self) -> Floats:
-        """Acceleration of the BCa interval of the mean: sum((v - mean)**3) / (6 * sum((v - mean)**2)**1.5).
+        """A sixth of the skewness over the root of n: sum((v - mean)**3) / (6 * sum((v - mean)**2)**1.5).
 
         Returns:
-            (g,) accelerations; 0 where the spread is 0 and below two values.
+            (g,) terms of the error of a normal interval of the mean; 0 where the spread is 0 and below two values.
 
         Raises:
             ValueError: The cubes were not summed.
-
-        Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), equation 14.15; the jackknife values of a
-        mean are proportional to v - mean.
         """
         if self.cubes is None:
-            raise ValueError("these moments have no sums of cubes; the acceleration of BCa needs them")
+            raise ValueError("these moments have no sums of cubes; the skewness needs them")
         spread = np.nan_to_num(self.variance) > 0
         n, t, unit = np.where(spread, self.n, 2), self.total, 2**LIMB_UNIT
         third = (self.cubes * n * n * unit**2 - 3 * t * self.squares * n * unit + 2 * t * t * t) / (n * n * unit**3)

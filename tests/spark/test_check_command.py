@@ -18,7 +18,7 @@ def config(tmp_path: Path) -> Path:
     document = {
         "source": {"path": str(log), "columns": {"relevance": "position"}, "where": "item_id <> 'x'"},
         "metrics": ["ap@5", "ndcg@10", "ndcg@5"],
-        "comparison": {"baseline": "a", "correction": "hommel"},
+        "comparison": {"baseline": "a", "correction": "fdr_bh"},
         "sink": {"path": str(tmp_path / "out")},
         "evaluation_date": "2026-11-20",
     }
@@ -39,7 +39,7 @@ def test_it_says_what_each_part_means_and_writes_nothing(call: Call, config: Pat
         "lists": "one per user, ranked by position",
         "metrics": "ap@5, ndcg@10, ndcg@5",
         "convention": "standard",
-        "compared": "every other experiment with a, p-values corrected by hommel",
+        "compared": "every other experiment with a, p-values corrected by fdr_bh",
         "decides": "ap@5",
         "tables": f"parquet in {config.parent / 'out'}, the partitions of 2026-11-20",
     }

@@ -144,7 +144,7 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
             "e01",
             pairs="all",
             segments="country",
-            bootstrap={**drawn, "method": "bca"},
+            bootstrap=drawn,
             randomization=drawn,
             aa_check=drawn,
             shares={"e00": 1, "e01": 1, "e02": 1},

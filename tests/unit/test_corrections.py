@@ -9,7 +9,6 @@ from statsmodels.stats.multitest import multipletests
 from rankmetrics_spark.statistics import CORRECTIONS, adjusted_p_values, strictest_level
 
 P = np.array([0.01, 0.04, 0.03, 0.005])
-HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
 
 
 @pytest.mark.parametrize(
@@ -21,22 +20,18 @@ HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
         ("holm", [3 * 0.01, 2 * 0.03, 2 * 0.03, 4 * 0.005]),
         # Largest times 4 / 4, next times 4 / 3, ...; never above that of a larger p-value.
         ("fdr_bh", [4 / 2 * 0.01, 0.04, 4 / 3 * 0.03, 4 / 1 * 0.005]),
-        ("fdr_by", [HARMONIC * 4 / 2 * 0.01, HARMONIC * 0.04, HARMONIC * 4 / 3 * 0.03, HARMONIC * 4 * 0.005]),
     ],
 )
 def test_adjusted_p_values_are_those_of_the_definition(method: str, expected: list[float]) -> None:
     assert adjusted_p_values(P, method) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("method", "name"),
-    [(name, "simes-hochberg" if name == "hochberg" else name) for name in CORRECTIONS if name != "none"],
-)
-def test_adjusted_p_values_are_those_of_statsmodels_to_the_bit(method: str, name: str) -> None:
+@pytest.mark.parametrize("method", [name for name in CORRECTIONS if name != "none"])
+def test_adjusted_p_values_are_those_of_statsmodels_to_the_bit(method: str) -> None:
     rng = np.random.default_rng(11)
     for n in (1, 2, 3, 7, 40, 200):
         for p in (rng.random(n), rng.random(n) ** 9, rng.choice([0.0, 1e-300, 0.01, 0.02, 0.5, 1.0], n)):
-            assert adjusted_p_values(p, method).tolist() == multipletests(p, method=name)[1].tolist()
+            assert adjusted_p_values(p, method).tolist() == multipletests(p, method=method)[1].tolist()
 
 
 def test_holm_is_the_default() -> None:
@@ -60,7 +55,7 @@ def test_adjusted_p_values_are_at_most_one_and_one_comparison_is_not_corrected(m
 
 
 def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown correction 'sidak'; known: holm, hochberg, hommel, bonferroni"):
+    with pytest.raises(ValueError, match="unknown correction 'sidak'; known: holm, bonferroni"):
         adjusted_p_values(P, "sidak")
 
 

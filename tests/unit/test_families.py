@@ -36,9 +36,9 @@ def rows_of(
     return [*compared(log(metrics), metrics=metrics, segments=segments, roles=ROLES, **rules).values()]
 
 
-@pytest.mark.parametrize("correction", ["holm", "bonferroni", "fdr_bh", "hochberg", "hommel"])
+@pytest.mark.parametrize("correction", ["holm", "bonferroni", "fdr_bh"])
 def test_each_family_is_corrected_by_itself(correction: str) -> None:
-    rows, method = rows_of(correction=correction), {"hochberg": "simes-hochberg"}.get(correction, correction)
+    rows = rows_of(correction=correction)
     # Three pairs of experiments; three countries, two devices.
     sizes = {
         "primary metrics": 3 * 1,
@@ -51,7 +51,7 @@ def test_each_family_is_corrected_by_itself(correction: str) -> None:
     for family, size in sizes.items():
         of_family = [row for row in rows if row["family"] == family]
         assert {row["n_comparisons"] for row in of_family} == {size} == {len(of_family)}
-        expected = multipletests([row["p_value"] for row in of_family], method=method)[1]
+        expected = multipletests([row["p_value"] for row in of_family], method=correction)[1]
         assert [row["p_adjusted"] for row in of_family] == pytest.approx(list(expected), rel=1e-12)
     assert {row["metric"]: row["role"] for row in rows} == ROLES
 

@@ -78,7 +78,7 @@ def test_a_row_is_better_or_worse_exactly_where_its_interval_excludes_0(design: 
     assert "none" in seen or looks != "beyond"
 
 
-@pytest.mark.parametrize("correction", ["holm", "hommel", "fdr_by", "none"])
+@pytest.mark.parametrize("correction", ["holm", "fdr_bh", "none"])
 @pytest.mark.parametrize("design", ["paired", "independent"])
 def test_the_interval_is_that_of_t_at_the_level_of_the_correction(correction: str, design: str) -> None:
     users = log(7)
@@ -333,7 +333,7 @@ def test_simultaneous_needs_bonferroni() -> None:
 # ---- on the screens
 
 
-@pytest.mark.parametrize("correction", ["holm", "fdr_by", "none"])
+@pytest.mark.parametrize("correction", ["holm", "fdr_bh", "none"])
 @pytest.mark.parametrize("looks", ["one", "any"])
 def test_no_screen_shows_an_interval_that_contradicts_the_words_beside_it(correction: str, looks: str) -> None:
     rng, n = np.random.default_rng(31), 21 if looks == "one" else 45

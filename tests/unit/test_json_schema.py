@@ -63,7 +63,7 @@ RIGHT: list[dict[str, Any]] = [
     {"convention": {"preset": "trec_eval", "ties": "expected"}, "rank_by": "score"},
     {"metrics": "ap@10, ndcg@10"},
     {"comparison": {"baseline": 7, "bootstrap": True, "looks": "any"}},
-    {"comparison": {"baseline": "a", "bootstrap": {"method": "bca"}, "looks": {"planned": 14, "look": 3}}},
+    {"comparison": {"baseline": "a", "bootstrap": {"seed": 3}, "looks": {"planned": 14, "look": 3}}},
     {"comparison": {"baseline": "a"}, "metrics": ["ap@10"], "gates": [{"metric": "ap@10", "max_drop": 0.01}]},
     {"comparison": {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}, "period": {"from": "2026-11-08"}}},
     {"evaluation_date": -2, "engine": None, "judgements": {"format": "trec_qrels", "path": "q"}},

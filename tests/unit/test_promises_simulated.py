@@ -78,7 +78,7 @@ def is_null(row: Row, effects: Any) -> bool:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-@pytest.mark.parametrize("correction", ["holm", "hochberg", "hommel", "bonferroni", "tukey"])
+@pytest.mark.parametrize("correction", ["holm", "bonferroni", "tukey"])
 @pytest.mark.parametrize("effects", [{}, EFFECTS], ids=["no effect", "some effects"])
 def test_each_family_finds_something_that_is_not_there_in_at_most_5_of_100_tests(
     paired: bool, correction: str, effects: Any

@@ -96,7 +96,7 @@ def test_a_difference_of_a_single_look_is_none_over_any_looks() -> None:
     assert of_test(row, "relative_ci_high") == row["sequential_relative_ci_high"]
 
 
-@pytest.mark.parametrize("method", ["holm", "fdr_by"])
+@pytest.mark.parametrize("method", ["holm", "fdr_bh"])
 def test_the_p_values_over_looks_are_corrected(method: str) -> None:
     rng = np.random.default_rng(3)
     users = table({name: rng.random(60) + shift for name, shift in (("a", 0), ("b", 0.2), ("c", 0.45), ("d", 0.2))})

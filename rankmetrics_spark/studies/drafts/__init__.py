@@ -135,7 +135,7 @@ def interleaving(
         list: Columns that tell a user's lists apart.
         baseline: The ranker that is the first one of each of its pairs. The others are in the order of their names.
         confidence: Of the intervals, in (0, 1).
-        correction: Of the p-values of all pairs: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by or none.
+        correction: Of the p-values of all pairs: holm, bonferroni, fdr_bh or none.
         tuning_users: Users at which the intervals over any looks are tightest; fixed before the test.
         looks: ``any``: the corrected p-value and the sentence hold however often people look at a growing test.
         first_rank: What the columns of ranks call the first rank: 1 or 0.
