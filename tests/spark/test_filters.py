@@ -77,18 +77,13 @@ def test_the_largest_filters_that_are_allowed_run(where: str, spark: SparkSessio
 TRUTHS = [
     ("weekday(dt) = 6", days(6)),
     ("weekday(dt) = 0", days(0)),
-    ("date_part('week', dt) = 53", [at for at in range(N_ROWS) if DATES[at % len(DATES)] == DATES[10]]),
+    ("weekofyear(dt) = 53", [at for at in range(N_ROWS) if DATES[at % len(DATES)] == DATES[10]]),
     ("not isnan(d)", doubles("x is None or not math.isnan(x)")),
     ("d > 0.0", doubles("x is not None and (math.isnan(x) or x > 0)")),
     ("d = 0.1", doubles("x == 0.1")),
     ("d in (0.5, 1.5)", doubles("x in (0.5, 1.5)")),
     ("nullif(d, 0) is null", doubles("x is None or x == 0")),
-    (r"s rlike r'^\w+$'", texts(r"__import__('re').fullmatch('[A-Za-z0-9_]+[\\n\\r]?', text)")),
-    (r"s rlike '\\d'", texts("any(c in '0123456789' for c in text)")),
-    ("s rlike 'a$'", texts("text in ('a', 'a\\n', 'a\\r') or text.endswith('a')")),
-    ("s rlike '^.$'", texts("len(text.rstrip('\\n\\r')) == 1 and len(text) <= 2 and text != 'a'[:0]")),
-    ("left(s, 2) = 'a_'", texts("text[:2] == 'a_'")),
-    ("substr(s, 2, 1) = 'B'", texts("text[1:2] == 'B'")),
+    ("s like 'a_%'", texts("text[:1] == 'a' and len(text) > 1")),
     ("nvl2(s, 1, 0) = 1", texts("True")),
 ]
 

@@ -77,7 +77,7 @@ def test_a_filter_that_fails_on_a_row_is_named(call: Call, spark: SparkSession, 
         filters["cast(user_id as int) = 1"] = ("[CAST_INVALID_INPUT] The value (hidden) of the type",)
     if engine_of(spark) == "sail":
         filters = {
-            "1 / (position % 1) > 0": ("Division by zero",),
+            "mod(1, mod(position, 1)) > 0": ("Remainder by zero",),
             "cast(user_id as int) = 1": ("Cast error: Cannot cast string (hidden)",),
         }
     for where, causes in filters.items():
@@ -93,7 +93,7 @@ def test_a_filter_that_fails_on_a_row_is_named_by_the_view_of_all_conventions_to
     call: Call, spark: SparkSession, tmp_path: Path
 ) -> None:
     # Sail refuses the pattern before a row is read; before Spark 4, a division by zero is null.
-    where = "1 / (position % 1) > 0" if engine_of(spark) == "sail" else "regexp_like(item_id, '(')"
+    where = "mod(1, mod(position, 1)) > 0" if engine_of(spark) == "sail" else "regexp_like(item_id, '(')"
     source = {"path": str(parquet(tmp_path / "log", LOG)), "where": where}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"source": source, "metrics": "ap@5"}))
     code, out, err = call("conventions", "--config", tmp_path / "config.yaml")
