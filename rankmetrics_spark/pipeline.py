@@ -117,36 +117,9 @@ def evaluate(
         >>> [*result.to_pandas()["mean"]]  # doctest: +SKIP
         [0.5, 1.0]
     """
-    options = cfg.Options(
-        metrics=metrics,
-        convention=convention,
-        rank_by=rank_by,
-        columns=columns,
-        judgement_columns=judgement_columns,
-        list=list,
-        segments=segments,
-        segment_combinations=segment_combinations,
-        covariate=covariate,
-        cluster=cluster,
-        only_changed=only_changed,
-        first_rank=first_rank,
-        confidence=confidence,
-        mean_over=mean_over,
-        percentiles=percentiles,
-        repeated_items=repeated_items,
-        layout=layout,
-        text_numbers=text_numbers,
-        judged=judgements is not None,
-    )
-    compared = cfg.Comparison(
-        baseline=baseline,
-        pairs=pairs,
-        confidence=confidence,
-        mean_over=mean_over,
-        cluster=cluster,
-        only_changed=only_changed,
-        correction=correction,
-    )
+    keywords = locals()
+    options = cfg.Options.of(keywords | {"judged": judgements is not None})
+    compared = cfg.Comparison.of(keywords)
     cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
     return Result(Tables.of(impressions, judgements, options), compared)

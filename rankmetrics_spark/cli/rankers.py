@@ -59,8 +59,7 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
             path = compared.path_of(name)
             allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
             raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {_WHY.get(name, _OTHERWISE)}")
-    settings = {name: getattr(compared, name) for name in READ if name != "pairs"}
-    request = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
+    request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
         table = preferences(log, config.options, request, config.quality)

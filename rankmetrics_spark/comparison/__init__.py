@@ -153,35 +153,7 @@ def compare(
         >>> [*compare(users, baseline="control").to_pandas()["difference"].round(6)]  # doctest: +SKIP
         [0.333333]
     """
-    comparison = cfg.Comparison.read(
-        {
-            "baseline": baseline,
-            "candidates": candidates,
-            "correction": correction,
-            "confidence": confidence,
-            "pairs": pairs,
-            "design": design,
-            "wilcoxon": wilcoxon,
-            "randomization": randomization,
-            "bootstrap": bootstrap,
-            "aa_check": aa_check,
-            "primary": primary or None,
-            "guardrails": guardrails or None,
-            "families": families,
-            "primary_share": primary_share,
-            "margin": margin,
-            "simultaneous": simultaneous,
-            "shares": shares,
-            "power": power,
-            "min_users": min_users,
-            "looks": looks,
-            "tuning_users": tuning_users,
-            "shared_users": shared_users,
-            "mean_over": mean_over,
-            "cluster": cluster,
-            "only_changed": only_changed,
-        }
-    )
+    comparison = cfg.Comparison.of(locals() | {"primary": primary or None, "guardrails": guardrails or None})
     cfg.check_units(comparison, ["cuped"] if before is not None else [])
     split = cfg.Options(segments=segments or None, segment_combinations=segment_combinations or None)
     rows = users = spark_table(user_metrics, "user_metrics", before)
@@ -247,19 +219,7 @@ def effect_over_time(
         InputError: ``user_metrics`` or ``before`` lacks a column, no date of ``dates`` is there, or ``evaluation_date``
             holds something else than dates. That of rows of different conventions comes from the engine.
     """
-    comparison = cfg.Comparison.read(
-        {
-            "baseline": baseline,
-            "candidates": candidates,
-            "correction": correction,
-            "confidence": confidence,
-            "pairs": pairs,
-            "design": design,
-            "min_users": min_users,
-            "looks": looks,
-            "tuning_users": tuning_users,
-        }
-    )
+    comparison = cfg.Comparison.of(locals())
     users = spark_table(user_metrics, "user_metrics", before)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
     # Given dates are read below, each with its convention.

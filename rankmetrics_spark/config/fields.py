@@ -106,6 +106,11 @@ class Section:
                 raise errors.ConfigError(f"{_joined(cls.at, name)}: {errors.unknown('key', name, [*fields_by_key])}")
         return cls(**{fields_by_key[name]: item for name, item in value.items()})
 
+    @classmethod
+    def of(cls: type[SectionT], keywords: Mapping[str, object]) -> SectionT:
+        """The section whose fields are among the keywords of a call, which its ``locals()`` hold; see ``read``."""
+        return cls(**{name: keywords[name] for name in field_names(cls) if name in keywords})
+
     def _paths_of_fields(self) -> Mapping[str, str]:
         return {name: _joined(self.at, self.words.get(name, name)) for name in field_names(type(self))}
 

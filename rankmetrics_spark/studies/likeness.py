@@ -77,7 +77,7 @@ def changed(
     """
     if baseline is None:
         raise refuse("baseline", baseline, "the experiment that the others are compared with")
-    change = Change.read({"baseline": baseline, "k": k, "p": p, "max_invalid_fraction": max_invalid_fraction})
+    change = Change.of(locals())
     table, plan = refusals.log_of_lists(impressions, columns, rank_by, first_rank)
     rows, is_scored = sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.

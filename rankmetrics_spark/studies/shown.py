@@ -127,8 +127,7 @@ def exposure(
         InputError: A column is missing or has a wrong type; when the rows are computed: ranks seem to start at 0, or
             too many rows are faulty.
     """
-    settings = {"k": k, "baseline": baseline, "replicates": replicates, "confidence": confidence, "seed": seed}
-    request = Exposure.read({**settings, "max_invalid_fraction": max_invalid_fraction})
+    request = Exposure.of(locals())
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
     table, plan = refusals.log_of_lists(impressions, columns, rank_by, first_rank)

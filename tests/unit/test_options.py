@@ -124,7 +124,6 @@ NEW: Changes = {
     "pipeline.py": {
         "    text_numbers: bool = False,": "    shortest: int = 0,\n    text_numbers: bool = False,",
         "        text_numbers: N": "        shortest: Lists with fewer items are left out.\n        text_numbers: N",
-        "        text_numbers=text_numbers,": "        shortest=shortest,\n        text_numbers=text_numbers,",
     },
 }
 USED = """

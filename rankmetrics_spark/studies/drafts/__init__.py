@@ -153,11 +153,8 @@ def interleaving(
         InputError: A column is missing or has a wrong type; when it is computed: ranks seem to start at 0, or too many
             rows are left out.
     """
-    options = Options(columns=columns, list=list, first_rank=first_rank, confidence=confidence)
-    settings = {"baseline": baseline, "confidence": confidence, "correction": correction, "tuning_users": tuning_users}
-    settings["max_invalid_fraction"] = max_invalid_fraction
-    request = Preferences.read({"team": team, "ranks": ranks, "looks": looks, **settings})
-    return preferences(log, options, request)
+    keywords = locals()
+    return preferences(log, Options.of(keywords), Preferences.of(keywords))
 
 
 def preferences(

@@ -213,18 +213,10 @@ def unjudged(
         >>> unjudged(log, qrels, "p@2").pairs.to_pandas()["sentence"][0]  # doctest: +SKIP
         'b is not behind a on mean Precision@2 whatever the label of the unjudged item is: ahead by up to 0.5'
     """
-    settings = {"baseline": baseline, "max_grade": max_grade, "max_invalid_fraction": max_invalid_fraction}
-    request = Missing.read(settings)
+    keywords = locals()
+    request = Missing.of(keywords)
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
-    options = Options(
-        metrics=metrics,
-        convention=convention,
-        columns={**roles, "relevance": None},
-        judgement_columns=judgement_columns,
-        rank_by=rank_by,
-        first_rank=first_rank,
-        judged=True,
-    )
+    options = Options.of(keywords | {"columns": {**roles, "relevance": None}, "judged": True})
     _check(options)
     table = eng.table_of(impressions, "impressions", roles.values(), (*sch.ROLES, *sch.ROLES.values()), judgements)
     names = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())

@@ -170,7 +170,8 @@ def off_policy(
         >>> [*(estimated.to_pandas()["value"] * math.log2(3)).round(6)]  # doctest: +SKIP
         [2.0]
     """
-    options = Options(metrics=metrics, columns=columns, list=list, confidence=confidence, first_rank=first_rank)
+    keywords = locals()
+    options = Options.of(keywords)
     for metric in options.metrics:
         if metric.name not in WEIGHTED:
             raise ConfigError(f"metrics: '{metric}' has no weighted version; allowed: {', '.join(WEIGHTED)}")
@@ -179,17 +180,8 @@ def off_policy(
             f"{'propensity' if propensity else 'target'} and propensities are both given; allowed: one of them, since "
             "the table holds how often users examine a rank, whatever a policy shows there"
         )
-    weighting = Weighting.read(
-        {
-            "ranks": None if propensities is None else examined_ranks(propensities, impressions),
-            "propensity": propensity,
-            "target": target,
-            "estimators": estimators,
-            "clip": clip,
-            "least_effective": least_effective,
-            "least_share": least_share,
-        }
-    )
+    ranks = None if propensities is None else examined_ranks(propensities, impressions)
+    weighting = Weighting.of(keywords | {"ranks": ranks})
     names = (*options.columns.values(), *options.list, *weighting.columns)
     table = eng.table_of(impressions, "impressions", names, (*sch.ROLES, *sch.ROLES.values()))
     users, has_items = _users(table, options, weighting)

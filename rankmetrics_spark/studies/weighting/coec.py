@@ -114,8 +114,7 @@ def coec_judgements(
         >>> grades.to_pandas().set_index("item_id")["relevance"].round(3).to_dict()  # doctest: +SKIP
         {'a': 1.333, 'b': 0.667}
     """
-    settings = {"k": k, "min_impressions": min_impressions, "max_invalid_fraction": max_invalid_fraction}
-    request = Clicks.read(settings)
+    request = Clicks.of(locals())
     unread = {"experiment", "score", EXPERIMENT}
     roles = {role: column for role, column in (columns or {}).items() if role not in unread}
     options = Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)

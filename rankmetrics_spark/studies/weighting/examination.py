@@ -131,7 +131,7 @@ def propensities(
         >>> propensities(log).to_pandas()["propensity"].tolist()  # doctest: +SKIP
         [1.0, 0.5]
     """
-    harvesting = Harvesting.read({"key": key, "method": method, "k": k, "replicates": replicates, "seed": seed})
+    harvesting = Harvesting.of(locals())
     # What is shown is the key, and who saw it is not read.
     unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
     roles = {role: column for role, column in (columns or {}).items() if role not in unread}
