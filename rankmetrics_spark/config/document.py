@@ -8,12 +8,14 @@ from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn
+from types import UnionType
+from typing import Any, NoReturn, get_args, get_origin
 
 import yaml
 
-from rankmetrics_spark.config.fields import Read, Section, Setting, declared
+from rankmetrics_spark.config.fields import Read, Section, Setting, Values, declared
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import Metric
 
 DEEPEST = 50
 """Levels of a document; a config has five."""
@@ -198,28 +200,28 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
-_NUMBERS = re.compile(r"a (whole )?number (from|above) (\S+) (?:to|and below) (\S+)")
+_TYPES: Mapping[object, str] = {tuple: "array string integer", str: "string integer", Mapping: "object", bool: "boolean"}
+"""Type of a checked value -> what JSON may have for it."""
 
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse."""
 
-    def takes(read: Read, *samples: object) -> bool:
-        for sample in samples:
-            with suppress(ConfigError):
-                read("", sample)
-                return True
+    def takes(read: Read, sample: object) -> bool:
+        with suppress(ConfigError):
+            read("", sample)
+            return True
         return False
 
     properties = {}
-    for spec, path, sections in declared(cls):
-        setting, read = settings[path], spec.metadata["read"]
-        values = _of_values(setting)
+    for _, path, _, sections in declared(cls):
+        setting = settings[path]
+        values = _of_values(setting.read, setting.type)
         if sections:
             within = json_schema(sections[0], settings)
-            nested = {"type": "array", "items": within} if setting.type.startswith("tuple") else within
+            nested = {"type": "array", "items": within} if get_origin(setting.type) is tuple else within
             # What may stand for a section: nothing, and true or a word where the reader takes one.
-            kinds = {"boolean": takes(read, True), "string": takes(read, "one", "standard")}
+            kinds = {"boolean": takes(setting.read, True), "string": takes(setting.read, "one")}
             values = {"anyOf": [nested, {"type": ["null", *(kind for kind, taken in kinds.items() if taken)]}]}
         plain = [*setting.default] if isinstance(setting.default, tuple) else setting.default
         help = {"description": setting.help.replace("``", "`")}
@@ -228,24 +230,11 @@ def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _of_values(setting: Setting) -> dict[str, Any]:
+def _of_values(read: Read, hint: Any) -> dict[str, Any]:
     """What JSON knows of the values of a field."""
-    allowed = setting.allowed
-    if numbers := _NUMBERS.fullmatch(allowed):
-        kind, read = ("integer", int) if numbers[1] else ("number", float)
-        low, high = (read(text.replace(",", "")) for text in numbers.groups()[2:])
-        bounds = ("minimum", "maximum") if numbers[2] == "from" else ("exclusiveMinimum", "exclusiveMaximum")
-        return {"type": [kind, "null"], bounds[0]: low, bounds[1]: high}
-    if allowed == "true or false":
-        return {"type": ["boolean", "null"]}
-    if re.fullmatch(r"[a-z0-9_]+(, [a-z0-9_]+)*", allowed):
-        return {"enum": [*allowed.split(", "), None]}
-    if allowed.startswith("a text, a list of texts, or a mapping"):
-        return {"type": ["array", "string", "integer", "object", "null"]}
-    if allowed.startswith(("a list", "a text or a list")) or "tuple" in setting.type:
-        return {"type": ["array", "string", "integer", "null"]}
-    if allowed.startswith(("a text", "a date")):
-        return {"type": ["string", "integer", "null"]}
-    if allowed.startswith("a mapping"):
-        return {"type": ["object", "null"]}
-    return {}
+    if isinstance(read, Values):
+        return dict(read.json())
+    hint = str if hint is Metric else hint
+    kinds = {get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else (hint,))}
+    types = dict.fromkeys(name for kind, names in _TYPES.items() if kind in kinds for name in names.split())
+    return {"type": [*types, "null"]} if types else {}

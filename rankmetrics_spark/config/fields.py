@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
@@ -18,6 +18,18 @@ Read: TypeAlias = Callable[[str, object], object]
 """(path of the field, raw value) -> checked value; reading a checked value again gives the same value."""
 
 SectionT = TypeVar("SectionT", bound="Section")
+
+
+@dataclass(frozen=True)
+class Values:
+    """A reader of values that JSON can name: a few words, or numbers between bounds."""
+
+    read: Read
+    json: Callable[[], Mapping[str, object]]
+
+    def __call__(self, path: str, value: object) -> Any:
+        """The checked value."""
+        return self.read(path, value)
 
 
 def key(default: object, read: Read, help: str = "", path: str = "") -> Any:
@@ -43,14 +55,16 @@ class Setting:
         default: As a config would give it.
         allowed: As in the message about a value that is not allowed.
         help: What it does, in one line.
+        read: Checks a value.
     """
 
     path: str
     name: str
-    type: str
+    type: Any
     default: Any
     allowed: str
     help: str
+    read: Read
 
 
 class _Wrong:
@@ -137,26 +151,26 @@ def described(cls: type[Section]) -> Iterator[Setting]:
     >>> setting.path, setting.default, setting.allowed
     ('quality.on_invalid', 'quarantine', 'quarantine, fail')
     """
-    for spec, path, sections in declared(cls):
-        allowed = ""
+    for spec, path, hint, sections in declared(cls):
+        read, default, allowed = spec.metadata["read"], spec.metadata["default"], ""
         try:
-            spec.metadata["read"]("", _Wrong())
+            read("", _Wrong())
         except errors.ConfigError as error:
             allowed = re.split("(?:allowed|known): ", str(error))[-1]
-        yield Setting(path, spec.name, str(spec.type), spec.metadata["default"], allowed, spec.metadata["help"])
+        yield Setting(path, spec.name, hint, default, allowed, spec.metadata["help"], read)
         for part in sections:
             yield from described(part)
 
 
-def declared(cls: type[Section]) -> Iterator[tuple[Field[Any], str, list[type[Section]]]]:
-    """Each field of a section that a user may set, its path in a config, and the sections that it may hold."""
+def declared(cls: type[Section]) -> Iterator[tuple[Field[Any], str, Any, list[type[Section]]]]:
+    """Each field of a section that a user may set, its path, its type, and the sections that it may hold."""
     hints = get_type_hints(cls)
     for spec in fields(cls):
         if "read" in spec.metadata:
             path = spec.metadata["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
             parts = (hints[spec.name], *get_args(hints[spec.name]))
             # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
-            yield spec, path, [part for part in parts if Section in getattr(part, "__mro__", ())]
+            yield spec, path, hints[spec.name], [part for part in parts if Section in getattr(part, "__mro__", ())]
 
 
 def as_dict(config: Section) -> dict[str, Any]:
@@ -219,7 +233,7 @@ def shares(path: str, value: object) -> dict[str, float]:
     if not isinstance(value, Mapping) or len(value) < 2:
         raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
     positive = number(0, 1e12, inclusive=False)
-    planned = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
+    planned = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}
     if min(planned.values()) < 1 and round(sum(planned.values()) - 1, 9) > SHARES_WITHIN:
         allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
         raise refuse(path, value, f"{allowed}; these add up to {sum(planned.values()):.4g}")
@@ -239,23 +253,23 @@ def section(cls: type[Section]) -> Read:
     return read
 
 
-def choice(*known: str) -> Read:
-    """One of a few words, in upper or lower case.
+def choice(*words: str, listed: Callable[[], Iterable[str]] = tuple) -> Values:
+    """One of a few words, in upper or lower case; ``listed`` says which ones, where more may be added.
 
     >>> choice("quarantine", "fail")("quality.on_invalid", "FAIL")
     'fail'
     """
 
     def read(path: str, value: object) -> str:
-        word = str(value).lower()
+        word, known = str(value).lower(), [*words, *listed()]
         if word not in known:
             raise errors.ConfigError(f"{path}: {errors.unknown('value', value, known)}")
         return word
 
-    return read
+    return Values(read, lambda: {"enum": [*words, *listed(), None]})
 
 
-def number(low: float, high: float, *, inclusive: bool) -> Read:
+def number(low: float, high: float, *, inclusive: bool) -> Values:
     """A number between two bounds; ``inclusive`` says whether the bounds themselves are allowed."""
     allowed = f"a number from {low:g} to {high:g}" if inclusive else f"a number above {low:g} and below {high:g}"
 
@@ -266,10 +280,11 @@ def number(low: float, high: float, *, inclusive: bool) -> Read:
             raise refuse(path, value, allowed)
         return size
 
-    return read
+    names = ("minimum", "maximum") if inclusive else ("exclusiveMinimum", "exclusiveMaximum")
+    return Values(read, lambda: {"type": ["number", "null"], names[0]: float(low), names[1]: float(high)})
 
 
-def count(low: int, high: int) -> Read:
+def count(low: int, high: int) -> Values:
     """A whole number between two bounds, which are allowed themselves.
 
     >>> count(1, 10)("seed", 3)
@@ -281,7 +296,7 @@ def count(low: int, high: int) -> Read:
             raise refuse(path, value, f"a whole number from {low:,} to {high:,}")
         return value
 
-    return read
+    return Values(read, lambda: {"type": ["integer", "null"], "minimum": low, "maximum": high})
 
 
 def flag(path: str, value: object) -> bool:

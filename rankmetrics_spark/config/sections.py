@@ -115,11 +115,7 @@ FORMATS: dict[str, Format] = {
 
 def _format_of(*sections: str) -> fields.Read:
     """The name of a format that each of these sections may have."""
-
-    def read(path: str, value: object) -> object:
-        return fields.choice(*(name for name, each in FORMATS.items() if {*sections} <= {*each.sections}))(path, value)
-
-    return read
+    return fields.choice(listed=lambda: [name for name, each in FORMATS.items() if {*sections} <= {*each.sections}])
 
 
 _NUMBERS = ("position", "score", "relevance")
