@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -331,76 +331,12 @@ def share(value: float) -> str:
     return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
 
 
-def among_changed(row: Mapping[str, Any]) -> str:
-    """Which users a row tests, where these are only the ones whose lists differ; else empty.
-
-    >>> among_changed({"share_changed": 0.123, "design": "paired"}), among_changed({"share_changed": None})
-    (' among the 12 % of users whose lists changed', '')
-    """
-    changed = number(row.get(SHARE_CHANGED))
-    return "" if changed is None else f" among the {share(changed)} of users whose lists changed"
-
-
 NOT_TRUSTED = "not trustworthy"
 """Begins the note of a row whose numbers cannot be trusted; the reason follows."""
 OTHERS_LEFT_OUT = "the others are left out, so"
 """Is in the note of a row whose experiments have a value for different shares of their users."""
 SMALL_RATIO_P = 0.001
 """Below this p-value, the users do not follow the planned shares, and no verdict is given."""
-
-
-def doubt_of(row: Mapping[str, Any]) -> str:
-    """Why the numbers of a row cannot be trusted, as its note says; empty where they can.
-
-    >>> doubt_of({"note": "not trustworthy: 1 of 4 days is missing"}), doubt_of({"note": "2 users"}), doubt_of({})
-    ('not trustworthy: 1 of 4 days is missing', '', '')
-    """
-    note = str(row.get("note") or "")
-    return note if note.startswith(NOT_TRUSTED) else ""
-
-
-def of_test(row: Mapping[str, Any], name: str) -> Any:
-    """A number of a row of ``comparisons``, of the test that decides the row.
-
-    >>> row = {"test": "welch", "difference": 0.1, "cuped_difference": 0.2, "ci_low": 0.05}
-    >>> of_test(row, "difference"), of_test(row | {"test": CUPED}, "difference")
-    (0.1, 0.2)
-    >>> of_test(row, "ci_low"), of_test(row | {"looks": "any", "sequential_ci_low": -0.01}, "ci_low")
-    (0.05, -0.01)
-    """
-    if name in BOUNDS and row.get(LOOKS) is not None:
-        return row[f"{SEQUENTIAL}_{name}"]
-    cuped_name = f"{CUPED}_{name}"
-    return row[cuped_name] if row.get("test") == CUPED and cuped_name in row else row[name]
-
-
-def shown_of(row: Mapping[str, Any], name: str) -> Any:
-    """A number of a row of ``comparisons`` as people see it: bounds are those that agree with the decision.
-
-    Rows that were written before there were such bounds have none where theirs say something else of 0 than
-    ``p_adjusted``.
-
-    >>> row = {"test": "welch", "difference": 0.1, "ci_low": 0.05, "ci_high": 0.15}
-    >>> agreeing = {"adjusted_ci_low": -0.01, "adjusted_ci_high": 0.21}
-    >>> shown_of(row, "difference"), shown_of(row | agreeing, "ci_low"), of_test(row | agreeing, "ci_low")
-    (0.1, -0.01, 0.05)
-    >>> shown_of(row | {"p_adjusted": 0.3, "confidence": 0.95}, "ci_low"), shown_of(row, "ci_low")
-    (None, 0.05)
-    """
-    if name not in BOUNDS:
-        return of_test(row, name)
-    if number(row.get(f"{ADJUSTED}_ci_low")) is not None:
-        return row.get(f"{ADJUSTED}_{name}")
-    prefix, p = name.removesuffix("low").removesuffix("high"), number(row.get("p_adjusted"))
-    low, high = (number(of_test(row, f"{prefix}{side}")) for side in ("low", "high"))
-    if p is None or low is None or high is None:
-        return of_test(row, name)
-    return of_test(row, name) if (low > 0 or high < 0) == (p < 1 - row["confidence"]) else None
-
-
-def shown_numbers(row: Mapping[str, Any], names: Iterable[str]) -> list[float | None]:
-    """The numbers of a row as people see them; see ``shown_of`` and ``number``."""
-    return [number(shown_of(row, name)) for name in names]
 
 
 def quoted(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATE_NAMES, RATE_SENTENCES, RATES, Gate, Limits
 from rankmetrics_spark.errors import printable
+from rankmetrics_spark.findings import Finding
 
 _PARTS = {
     "duplicate_rate": ("repeated", "rows"),
@@ -270,56 +271,50 @@ def _of_mean(gate: Gate, row: Row) -> Iterator[sch.Check]:
 
 def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
     """Hold the difference of the deciding test, or a bound of it, against the limits; and the test, if asked for."""
+    found = Finding.of(row)
     limits = (
-        ("max_drop", gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
-        ("max_relative_drop", gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
-    )
-    pair = f"{row[sch.EXPERIMENT]} against {row[sch.BASELINE]}"
+        ("max_drop", gate.max_drop, "difference", found.shown, found.tested, "{:.4f}", "{:g}"),
+        ("max_relative_drop", gate.max_relative_drop, "relative difference", found.shown_share, found.tested_share,
+         "{:.2%}", "{:.2%}"),
+    )  # fmt: skip
+    pair = f"{found.candidate} against {found.baseline}"
     if gate.trusted:
-        doubt = sch.doubt_of(row)
+        doubt = found.doubt
         sentence = f"the test of {_label(gate)} of {pair} is {doubt or 'not in doubt'}"
-        if not doubt and sch.is_unknown(row["p_adjusted"]):
-            doubt = str(row.get("note") or "not tested")
+        if found.state == "doubtful" and not doubt:
+            doubt = found.note or "not tested"
             sentence = f"there is no test of {_label(gate)} of {pair}: {doubt}"
-        if not doubt and row.get("design") == "independent" and sch.is_unknown(row.get("sample_ratio_p")):
+        if not doubt and found.design == "independent" and found.sample_ratio_p is None:
             sentence += "; the split of the users is not checked without comparison.shares"
         status: sch.Status = sch.FAIL if doubt else sch.OK
-        yield sch.Check("trusted", status, sentence, row[sch.EXPERIMENT], segment=gate.segment, metric=str(gate.metric))
-    for name, limit, point, prefix, style, allowed in limits:
+        yield sch.Check("trusted", status, sentence, found.candidate, segment=gate.segment, metric=str(gate.metric))
+    before, after = found.means
+    for name, limit, what, shown, tested, style, allowed in limits:
         if limit is None:
             continue
-        sign = _sign(gate)
-        if prefix and row["mean_baseline"] is not None and row["mean_baseline"] < 0:
-            # Relative to a negative mean, a drop is positive.
-            sign = -sign
-        if gate.on == "clear":
-            # The interval that agrees with the decision: a limit of 0 is passed exactly where the baseline is better.
-            value = sch.shown_of(row, f"{prefix}ci_{'high' if sign > 0 else 'low'}")
-        else:
-            value = sch.of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
-        drop = None if sch.is_unknown(value) else -sign * value
-        if drop is None:
-            sentence = f"{pair} has no {point.replace('_', ' ')} on {_label(gate)}; the gate cannot be checked"
+        # Relative to a negative mean, a drop is positive.
+        sign = -_sign(gate) if shown is found.shown_share and (before or 0.0) < 0 else _sign(gate)
+        # The interval that agrees with the decision: a limit of 0 is passed exactly where the baseline is better.
+        value = shown.high if sign > 0 else shown.low
+        if gate.on != "clear":
+            value = tested.value if gate.on == "point" else tested.low if sign > 0 else tested.high
+        if value is None:
+            sentence = f"{pair} has no {what} on {_label(gate)}; the gate cannot be checked"
             yield _row_of_gate(gate, row, name, sentence, None, limit, None)
             continue
+        drop = -sign * value
         falls = (drop >= 0) == (_sign(gate) > 0)
         moved = _MOVED[_BOUND if gate.on == "clear" and drop < 0 else gate.on][not falls]
         size = style.format(abs(drop))
-        before, after = row.get("mean_baseline"), row.get("mean_candidate")
         # With CUPED, and for a bound, the two means do not add up to the difference.
-        if (
-            gate.on == "point"
-            and row.get("test") != sch.CUPED
-            and not sch.is_unknown(before)
-            and not sch.is_unknown(after)
-        ):
+        if gate.on == "point" and found.test != sch.CUPED and before is not None and after is not None:
             size += f" ({before:.3f} → {after:.3f})"
         size = size.replace("%", " %")
         limit_text = allowed.format(limit).replace("%", " %")
         if drop < 0:
             limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
-        against = f"{moved} {size} against {row[sch.BASELINE]}{sch.among_changed(row)}"
-        sentence = f"{_label(gate)} of {row[sch.EXPERIMENT]} {against}; the gate allows {limit_text}"
+        against = f"{moved} {size} against {found.baseline}{found.among}"
+        sentence = f"{_label(gate)} of {found.candidate} {against}; the gate allows {limit_text}"
         yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
 
 

@@ -13,8 +13,6 @@ from .console import print_table as print_table
 from .console import result_rows as result_rows
 from .console import table as table
 from .console import tie_warnings as tie_warnings
-from .differences import Change as Change
-from .differences import p_value as p_value
 from .examples import with_examples as with_examples
 from .figures import Examples as Examples
 from .figures import Figures as Figures

@@ -14,9 +14,10 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATE_NAMES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
+from rankmetrics_spark.findings import label_of, percent
 from rankmetrics_spark.metrics import Metric, cut_of, parse
 from rankmetrics_spark.report import formats
-from rankmetrics_spark.report.figures import label_of, over_lists, percent
+from rankmetrics_spark.report.figures import over_lists
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -82,7 +82,7 @@ def examples_of(
             is_ahead=section.baseline == leader(figures),
         )
         if not chosen:
-            is_paired = any(row["design"] == "paired" for row in figures.compared)
+            is_paired = any(found.design == "paired" for found in figures.compared)
             none = "The values of all users are the same" if is_paired else "Each user has seen one experiment"
             return replace(shown, note=f"{none}, so none has lost or gained.")
         log = Log.of(spark, config)
@@ -171,9 +171,9 @@ def sides_of(figures: Figures) -> Comparison:
 
     Of all pairs, the experiment that is ahead, else that with the best mean, and the best of the others.
     """
-    if len(figures.baselines) == 1:
-        candidates = dict.fromkeys(row[sch.EXPERIMENT] for row in figures.compared)
-        return Comparison(baseline=figures.baselines[0], candidates=tuple(candidates))
+    if figures.only_baseline:
+        candidates = dict.fromkeys(found.candidate for found in figures.compared)
+        return Comparison(baseline=figures.only_baseline, candidates=tuple(candidates))
     best = leader(figures) or figures.experiments[0]
     others = [name for name in figures.experiments if name != best]
     return Comparison(baseline=best, candidates=tuple(others[:MOST_OTHERS]))
@@ -221,9 +221,8 @@ class Changes:
     def topics(self) -> list[dict[str, Any]]:
         """The change of every user, the largest loss first; empty where they are many, or where few are in both."""
         shown = {str(self.section.baseline), *self.section.candidates}
-        pairs = [row for row in self.figures.compared if {row[sch.BASELINE], row[sch.EXPERIMENT]} <= shown]
-        paired = [row for row in pairs if row["design"] == "paired"]
-        if not paired or max(row["n_users"] for row in paired) > MOST_TOPICS:
+        paired = [each for each in self.figures.compared if {*each.pair} <= shown and each.design == "paired"]
+        if not paired or max(each.n_users for each in paired) > MOST_TOPICS:
             return []
         table = self.fitting
         if MOST_TOPICS * len(self.section.candidates) * len(table.metrics) > MOST_ROWS:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
+from rankmetrics_spark.findings import Finding, all_percentages, by_metric, findings, primary_names
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 
 Row = Mapping[str, Any]
@@ -105,19 +106,18 @@ class Figures:
         sign = -1.0 if metric is None or metric.higher_is_better is not False else 1.0
         of_metric = [row for row in self.everyone if row[sch.METRIC] == self.primary_name]
         means = {row[sch.EXPERIMENT]: sch.number(row["mean"]) for row in of_metric}
-        baselines = set(self.baselines) if len(self.baselines) == 1 else set()
         names = {row[sch.EXPERIMENT] for row in self.means}
 
         def key(name: str) -> tuple[bool, bool, float, str]:
             mean = means.get(name)
-            return name not in baselines, mean is None, sign * (mean or 0.0), str(name)
+            return self.baselines != [name], mean is None, sign * (mean or 0.0), str(name)
 
         return sorted(names, key=key)
 
     @cached_property
     def baselines(self) -> list[str]:
         """What the candidates are compared with."""
-        return list(dict.fromkeys(row[sch.BASELINE] for row in self.comparisons))
+        return list(dict.fromkeys(found.baseline for found in self.found))
 
     @cached_property
     def everyone(self) -> list[Row]:
@@ -125,15 +125,44 @@ class Figures:
         return [row for row in self.means if row[sch.SEGMENT] == sch.EVERYONE]
 
     @cached_property
-    def compared(self) -> list[Row]:
-        """The comparisons of all users."""
-        return [row for row in self.comparisons if row[sch.SEGMENT] == sch.EVERYONE]
+    def found(self) -> list[Finding]:
+        """What the comparisons say."""
+        return findings(self.comparisons)
+
+    @cached_property
+    def compared(self) -> list[Finding]:
+        """What those of all users say."""
+        return [found for found in self.found if found.is_of_all]
+
+    @property
+    def only_baseline(self) -> str | None:
+        """What every other experiment is compared with, if it is one experiment."""
+        return self.baselines[0] if len(self.baselines) == 1 else None
+
+    @cached_property
+    def differences(self) -> dict[tuple[str, str], Finding]:
+        """(experiment, metric) -> its comparison with the only baseline, for all users."""
+        return {(each.candidate, each.metric): each for each in self.compared if self.only_baseline is not None}
+
+    @cached_property
+    def in_percent(self) -> dict[str, bool]:
+        """Metric -> whether these are all in percent: a column has one unit."""
+        return {metric: all_percentages(found) for metric, found in by_metric(self.differences.values()).items()}
+
+    @property
+    def sample_ratio_p(self) -> float | None:
+        """Below ``SMALL_RATIO_P``, the users do not follow the planned shares."""
+        return self.compared[0].sample_ratio_p if self.compared else None
+
+    def decides(self, found: Finding) -> bool:
+        """Whether it is about the metric that decides."""
+        return found.metric == self.primary_name
 
     @property
     def period(self) -> tuple[str, str] | None:
         """The first and the last date of the period that the comparisons are about; None for a single date."""
-        dates = next(((row.get(sch.PERIOD_FROM), row.get(sch.PERIOD_TO)) for row in self.comparisons), None)
-        return None if dates is None or dates[0] is None or dates[1] is None else (dates[0], dates[1])
+        first = next(iter(self.found), None)
+        return None if not first or first.period_from is None or first.period_to is None else first.period
 
     @property
     def config(self) -> Row:
@@ -144,7 +173,7 @@ class Figures:
     @cached_property
     def primary(self) -> Metric | None:
         """The metric that decides: the first primary one of the comparisons, or of the run's config."""
-        names = primary_names(self.comparisons) or (self.config.get("comparison") or {}).get("primary") or ()
+        names = primary_names(self.found) or (self.config.get("comparison") or {}).get("primary") or ()
         return next((metric for metric in self.metrics if str(metric) in names), deciding(self.metrics))
 
     @cached_property
@@ -162,48 +191,26 @@ def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> 
     >>> [(mean["experiment_id"], mean["n_users"], mean["mean"]) for mean in period_means([{"convention": "x"}], [row])]
     [('a', 10, 0.4), ('b', 12, 0.5)]
     """
-    if not rows or not comparisons or comparisons[0].get(sch.PERIOD_FROM) is None:
+    found = findings(comparisons)
+    if not rows or not found or found[0].period_from is None:
         return rows
     means: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in comparisons:
-        for name, side in ((row[sch.BASELINE], "baseline"), (row[sch.EXPERIMENT], "candidate")):
+    for each in found:
+        for side in each.sides:
             mean = {
                 **dict.fromkeys(rows[0]),
-                sch.EXPERIMENT: name,
-                sch.SEGMENT: row[sch.SEGMENT],
-                sch.METRIC: row[sch.METRIC],
+                sch.EXPERIMENT: side.name,
+                sch.SEGMENT: each.segment,
+                sch.METRIC: each.metric,
                 sch.CONVENTION: rows[0][sch.CONVENTION],
                 # Of clusters, a comparison counts clusters as its users.
-                sch.N_USERS: row[f"n_users_{side}" if row.get(sch.CLUSTER) is None else f"n_members_{side}"],
-                "mean": row[f"mean_{side}"],
-                sch.PERIOD_FROM: row[sch.PERIOD_FROM],
-                sch.PERIOD_TO: row[sch.PERIOD_TO],
+                sch.N_USERS: side.n_users if each.cluster is None else side.n_members,
+                "mean": side.mean,
+                sch.PERIOD_FROM: each.period_from,
+                sch.PERIOD_TO: each.period_to,
             }
-            means.setdefault((name, row[sch.SEGMENT], row[sch.METRIC]), mean)
+            means.setdefault((side.name, each.segment, each.metric), mean)
     return [*means.values()]
-
-
-def primary_names(rows: Iterable[Row]) -> set[str]:
-    """The primary metrics of rows of ``comparisons``."""
-    return {row[sch.METRIC] for row in rows if row.get(sch.ROLE) == sch.PRIMARY}
-
-
-def label_of(metric: Metric) -> str:
-    """What people call the metric.
-
-    >>> label_of(parse("ndcg@10")), label_of(parse("ap"))
-    ('NDCG@10', 'MAP')
-    """
-    return metric.headline.removeprefix("mean ")
-
-
-def percent(share: float) -> str:
-    """A level of confidence as people write it.
-
-    >>> percent(0.95), percent(0.999)
-    ('95 %', '99.9 %')
-    """
-    return f"{100 * share:.10g} %"
 
 
 def seconds_of(record: Mapping[str, Any]) -> float | None:

@@ -15,19 +15,20 @@ from uuid import uuid4
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, every_text, printable, values_without_secrets
+from rankmetrics_spark.findings import STATES, label_of
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, sentences, story, trust
 from rankmetrics_spark.report.assets import as_script, file_text, importing, scripts
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_reversals
 from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.differences import sentences_of_order
-from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, seconds_of
+from rankmetrics_spark.report.figures import Examples, Figures, Row, seconds_of
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.palette import DARK, LIGHT, css
 from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentences_of_looks
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, USER, doubt_of, number
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -171,7 +172,7 @@ def _context(figures: Figures) -> dict[str, Any]:
     if record.get("outcome") == "failed":
         not_published = f"Not published: {(record.get('error') or {}).get('message', '')}"
     outlook = [f"{line}." for line in figures.outlook]
-    turned = sentences_of_reversals(figures.comparisons, figures.primary_name)
+    turned = sentences_of_reversals(figures.found, figures.primary_name)
     beside = [f"{line}." for line in turned[:MOST_TURNED]]
     beside += (f"{line}." for line in sentences_of_looks(figures.compared))
     margins = [*filter(None, map(sentence_of_margin, figures.compared))]
@@ -191,7 +192,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
         "verdict": not answer.title[0].startswith("No verdict"),
-        "untrusted": any(map(doubt_of, figures.compared)),
+        "untrusted": any(found.doubt for found in figures.compared),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "checks": checks,
         "version": __version__,
@@ -209,7 +210,7 @@ def _candidates(figures: Figures) -> dict[str, Any]:
     visible_cards = story.of_leader(cards)[:MOST_CARDS] if of_pairs else story.first_cards(cards, MOST_CARDS)
     ahead = story.leader(figures) if of_pairs else None
     named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
-    pair = [row for row in figures.compared if named and (row[EXPERIMENT], row[BASELINE]) == named.pair]
+    pair = [found for found in figures.compared if named and found.pair == named.found.pair]
     changes = [card.change for card in visible_cards if card.change]
     ends = [0.0, *(end for change in changes for end in (change.value, change.low, change.high) if end is not None)]
     low, width = min(ends), (max(ends) - min(ends)) or 1.0
@@ -219,7 +220,7 @@ def _candidates(figures: Figures) -> dict[str, Any]:
         "cards": visible_cards,
         "n_cards": len(cards),
         "several": of_pairs,
-        "states": story.STATES,
+        "states": STATES,
         # Difference -> percent of the width of a card; the same for all cards, with 0 inside.
         "axis": lambda value: round(4 + 92 * (value - low) / width, 2),
         "primary": label_of(figures.primary) if figures.primary else "",
@@ -229,9 +230,9 @@ def _candidates(figures: Figures) -> dict[str, Any]:
 def _of_record(figures: Figures) -> dict[str, Any]:
     """The rows that came in, the convention in words, and the run."""
     record, config = figures.record, figures.config
-    baselines = figures.baselines if len(figures.baselines) == 1 else []
     counts = sorted(
-        record["experiments"].items(), key=lambda pair: (pair[0] not in baselines, -pair[1]["rows"], str(pair[0]))
+        record["experiments"].items(),
+        key=lambda pair: (figures.baselines != [pair[0]], -pair[1]["rows"], str(pair[0])),
     )
     versions, convention = record["versions"], record["convention"]
     names = sorted({metric.name for metric in figures.metrics})

@@ -18,18 +18,12 @@ import pandas as pd
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, printable, unknown
+from rankmetrics_spark.findings import STATES, Finding, findings, label_of, p_text, percent, primary_names
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
 from rankmetrics_spark.report.beside import sentences_of_reversals
-from rankmetrics_spark.report.differences import (
-    all_percentages,
-    by_metric,
-    change_of,
-    movement,
-    p_text,
-)
-from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names
+from rankmetrics_spark.report.figures import Figures, over_lists
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
@@ -53,10 +47,6 @@ SUMMARY = {
 _REFUSED = re.compile(r"[^\w\-. ]")
 LONGEST_KEY = 180
 """Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
-COMPARED = ("difference", "relative_difference", "p_adjusted", "better")
-"""What ``summary`` adds where experiments were compared with one baseline."""
-OF_CHANGED = (sch.SHARE_CHANGED, "diluted_difference")
-"""What it adds where a difference is that of the users whose lists changed, beside means over all users."""
 
 
 def summary(figures: Figures) -> pd.DataFrame:
@@ -70,7 +60,6 @@ def summary(figures: Figures) -> pd.DataFrame:
     for check in figures.of_log:
         if check.status == sch.FAIL:
             warnings.warn(check.sentence, QualityWarning, stacklevel=3)
-    of_changed = any(map(sch.among_changed, figures.comparisons))
     columns = [*SUMMARY.values()]
     table = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
@@ -80,18 +69,19 @@ def summary(figures: Figures) -> pd.DataFrame:
         key=lambda column: column.map({**order, **experiments}) if column.name != "segment" else column.ne("all"),
         kind="stable",
     ).reset_index(drop=True)
-    if len(figures.baselines) != 1:
+    if not figures.only_baseline:
         return table
-    keys = {sch.EXPERIMENT: "experiment", sch.SEGMENT: "segment", sch.METRIC: "metric"}
+    of_changed = any(found.among for found in figures.found)
+    keys = {"experiment": "candidate", "segment": "segment", "metric": "metric"}
     rows = [
-        {
-            **{name: row[key] for key, name in keys.items()},
-            "baseline": row[sch.BASELINE],
-            **{c: sch.of_test(row, c) for c in (*COMPARED, *(OF_CHANGED if of_changed else ()))},
-        }
-        for row in figures.comparisons
+        {name: getattr(found, field) for name, field in keys.items()}
+        | {"baseline": found.baseline, "difference": found.tested.value}
+        | {"relative_difference": found.tested_share.value, "p_adjusted": found.p_adjusted, "better": found.better}
+        # Beside means over all users, where the difference is that of the users whose lists changed.
+        | {name: found.row.get(name) for name in (sch.SHARE_CHANGED, sch.DILUTED[0]) if of_changed}
+        for found in figures.found
     ]
-    return table.merge(pd.DataFrame(rows), how="left", on=[*keys.values()])
+    return table.merge(pd.DataFrame(rows), how="left", on=[*keys])
 
 
 def as_html(figures: Figures) -> str:
@@ -99,15 +89,16 @@ def as_html(figures: Figures) -> str:
     answer = story.answer(figures)
     change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
     lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
-    lines = sentences_of_reversals(figures.comparisons, figures.primary_name)
+    lines = sentences_of_reversals(figures.found, figures.primary_name)
     turned = "".join(f'<div style="margin-bottom:.8em">{escape(printable(line))}</div>' for line in lines)
     # What the numbers and marks of the table mean.
     level = next((f" ± {percent(row['confidence'])} margin" for row in figures.means if row.get("confidence")), "")
     key = f"mean over {'lists' if over_lists(figures.means) else 'users'}{level}"
-    if len(figures.baselines) == 1:
-        baseline = _text(story.Id(figures.baselines[0]))
-        key += f"; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
-    if any(map(sch.among_changed, figures.compared)):
+    if figures.only_baseline:
+        better, worse, unclear = (STATES[name].html for name in ("better", "worse", "open"))
+        baseline = _text(story.Id(figures.only_baseline))
+        key += f"; {better} better, {worse} worse than {baseline}, {unclear} {STATES['open'].word}"
+    if any(found.among for found in figures.compared):
         key += "; means are over all users, changes are those of the users whose lists changed"
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
@@ -138,30 +129,25 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         rows: Of ``comparisons``: all of those of all users.
         size: How many rows the table has, where these are not all.
     """
-    names = primary_names(rows)
-    sentences = correction_once(verdict_of(rows), rows)
+    compared = findings(rows)
+    names = primary_names(compared)
+    sentences = correction_once(verdict_of(rows), compared)
     verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in sentences)
 
-    def order(row: Mapping[str, Any]) -> tuple[bool, bool, str, str, str]:
+    def order(found: Finding) -> tuple[bool, bool, str, str, str]:
         """All users first, then what decides."""
-        return (
-            row[sch.SEGMENT] != sch.EVERYONE,
-            row[sch.METRIC] not in names,
-            row[sch.SEGMENT],
-            row[sch.METRIC],
-            str(row[sch.EXPERIMENT]),
-        )
+        return not found.is_of_all, found.metric not in names, found.segment, found.metric, str(found.candidate)
 
-    units = "clusters" if any(row.get(sch.CLUSTER) for row in rows) else "users"
+    units = "clusters" if any(found.cluster for found in compared) else "users"
     heads = ("candidate", "baseline", "segment", "metric", units, "means", "difference", "p corrected")
     head = "".join(_cell(f"<b>{name}</b>") for name in heads)
     lines = []
-    for row in sorted(rows, key=order)[:MOST_COMPARED]:
-        change, p = change_of(row), sch.number(row["p_adjusted"])
-        cells = [_text(story.Id(str(row[name]))) for name in (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT)]
-        cells += [escape(label_of(parse(row[sch.METRIC]))), f"{row['n_users']:,}", escape(movement(row))]
-        cells += [f"{_MARKS[story.state_of(row)]} {escape(change.plain)}" if change else "-"]
-        cells += ["-" if p is None else escape(p_text(p, 1 - row["confidence"]))]
+    for found in sorted(compared, key=order)[:MOST_COMPARED]:
+        change, p = found.change(), found.p_adjusted
+        cells = [_text(story.Id(name)) for name in (found.candidate, found.baseline, found.segment)]
+        cells += [escape(found.label), f"{found.n_users:,}", escape(found.movement)]
+        cells += [f"{STATES[found.state].html} {escape(change.plain)}" if change else "-"]
+        cells += ["-" if p is None else escape(p_text(p, found.level))]
         lines.append(f"<tr>{''.join(map(_cell, cells))}</tr>")
     hidden = _hidden(max(size, len(rows)) - len(lines))
     return (
@@ -172,9 +158,6 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
 
 def _hidden(n: int, what: str = "rows are in the table") -> str:
     return f'<div style="{_SOFT}">{n:,} more {what}</div>' if n else ""
-
-
-_MARKS = {"better": "&#9650;", "worse": "&#9660;", "open": "&#8776;", "doubtful": "?"}
 
 
 def _words(parts: Sequence[str]) -> str:
@@ -188,10 +171,6 @@ def _text(part: str) -> str:
 
 def _table(figures: Figures) -> str:
     cells = {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in figures.everyone}
-    differences = (
-        {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in figures.compared} if len(figures.baselines) == 1 else {}
-    )
-    in_percent = {metric: all_percentages(rows) for metric, rows in by_metric(differences.values()).items()}
     by_name = {str(metric): metric for metric in figures.metrics}
     names = figures.experiments[:MOST_LINES]
     heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in by_name.values())
@@ -200,14 +179,14 @@ def _table(figures: Figures) -> str:
         users = max((row[sch.N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
         line = [_cell(_text(story.Id(name))), _cell(f"{users:,}", "right")]
         for metric in by_name:
-            row, difference = cells.get((name, metric)), differences.get((name, metric))
+            row, found = cells.get((name, metric)), figures.differences.get((name, metric))
             text = "-"
             if row is not None and sch.number(row["mean"]) is not None:
                 low = sch.number(row.get("ci_low"))
                 half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
                 text = f"{row['mean']:.4f}{half}"
-                if difference is not None and (change := change_of(difference, in_percent[metric])):
-                    mark = _MARKS[story.state_of(difference)]
+                if found is not None and (change := found.change(figures.in_percent[metric])):
+                    mark = STATES[found.state].html
                     text += f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>'
             line.append(_cell(text, "right"))
         lines.append(f"<tr>{''.join(line)}</tr>")
@@ -257,7 +236,7 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     better = story.leader(figures)
     # The accent is for the better one, ink for the baseline that all others are compared with.
     colours = dict.fromkeys(order, LIGHT["faint"])
-    colours |= {figures.baselines[0]: LIGHT["ink"]} if len(figures.baselines) == 1 else {}
+    colours |= {figures.only_baseline: LIGHT["ink"]} if figures.only_baseline else {}
     colours |= {better: LIGHT["accent"]} if better else {}
     rows = [
         {
@@ -325,12 +304,12 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
     for row in figures.everyone:
         if (mean := sch.number(row["mean"])) is not None:
             metrics[f"{columns[row[sch.METRIC]]}/{names[row[sch.EXPERIMENT]]}"] = mean
-    if len(figures.baselines) == 1:
-        for row in figures.compared:
-            # Who sorts runs by p reads no note.
-            for name in ("difference",) if sch.doubt_of(row) else ("difference", "p_adjusted"):
-                if (value := sch.number(sch.of_test(row, name))) is not None:
-                    metrics[f"{columns[row[sch.METRIC]]}_{name}/{names[row[sch.EXPERIMENT]]}"] = value
+    for (experiment, metric), found in figures.differences.items():
+        # Who sorts runs by p reads no note.
+        p = None if found.doubt else found.p_adjusted
+        for name, value in (("difference", found.tested.value), ("p_adjusted", p)):
+            if value is not None:
+                metrics[f"{columns[metric]}_{name}/{names[experiment]}"] = value
     return metrics
 
 
@@ -338,6 +317,6 @@ def logged_parameters(figures: Figures) -> dict[str, str]:
     """What the values depend on."""
     run = {"run_id": figures.record["run_id"]} if "run_id" in figures.record else {}
     conventions = sorted({str(row[sch.CONVENTION]) for row in figures.means})
-    baseline = {"baseline": figures.baselines[0]} if len(figures.baselines) == 1 else {}
+    baseline = {"baseline": figures.only_baseline} if figures.only_baseline else {}
     period = dict(zip((sch.PERIOD_FROM, sch.PERIOD_TO), figures.period or (), strict=False))
     return {"convention": ", ".join(conventions), **baseline, **period, **run}

@@ -7,9 +7,8 @@ from typing import Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
+from rankmetrics_spark.findings import Change, Finding, findings, label_of, p_text, percent
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
-from rankmetrics_spark.report.figures import label_of, percent
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 
 Row = Mapping[str, Any]
@@ -29,21 +28,12 @@ KIND_NAMES = {
 def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
     rows = []
-    for row in comparisons:
-        if row[sch.SEGMENT] == sch.EVERYONE:
-            kind = "cumulative" if row.get("period_from") else "day"
-            shown = {name: sch.shown_of(row, name) for name in (*sch.RELATIVE, "difference", "ci_low", "ci_high")}
-            kept = {name: row.get(name) for name in _OF_DIFFERENCE}
-            looks = row.get(sch.LOOKS)
-            of_looks = {
-                "kind": kind,
-                "label": str(row[sch.DATE]),
-                "day_number": None,
-                "valid_at": (
-                    "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
-                ),
-            }
-            rows.append({**kept, **shown, **of_looks})
+    for found in (found for found in findings(comparisons) if found.is_of_all):
+        looks = found.looks
+        valid_at = "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
+        kind = "cumulative" if found.period_from else "day"
+        label = {"kind": kind, "label": str(found.row[sch.DATE]), "day_number": None, "valid_at": valid_at}
+        rows.append({name: found.shown_row.get(name) for name in _OF_DIFFERENCE} | label)
     return sorted(
         rows, key=lambda row: (str(row[sch.EXPERIMENT]), str(row[sch.BASELINE]), row[sch.METRIC], row["label"])
     )
@@ -58,6 +48,7 @@ _OF_DIFFERENCE = (
     "mean_candidate",
     "p_value",
     "confidence",
+    *(*sch.RELATIVE, "difference", "ci_low", "ci_high"),
 )
 
 
@@ -68,10 +59,10 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     users differed before.
     """
     first_metric = deciding_metric(rows, metrics) if main is None else str(main)
-    by_pair: dict[Pair, dict[str, list[Row]]] = {}
-    for row in rows:
-        kinds = by_pair.setdefault((row[sch.BASELINE], row[sch.EXPERIMENT], row[sch.METRIC]), {})
-        kinds.setdefault(row["kind"], []).append(row)
+    by_pair: dict[Pair, dict[str, list[Finding]]] = {}
+    for found in findings(rows):
+        kinds = by_pair.setdefault((found.baseline, found.candidate, found.metric), {})
+        kinds.setdefault(found.kind, []).append(found)
     places = {str(metric): place for place, metric in enumerate(metrics)}
     ordered = sorted(
         by_pair.items(), key=lambda item: (item[0][2] != first_metric, places.get(item[0][2], len(places)), item[0])
@@ -88,71 +79,67 @@ def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     return str(deciding(shown)) if shown else ""
 
 
-def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
+def _fading(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
     """Whether the effect changes with a user's days, and the sentence about it; empty without a slope."""
     slope = next(iter(kinds.get("slope", ())), None)
     if slope is None or not kinds.get("cumulative"):
         return False, ""
-    whole = max(kinds["cumulative"], key=lambda row: str(row["label"]))
-    baseline, candidate, name = pair
-    on = f"on {label_of(parse(name))}"
-    if doubt := sch.doubt_of(slope) or sch.doubt_of(whole):
+    whole = max(kinds["cumulative"], key=lambda found: found.at)
+    baseline, candidate, _ = pair
+    on = f"on {slope.label}"
+    if doubt := slope.doubt or whole.doubt:
         return False, f"The effect of {candidate} against {baseline} {on} over time is {doubt}."
-    is_shown = _is_shown(whole, "p_value")
+    is_shown = _is_shown(whole, whole.p_value)
     effect = f"the effect of {candidate} against {baseline}"
     if not is_shown:
         effect = f"the difference between {candidate} and {baseline}"
-    if sch.number(slope["p_adjusted"]) is None:
-        return False, f"Nobody can tell yet whether {effect} {on} changes with a user's days: {slope['note']}."
-    change = change_of(slope, _in_percent(slope))
+    if slope.p_adjusted is None:
+        return False, f"Nobody can tell yet whether {effect} {on} changes with a user's days: {slope.note}."
+    change = slope.change(_in_percent(slope))
     if change is None:
         return False, ""
-    per_day = f"{change.text} per day within users ({_interval(slope, change)}, {p_value(slope)})"
-    if not _is_shown(slope, "p_adjusted"):
+    per_day = f"{change.text} per day within users ({_interval(slope, change)}, {slope.p})"
+    if not _is_shown(slope, slope.p_adjusted):
         verb = "fades or grows" if is_shown else "changes with a user's days"
         return False, f"No sign that {effect} {on} {verb}: {per_day}."
-    falls = (slope["difference"] > 0) != (whole["difference"] > 0)
-    verb = ("fades" if falls else "grows") if is_shown else ("rises" if slope["difference"] > 0 else "falls")
-    rows = [row for row in kinds.get("days_since_first", ()) if row["day_number"] == 0]
-    start = (
-        f" It is {first.text} on a user's first day."
-        if (first := (change_of(rows[0], _in_percent(rows[0])) if rows else None))
-        else ""
-    )
-    text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {per_day}.{start}"
-    return True, text
+    rises = (slope.difference or 0.0) > 0
+    verb = "rises" if rises else "falls"
+    if is_shown:
+        verb = "grows" if rises == ((whole.difference or 0.0) > 0) else "fades"
+    of_first = next((found for found in kinds.get("days_since_first", ()) if found.day_number == 0), None)
+    first = of_first and of_first.change(_in_percent(of_first))
+    start = f" It is {first.text} on a user's first day." if first else ""
+    return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {per_day}.{start}"
 
 
-def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
+def _before(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
     """Whether the users differed before the start, and the sentence about it; empty where it is unknown."""
-    row = next(iter(kinds.get("before", ())), None)
-    change = change_of(row, _in_percent(row)) if row else None
-    if row is None or change is None or sch.number(row["p_adjusted"]) is None:
+    found = next(iter(kinds.get("before", ())), None)
+    change = found.change(_in_percent(found)) if found else None
+    if found is None or change is None or found.p_adjusted is None:
         return False, ""
-    baseline, candidate, name = pair
-    who = f"the users of {candidate} and {baseline}"
-    numbers = f"{change.text} on {label_of(parse(name))} ({_interval(row, change)}, {p_value(row)})"
-    if _is_shown(row, "p_adjusted"):
+    who = f"Before {found.at}, the users of {found.candidate} and {found.baseline}"
+    numbers = f"{change.text} on {found.label} ({_interval(found, change)}, {found.p})"
+    if _is_shown(found, found.p_adjusted):
         cause = (
             "Find the cause before you trust this effect: the experiment began earlier, the split is not by chance "
             "alone, or the log has a fault."
         )
-        return True, f"Before {row['label']}, {who} differed already: {numbers}. {cause}"
-    return False, f"Before {row['label']}, {who} did not differ clearly, as it should be: {numbers}."
+        return True, f"{who} differed already: {numbers}. {cause}"
+    return False, f"{who} did not differ clearly, as it should be: {numbers}."
 
 
-def _in_percent(row: Row) -> bool:
+def _in_percent(found: Finding) -> bool:
     """Whether the baseline's mean is above 0: then numbers are in percent of it."""
-    return (sch.number(row["mean_baseline"]) or 0.0) > 0 and sch.number(row["relative_difference"]) is not None
+    return (found.means[0] or 0.0) > 0 and found.relative_difference is not None
 
 
-def _is_shown(row: Row, name: str) -> bool:
-    p = sch.number(row[name])
-    return p is not None and p < 1 - row["confidence"]
+def _is_shown(found: Finding, p: float | None) -> bool:
+    return p is not None and p < found.level
 
 
-def _interval(row: Row, change: Change) -> str:
-    return f"{percent(row['confidence'])} interval {change.interval}"
+def _interval(found: Finding, change: Change) -> str:
+    return f"{percent(found.confidence)} interval {change.interval}"
 
 
 def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequence[Metric] = ()) -> None:
@@ -179,19 +166,18 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     others = len({row[sch.METRIC] for row in rows}) - 1
     note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
     texts = []
-    for row in (row for row in rows if row[sch.METRIC] == main):
-        difference, low, high = ("-" if (value := sch.number(row[name])) is None else f"{value:+.4f}"
-                                 for name in ("difference", "ci_low", "ci_high"))  # fmt: skip
-        change, p = change_of(row, True) if _in_percent(row) else None, sch.number(row["p_value"])
+    for found in (found for found in findings(rows) if found.metric == main):
+        difference, low, high = ("-" if value is None else f"{value:+.4f}" for value in found.further())
+        change, p = found.change(True) if _in_percent(found) else None, found.p_value
         text = {
-            "candidate": str(row[sch.EXPERIMENT]),
-            "baseline": str(row[sch.BASELINE]),
-            "kind": KIND_NAMES[row["kind"]],
-            "label": "" if row["kind"] == "slope" else str(row["label"]),
-            "users": f"{row['n_users']:,}",
+            "candidate": str(found.candidate),
+            "baseline": str(found.baseline),
+            "kind": KIND_NAMES[found.kind],
+            "label": "" if found.kind == "slope" else found.at,
+            "users": f"{found.n_users:,}",
             "difference": f"{difference} [{low}, {high}]",
             "change": change.plain if change else "-",
-            "p": sch.NOT_TRUSTED if sch.doubt_of(row) else "-" if p is None else p_text(p, 1 - row["confidence"]),
+            "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
         }
         texts.append(text)
     print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{label_of(parse(main))} over time{note}")

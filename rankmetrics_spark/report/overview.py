@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
-from rankmetrics_spark.report.figures import Figures, Row, label_of
+from rankmetrics_spark.findings import STATES, Change, Finding, p_text, p_value
+from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
-from rankmetrics_spark.report.story import SAYS, Card, Id, Words, state_of
+from rankmetrics_spark.report.story import Card, Id, Words
 from rankmetrics_spark.report.trust import Level, check_rows
-from rankmetrics_spark.report.verdict import units_of, valid_at
 
 GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""
@@ -57,7 +55,7 @@ def status_line(figures: Figures) -> list[Status]:
     elif failed or warned:
         bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
         items.append(Status("fail" if failed else "warn", bad))
-    elif any(map(sch.doubt_of, figures.compared)):
+    elif any(found.doubt for found in figures.compared):
         items.append(Status("warn", f"{kept}, but by numbers that are not to be trusted"))
     else:
         items.append(Status("ok", kept))
@@ -67,13 +65,13 @@ def status_line(figures: Figures) -> list[Status]:
     if not figures.compared:
         return items
     items.append(_split(figures, people))
-    look = max(int(row.get("look") or 0) for row in figures.compared)
-    looks = next((row["looks"] for row in figures.compared if row.get("looks") is not None), None)
-    if looks == "any":
+    look = max(found.look or 0 for found in figures.compared)
+    looks = next((found for found in figures.compared if found.looks is not None), None)
+    if looks and looks.looks == "any":
         items.append(Status("ok", f"look {look or 1}, valid at every look"))
-    elif looks is not None:
-        text = f"look {looks.split(',')[0]}"
-        is_planned = valid_at({sch.LOOKS: looks})
+    elif looks and looks.looks:
+        text = f"look {looks.looks.split(',')[0]}"
+        is_planned = looks.valid_at
         items.append(Status("ok", text) if is_planned else Status("warn", f"{text} planned ones, not tested"))
     elif look > 1:
         items.append(Status("warn", f"look {look}, and p is that of one look"))
@@ -84,7 +82,7 @@ def status_line(figures: Figures) -> list[Status]:
 
 def _split(figures: Figures, people: Population) -> Status:
     """Whether users, or the clusters that were assigned, are where they should be."""
-    ratio = next((sch.number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    ratio = figures.sample_ratio_p
     if ratio is None and people.design == "paired":
         n, share = on_one_side(figures)
         if not n:
@@ -122,7 +120,7 @@ def newer_failures(figures: Figures, most: int = 3) -> list[str]:
 # ---- what else moved
 
 
-def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
+def what_else(card: Card, pair: Sequence[Finding], of_pairs: bool = False) -> Words:
     """How the other metrics of a candidate moved: guardrails one by one, the others counted, what fell by name.
 
     Args:
@@ -130,49 +128,42 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
         pair: Its comparisons of all users, of every metric.
         of_pairs: Whether other pairs are compared too.
     """
-    others = [row for row in pair if row[sch.METRIC] != card.row[sch.METRIC]]
-    if all(state_of(row) == "doubtful" for row in [card.row, *others]):
+    others = [each for each in pair if each.metric != card.found.metric]
+    if all(each.state == "doubtful" for each in [card.found, *others]):
         return ()
-    guardrails = [row for row in others if row.get(sch.ROLE) == sch.GUARDRAIL]
-    words = {state: one for state, (one, _) in SAYS.items()} | {"open": "shows no clear change"}
+    guardrails = [each for each in others if each.is_guardrail]
     parts = []
-    for row in guardrails[:MOST_NAMED]:
-        change = change_of(row)
+    for each in guardrails[:MOST_NAMED]:
+        change = each.change()
         size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
-        parts.append(f"the guardrail {label_of(parse(row[sch.METRIC]))} {words[state_of(row)]}{size}")
+        parts.append(f"the guardrail {each.label} {STATES[each.state].says(1, 'clear change')}{size}")
     if len(guardrails) > MOST_NAMED:
         parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
-    rest = [row for row in others if row.get(sch.ROLE) != sch.GUARDRAIL]
-    if rest:
-        parts.append(_counts(rest, " too" if card.state == "better" else ""))
+    if rest := [each for each in others if not each.is_guardrail]:
+        parts.append(_counts(rest, " too" if card.found.state == "better" else ""))
     if not parts:
         return ()
-    text = "; ".join(parts) + "."
-    against: Words = (" against ", Id(card.baseline)) if of_pairs else ()
-    return ("What else moved in ", Id(card.candidate), *against, f": {text}")
+    against: Words = (" against ", Id(card.found.baseline)) if of_pairs else ()
+    return ("What else moved in ", Id(card.found.candidate), *against, f": {'; '.join(parts)}.")
 
 
-def _counts(rows: Sequence[Row], too: str) -> str:
+def _counts(found: Sequence[Finding], too: str) -> str:
     """How many metrics are better, open and worse; those that are better are so ``too`` where the primary one is.
 
-    >>> row = {"metric": "p@5", "note": None, "p_adjusted": 0.01, "better": "candidate"}
-    >>> _counts([row], " too"), _counts([row, row | {"better": None}], "")
+    >>> each = Finding({}, metric="p@5", p_adjusted=0.01, better="candidate")
+    >>> _counts([each], " too"), _counts([each, Finding({}, p_adjusted=0.01)], "")
     ('Precision@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
-    >>> doubted = row | {"note": "not trustworthy: 1 of 4 days is missing"}
-    >>> _counts([row, doubted, doubted], ""), _counts([doubted], "")
+    >>> doubted = Finding({}, metric="p@5", note="not trustworthy: 1 of 4 days is missing")
+    >>> _counts([each, doubted, doubted], ""), _counts([doubted], "")
     ('of 3 other metrics, 1 is better, 2 have no verdict', 'Precision@5 has no verdict')
     """
-    states = [state_of(row) for row in rows]
-    counts = {state: states.count(state) for state in _OF_METRICS if state in states}
-    parts = [_OF_METRICS[state][n > 1] for state, n in counts.items()]
+    states = [each.state for each in found]
+    counts = {state: states.count(state) for state in STATES if state in states}
+    parts = [STATES[state].says(n, "difference") for state, n in counts.items()]
     if len(parts) == 1:
-        who = label_of(parse(rows[0][sch.METRIC])) if len(rows) == 1 else f"all {len(rows):,} other metrics"
+        who = found[0].label if len(found) == 1 else f"all {len(found):,} other metrics"
         return f"{who} {parts[0]}{too if 'better' in counts else ''}"
-    return f"of {len(rows):,} other metrics, " + ", ".join(map("{:,} {}".format, counts.values(), parts))
-
-
-_OF_METRICS = SAYS | {"open": ("shows no difference", "show no difference")}
-"""State -> what one metric does, and what several do."""
+    return f"of {len(found):,} other metrics, " + ", ".join(map("{:,} {}".format, counts.values(), parts))
 
 
 # ---- the further tests
@@ -180,22 +171,20 @@ _OF_METRICS = SAYS | {"open": ("shows no difference", "show no difference")}
 
 def further_sentences(cards: Sequence[Card]) -> list[str]:
     """What other tests of the same differences say, in words; empty where none was computed."""
-    lines, several = [], len({card.baseline for card in cards}) > 1
-    for card in cards:
-        against = f" against {card.baseline}" if several else ""
-        row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[sch.METRIC]))}"
+    lines, several = [], len({card.found.baseline for card in cards}) > 1
+    for found in (card.found for card in cards):
+        who = f"{found.candidate}{f' against {found.baseline}' if several else ''} on {found.label}"
         texts = []
-        counts = [row.get(name) for name in ("wins", "losses", "ties")]
+        counts = wins, losses, ties = found.wins, found.losses, found.ties
         # Both sides have the same users, or clusters of them.
-        if row.get("design") == "paired" and None not in counts and any(counts):
-            wins, losses, ties = counts
-            texts.append(f"better for {wins:,} {units_of(row)}, worse for {losses:,}, the same for {ties:,}")
-        plain, cuped, bootstrap = (_bounds(row, prefix) for prefix in ("", "cuped_", "bootstrap_"))
-        less = sch.number(row.get("cuped_variance_reduction"))
+        if found.design == "paired" and None not in counts and any(counts):
+            texts.append(f"better for {wins:,} {found.units}, worse for {losses:,}, the same for {ties:,}")
+        plain, cuped, bootstrap = (each.bounds for each in map(found.further, ("", "cuped_", "bootstrap_")))
+        less = found.cuped_variance_reduction
         if plain and cuped and less is not None:
             before, after = (plain[1] - plain[0]) / 2, (cuped[1] - cuped[0]) / 2
             verb = "narrows" if after < before else "does not narrow"
-            decides = "" if row.get("test") == "cuped" else ", and does not decide"
+            decides = "" if found.test == sch.CUPED else ", and does not decide"
             size = f"from ±{before:.4f} to ±{after:.4f} ({100 * less:.0f} % less variance)"
             texts.append(f"CUPED {verb} the interval of one test {size}{decides}")
         if plain and bootstrap:
@@ -204,17 +193,11 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
             says = f"the bootstrap interval {mine} {'agrees' if agrees else 'does not agree'} about 0"
             texts.append(f"{says} with that of the t-test ({others})")
         # Tests that need no normal means.
-        tests = (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
-        parts = [f"{name} {p_value(row, column)}" for name, column in tests if sch.number(row.get(column)) is not None]
+        tests = (("Wilcoxon's test", found.p_wilcoxon), ("random signs", found.p_randomization))
+        parts = [f"{name} {p_value(p, found.level)}" for name, p in tests if p is not None]
         texts += [f"without a normal distribution, {' and '.join(parts)} (not corrected)"] if parts else []
-        if (share := sch.number(row.get("aa_share"))) is not None:
-            finding = f"finds a difference in {100 * share:.1f} % of the tries"
-            level = 100 * (1 - row["confidence"])
-            texts.append(f"with users on random sides, the test {finding} ({level:.3g} % is right)")
+        if found.aa_share is not None:
+            finding = f"finds a difference in {100 * found.aa_share:.1f} % of the tries"
+            texts.append(f"with users on random sides, the test {finding} ({100 * found.level:.3g} % is right)")
         lines += [f"{who}: {text}" for text in texts]
     return lines
-
-
-def _bounds(row: Row, prefix: str) -> tuple[float, float] | None:
-    low, high = (sch.number(row.get(f"{prefix}ci_{end}")) for end in ("low", "high"))
-    return None if low is None or high is None else (low, high)

@@ -12,11 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.findings import Finding, findings, label_of, p_text, percent
 from rankmetrics_spark.metrics import DIRECTIONS
-from rankmetrics_spark.report.differences import is_percentage, p_text, widened
-from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
-from rankmetrics_spark.report.story import leader, state_of
-from rankmetrics_spark.report.verdict import valid_at
+from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
+from rankmetrics_spark.report.story import leader
 
 Table = dict[str, list[Any]]
 
@@ -31,15 +30,14 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     """
     part = figures if most is None else shortened(figures, most)
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
-    rows = (*part.means, *part.comparisons, *map_rows)
     experiments, metrics = figures.experiments, _metrics(figures)
-    segments = sorted({row[sch.SEGMENT] for row in rows}, key=lambda name: (name != sch.EVERYONE, name))
+    names = {*(row[sch.SEGMENT] for row in part.means), *(found.segment for found in (*part.found, *map_rows))}
+    segments = sorted(names, key=lambda name: (name != sch.EVERYONE, name))
     of_metrics = _places(metric["name"] for metric in metrics)
     index = {sch.EXPERIMENT: _places(experiments), sch.METRIC: of_metrics, sch.SEGMENT: _places(segments)}
     index[sch.BASELINE] = index[sch.EXPERIMENT]
-    confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
-    ps = [(sch.number(row["p_adjusted"]), 1 - row["confidence"]) for row in part.comparisons]
-    p_texts = [None if p is None else p_text(p, level) for p, level in ps]
+    confidence = {*(row["confidence"] for row in part.means), *(found.confidence for found in part.found)}
+    p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
     order = (sch.FAIL, sch.WARN, sch.OK, sch.NOT_CHECKED)
     checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
     return {
@@ -52,12 +50,12 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
         "units": _units(figures),
-        "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
-        "widened": any(map(widened, part.comparisons)),
+        "valid": next(filter(None, (found.valid_at for found in part.found)), ""),
+        "widened": any(found.is_widened for found in part.found),
         "totals": _totals(figures),
         "means": _table(part.means, index, MEANS, digits),
-        "compared": _table(part.comparisons, index, COMPARED, digits)
-        | {"state": [*map(state_of, part.comparisons)], "said": p_texts},
+        "compared": _table([found.shown_row for found in part.found], index, COMPARED, digits)
+        | {"state": [found.state for found in part.found], "said": p_texts},
         **_further(figures, index),
         "map": _map(map_rows, index),
         "checks": {name: [_cell(row.get(name), None) for row in checks] for name in sch.CHECK_COLUMNS},
@@ -65,7 +63,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, USERS),
         "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, USER_CHANGES),
         "trend": _table(part.trend, index, TREND),
-        "overTime": _table(part.over_time, index, OVER_TIME),
+        "overTime": _table([found.shown_row for found in findings(part.over_time)], index, OVER_TIME),
         "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
         "alerts": bad_days(figures),
     }
@@ -73,18 +71,16 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
 
 def _units(figures: Figures) -> str:
     """What the differences count; their means are always over users."""
-    return "clusters" if any(row.get(sch.CLUSTER) for row in figures.comparisons) else "users"
+    return "clusters" if any(found.cluster for found in figures.found) else "users"
 
 
-def _map_rows(figures: Figures) -> list[Row]:
+def _map_rows(figures: Figures) -> list[Finding]:
     """The comparisons of segments on the metric that decides, the largest segments first."""
-    metric, size = figures.primary_name, Counter[str]()
-    rows = [row for row in figures.comparisons if row[sch.METRIC] == metric and row[sch.SEGMENT] != sch.EVERYONE]
-    for row in rows:
-        size[row[sch.SEGMENT]] += row[sch.N_USERS]
-    return (
-        sorted(rows, key=lambda row: (-size[row[sch.SEGMENT]], row[sch.SEGMENT])) if len(figures.baselines) == 1 else []
-    )
+    size = Counter[str]()
+    chosen = [each for each in figures.found if figures.decides(each) and not each.is_of_all]
+    for each in chosen:
+        size[each.segment] += each.n_users
+    return sorted(chosen, key=lambda each: (-size[each.segment], each.segment)) if figures.only_baseline else []
 
 
 def _totals(figures: Figures) -> dict[str, int]:
@@ -95,7 +91,7 @@ def _totals(figures: Figures) -> dict[str, int]:
         "means": means,
         "segments": max(len(figures.comparisons), figures.n_comparisons) - n_compared,
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
-        "pairs": sum(row[sch.METRIC] == figures.primary_name for row in figures.compared),
+        "pairs": sum(map(figures.decides, figures.compared)),
         "further": n_compared,
         "users": len({(row[sch.EXPERIMENT], row[sch.METRIC]) for row in figures.users}),
         "userChanges": len({(row[sch.EXPERIMENT], row[sch.BASELINE], row[sch.METRIC]) for row in figures.user_changes}),
@@ -116,8 +112,7 @@ def shortened(figures: Figures, most: int) -> Figures:
     for row in figures.means:
         size[row[sch.SEGMENT]] += row[sch.N_USERS]
     place = {name: at for at, (name, _) in enumerate(size.most_common())} | {sch.EVERYONE: -1}
-    metric = figures.primary_name
-    baseline = figures.baselines[0] if len(figures.baselines) == 1 else None
+    metric, baseline = figures.primary_name, figures.only_baseline
     order = _places(figures.experiments)
 
     def rank(row: Row) -> tuple[bool, int]:
@@ -264,8 +259,7 @@ MOST_CHECKS = 300
 
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """The further tests of the differences of all users, the metric that decides first."""
-    metric = figures.primary_name
-    rows = sorted(figures.compared, key=lambda row: row[sch.METRIC] != metric)[:MOST_FURTHER]
+    rows = [each.row for each in sorted(figures.compared, key=lambda each: not figures.decides(each))[:MOST_FURTHER]]
     names = [name for column in FURTHER for name in column["keys"]]
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
@@ -290,21 +284,16 @@ def _rounded(value: Any, digits: int = 6) -> Any:
     return float(f"{cell:.{digits}g}") if isinstance(cell, float) else cell
 
 
-def _map(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]]) -> Table:
+def _map(found: Sequence[Finding], index: Mapping[str, Mapping[str, int]]) -> Table:
     """The deciding metric by segment and candidate, as the map draws it: all segments fit, without intervals."""
-    rows_here = [row for row in rows if row[sch.EXPERIMENT] in index[sch.EXPERIMENT]]
-    percents = [is_percentage(row) for row in rows_here]
-    values = [
-        sch.shown_of(row, sch.RELATIVE[0] if ratio else "difference")
-        for row, ratio in zip(rows_here, percents, strict=True)
-    ]
+    known = [each for each in found if each.candidate in index[sch.EXPERIMENT]]
     return {
-        "e": [index[sch.EXPERIMENT][row[sch.EXPERIMENT]] for row in rows_here],
-        "s": [index[sch.SEGMENT][row[sch.SEGMENT]] for row in rows_here],
-        "n": [row["n_users"] for row in rows_here],
-        "x": [_rounded(value, 4) for value in values],
-        "percent": [int(ratio) for ratio in percents],
-        "state": [state_of(row) for row in rows_here],
+        "e": [index[sch.EXPERIMENT][each.candidate] for each in known],
+        "s": [index[sch.SEGMENT][each.segment] for each in known],
+        "n": [each.n_users for each in known],
+        "x": [_rounded((each.shown_share if each.is_percentage else each.shown).value, 4) for each in known],
+        "percent": [int(each.is_percentage) for each in known],
+        "state": [each.state for each in known],
     }
 
 
@@ -324,7 +313,7 @@ def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
 
 
 def _metrics(figures: Figures) -> list[dict[str, Any]]:
-    roles = {row[sch.METRIC]: row.get(sch.ROLE) for row in figures.compared}
+    roles = {found.metric: found.role for found in figures.compared}
     metrics = []
     for metric in figures.metrics:
         name, label, is_better = str(metric), label_of(metric), metric.higher_is_better
@@ -348,7 +337,7 @@ def _table(
 
     def cell(row: Row, name: str) -> Any:
         """As it is, or that of a segment with fewer digits."""
-        value = _cell(sch.shown_of(row, name), index.get(name))
+        value = _cell(row[name], index.get(name))
         return value if digits is None or row.get(sch.SEGMENT) == sch.EVERYONE else _rounded(value, digits)
 
     return {short: [cell(row, name) for row in listed] for short, name in columns.items()}

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.verdict import units_of
-from rankmetrics_spark.schemas import BASELINE, CLUSTER, EXPERIMENT, METRIC, N_USERS, N_USERS_WITH_RELEVANT
+from rankmetrics_spark.schemas import EXPERIMENT, N_USERS, N_USERS_WITH_RELEVANT
 
 MANY_ON_ONE_SIDE = 0.05
 """Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then."""
@@ -84,16 +83,16 @@ def population(figures: Figures) -> Population:
                 without[name] = row[N_USERS] - with_relevant
     overlap: dict[tuple[str, str], int] = {}
     clusters: dict[str, int] = {}
-    for row in figures.compared:
-        for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")) if row.get(CLUSTER) else ():
-            clusters[name] = max(row[f"n_users_{side}"], clusters.get(name, 0))
-        if not clusters and (n_both := row.get("n_users_both")) is not None:
-            pair = row[BASELINE], row[EXPERIMENT]
-            overlap[pair] = max(n_both, overlap.get(pair, 0))
-    designs = {str(row.get("design")) for row in figures.compared if row.get("design")}
+    for found in figures.compared:
+        for side in found.sides if found.cluster else ():
+            clusters[side.name] = max(side.n_users, clusters.get(side.name, 0))
+        if not clusters and found.n_users_both is not None:
+            pair = found.pair[::-1]
+            overlap[pair] = max(found.n_users_both, overlap.get(pair, 0))
+    designs = {found.design for found in figures.compared if found.design}
     mixture = "some pairs are paired, others independent" if designs else ""
     design = next(iter(designs)) if len(designs) == 1 else mixture
-    unit = units_of(next((row for row in figures.compared if row.get(CLUSTER)), {}))
+    unit = next((found.units for found in figures.compared if found.cluster), "users")
     return Population(users, without, _total(users, overlap), design, unit, clusters or users)
 
 
@@ -103,10 +102,9 @@ def on_one_side(figures: Figures) -> tuple[int, float]:
     The share is that of the side that loses more. Units are counted on the metric that decides.
     """
     most, share = 0, 0.0
-    for row in figures.compared:
-        both, is_paired = row.get("n_users_both"), row.get("design") == "paired"
-        if row[METRIC] == figures.primary_name and is_paired and both is not None:
-            sides = [row.get(f"n_users_{side}", both) for side in ("baseline", "candidate")]
+    for found in filter(figures.decides, figures.compared):
+        if found.design == "paired" and (both := found.n_users_both) is not None:
+            sides = [both if side.n_users is None else side.n_users for side in found.sides]
             alone = [n - both for n in sides]
             most = max(most, sum(alone))
             share = max(share, *(left / max(1, n) for left, n in zip(alone, sides, strict=True)))
@@ -114,7 +112,7 @@ def on_one_side(figures: Figures) -> tuple[int, float]:
 
 
 def one_of(unit: str) -> str:
-    """One of what ``units_of`` names.
+    """One of the units of a comparison.
 
     >>> one_of("users"), one_of("clusters of house")
     ('user', 'cluster of house')

@@ -178,7 +178,8 @@ def _figures(
     if len(days.dates) == 1:
         return draft
     gates = [Gate.read(gate) for gate in config.get("gates") or ()]
-    draft = replace(draft, outlook=outlook_of(draft.compared, users, days, section, draft.metrics, gates))
+    of_all = [dict(found.row) for found in draft.compared]
+    draft = replace(draft, outlook=outlook_of(of_all, users, days, section, draft.metrics, gates))
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
     return replace(
@@ -251,7 +252,7 @@ def _over_time(
     The last days before the period count as earlier visits of its users, if they follow the same convention. Empty
     where nothing is compared, and where even these pairs are too many.
     """
-    pairs, size = {(row[sch.BASELINE], row[sch.EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
+    pairs, size = {found.pair[::-1] for found in draft.compared}, 3 * days.length + 2
     if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster:
         return []
     earlier = [date for date in tables.dates() if date < days.first][-read.MOST_DATES :]

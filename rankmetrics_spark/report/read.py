@@ -16,11 +16,11 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.findings import surest_first
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, unpublished
 from rankmetrics_spark.report import histograms
-from rankmetrics_spark.report.differences import surest_first
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.over_time import difference_rows
 from rankmetrics_spark.report.reruns import checks_of_runs, parted, record_of_date

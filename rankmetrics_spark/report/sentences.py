@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
+from rankmetrics_spark.findings import Change, Finding, findings, label_of, p_value
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.beside import reversals
-from rankmetrics_spark.report.differences import Change, p_value
-from rankmetrics_spark.report.figures import Row, label_of
-from rankmetrics_spark.report.verdict import units_of
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, doubt_of, number, segment_columns
+from rankmetrics_spark.report.figures import Row
+from rankmetrics_spark.schemas import segment_columns
 
 MOST_NAMED = 5
 """Segments of a column that are named for a candidate."""
@@ -40,14 +39,13 @@ def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[st
     """
     if metric is None:
         return []
-    pairs: dict[tuple[Any, Any], dict[str, list[Row]]] = {}
-    name = str(metric)
-    for row in rows:
-        if row[SEGMENT] != EVERYONE and row[METRIC] == name and "p_rest" in row:
-            columns = pairs.setdefault((row[EXPERIMENT], row[BASELINE]), {})
-            columns.setdefault(segment_columns(row[SEGMENT]), []).append(row)
+    pairs: dict[tuple[Any, Any], dict[str, list[Finding]]] = {}
+    name, found = str(metric), findings(rows)
+    for each in found:
+        if not each.is_of_all and each.metric == name and "p_rest" in each.row:
+            pairs.setdefault(each.pair, {}).setdefault(segment_columns(each.segment), []).append(each)
     several = len({baseline for _, baseline in pairs}) > 1
-    reversed_pairs = reversals(rows, {name})
+    reversed_pairs = reversals(found, {name})
     lines = [line for texts in [*reversed_pairs.values()][:MOST_PAIRS] for line in texts.values()]
     for (candidate, baseline), columns in [*pairs.items()][:MOST_PAIRS]:
         effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {label_of(metric)}"
@@ -56,55 +54,46 @@ def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[st
     return [*lines, *([f"The other {more:,} pairs are in the table comparisons (p_rest_adjusted)"] if more > 0 else [])]
 
 
-def _of_pair(effect: str, columns: dict[str, list[Row]], reversed_columns: Container[str]) -> list[str]:
+def _of_pair(effect: str, columns: dict[str, list[Finding]], reversed_columns: Container[str]) -> list[str]:
     """The sentences of a pair; an effect that is the other way round in a column is not called the same there."""
     lines, still, unknown = [], [], []
     # Tables have their rows in any order.
-    for column, rows in sorted(columns.items()):
-        tested = [row for row in rows if _p(row) is not None]
-        shown = (row for row in tested if (p := _p(row)) is not None and p < 1 - row["confidence"])
-        named = sorted(shown, key=lambda row: (_p(row), row[SEGMENT]))
+    for column, found in sorted(columns.items()):
+        tested = [(each.p_rest_adjusted, each) for each in found if not each.doubt and each.p_rest_adjusted is not None]
+        named = sorted(((p, each.segment, each) for p, each in tested if p < each.level), key=lambda item: item[:2])
+        ps = [f"({p_value(p, each.level)})" for p, _, each in named]
+        differs = f"{effect[:1].upper()}{effect[1:]} differs"
         if len(tested) < 2:
-            unknown += [column] if len(rows) > 1 else []
+            unknown += [column] if len(found) > 1 else []
         elif not named:
             still += [] if column in reversed_columns else [f"the {len(tested):,} segments of {column}"]
         elif len(tested) == 2 and len(named) == 2:
-            one, two = (f"{_change(row)} in {row[SEGMENT]}" for row in named)
-            lines.append(
-                f"{_sentence(effect)} differs by {column}: {one} against {two} ({p_value(named[0], 'p_rest_adjusted')})"
+            one, two = (
+                f"{_change(each.difference, each.relative_difference)} in {segment}" for _, segment, each in named
             )
+            lines.append(f"{differs} by {column}: {one} against {two} {ps[0]}")
         else:
-            for row in named[:MOST_NAMED]:
-                change = f"{_change(row)} against {_change(row, 'rest_')} elsewhere ({p_value(row, 'p_rest_adjusted')})"
-                lines.append(f"{_sentence(effect)} differs in {row[SEGMENT]}: {change}")
+            for (_, segment, each), p in [*zip(named, ps, strict=True)][:MOST_NAMED]:
+                here = _change(each.difference, each.relative_difference)
+                rest = _change(each.rest_difference, each.rest_relative_difference)
+                lines.append(f"{differs} in {segment}: {here} against {rest} elsewhere {p}")
             n = len(tested) - len(named)
             if len(named) > MOST_NAMED:
-                lines.append(f"{_sentence(effect)} differs in {len(named) - MOST_NAMED:,} more segments of {column}")
+                lines.append(f"{differs} in {len(named) - MOST_NAMED:,} more segments of {column}")
             if n and column not in reversed_columns:
                 where = f"the other {n:,} segments of {column}" if n > 1 else f"the other segment of {column}"
                 lines.append(f"No sign that {effect} differs in {where}")
     if still:
         lines.append(f"No sign that {effect} differs between {' or '.join(still)}")
     if unknown:
-        row = next(iter(columns[unknown[0]]))
-        why = f"{units_of(row)} are in several of them, or too few in one of the groups"
+        why = f"{columns[unknown[0]][0].units} are in several of them, or too few in one of the groups"
         lines.append(f"Not known whether {effect} differs between segments of {' and '.join(unknown)}: {why}")
     return lines
 
 
-def _change(row: Row, prefix: str = "") -> str:
+def _change(value: float | None, share: float | None) -> str:
     """Both numbers of the plain test, which is what segments are compared by."""
-    value, share = (number(row[f"{prefix}{name}"]) for name in ("difference", "relative_difference"))
-    in_percent = f" ({Change(100 * share, ' %').text})" if share is not None else ""
-    return f"{Change(value or 0.0, '').text}{in_percent}"
-
-
-def _p(row: Row) -> float | None:
-    return None if doubt_of(row) else number(row["p_rest_adjusted"])
-
-
-def _sentence(effect: str) -> str:
-    return effect[:1].upper() + effect[1:]
+    return Change(value or 0.0, "").text + ("" if share is None else f" ({Change(100 * share, ' %').text})")
 
 
 _WORDS: dict[str, dict[str, str]] = {

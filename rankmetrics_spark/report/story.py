@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.findings import STATES, Change, Finding, all_percentages, by_pair, label_of, percent
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report import differences
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
-from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
+from rankmetrics_spark.report.figures import Figures, first_of, over_lists
 from rankmetrics_spark.report.trust import split_is_off
-from rankmetrics_spark.report.verdict import part_of_error, units_of, valid_at
-
-State = Literal["better", "worse", "open", "doubtful"]
-"""What the primary metric says of a candidate; ``open`` = no difference shown."""
-STATES: dict[State, str] = {
-    "better": "better",
-    "worse": "worse",
-    "open": "no difference shown",
-    "doubtful": "no verdict",
-}
+from rankmetrics_spark.report.verdict import part_of_error
 
 
 class Id(str):
@@ -38,31 +28,16 @@ class Card:
     """A candidate against its baseline, on the primary metric.
 
     Attributes:
-        candidate: The experiment.
-        baseline: What it is compared with.
-        state: What the primary metric says.
+        found: The comparison.
         change: The difference; None without one. All cards have one unit.
         others: How the metrics agree, in words.
-        note: What forbids or weakens the verdict.
-        p: The corrected p-value in words.
-        row: The comparison.
         but: What clearly falls although the candidate wins, in words.
     """
 
-    candidate: str
-    baseline: str
-    state: State
-    change: differences.Change | None
+    found: Finding
+    change: Change | None
     others: str
-    note: str
-    p: str
-    row: Row
     but: str = ""
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """The candidate and its baseline."""
-        return self.candidate, self.baseline
 
     @property
     def difference(self) -> str:
@@ -77,42 +52,38 @@ class Card:
     @property
     def interval(self) -> str:
         """The interval with its level; empty without one."""
-        interval, valid = self.change.interval if self.change else "", valid_at(self.row)
-        if not interval:
+        interval, valid = self.change.interval if self.change else "", self.found.valid_at
+        valid = f", {valid}" if valid else ""
+        return f"{percent(self.found.confidence)} interval {interval}{valid}" if interval else ""
+
+    @property
+    def p(self) -> str:
+        """The corrected p-value with the number of comparisons that it is corrected for; empty without a test."""
+        found, n = self.found, self.found.n_comparisons or 1
+        if found.p_adjusted is None:
             return ""
-        return f"{percent(self.row['confidence'])} interval {interval}" + (f", {valid}" if valid else "")
-
-    @property
-    def means(self) -> tuple[str, str] | None:
-        """The means of baseline and candidate, with the digits that show how they differ."""
-        return differences.means_of(self.row)
-
-    @property
-    def movement(self) -> str:
-        """From which mean to which; with CUPED, the difference."""
-        return differences.movement(self.row)
+        corrected = "not corrected" if found.correction == "none" else "corrected"
+        text = (f", {corrected} for {n:,} comparisons" if n > 1 else "") + part_of_error(found)
+        text += ", which also widens the interval" if found.is_widened else ""
+        return f"{found.p}{text}{', with CUPED' if found.test == sch.CUPED else ''}"
 
     @property
     def users(self) -> str:
         """How the users are compared, and how many there are."""
-        design = self.row.get("design")
-        whose = "" if sch.number(self.row.get(sch.SHARE_CHANGED)) is None else " whose lists changed"
-        return f"{design + ', ' if design else ''}{self.row[sch.N_USERS]:,} {units_of(self.row)}{whose}"
+        found = self.found
+        whose = "" if found.share_changed is None else " whose lists changed"
+        return f"{f'{found.design}, ' if found.design else ''}{found.n_users:,} {found.units}{whose}"
 
     @property
     def smallest(self) -> str:
         """What could have been found, where nothing was; empty elsewhere."""
-        power = differences.with_power(self.row.get(sch.POWER))
-        return (
-            f"changes of {self.detectable} or more would have been found{power}"
-            if self.state == "open" and self.detectable
-            else ""
-        )
+        found = f"changes of {self.detectable} or more would have been found{self.found.with_power}"
+        return found if self.found.state == "open" and self.detectable else ""
 
     @property
     def detectable(self) -> str:
         """The change that the test would have found; empty where it is unknown."""
-        return differences.detectable(self.row, self.change is not None and bool(self.change.unit))
+        return self.found.detectable(self.change is not None and bool(self.change.unit))
 
 
 @dataclass(frozen=True)
@@ -136,13 +107,6 @@ class Answer:
     won: bool = True
 
 
-def state_of(row: Row) -> State:
-    """What a comparison says of its candidate."""
-    if sch.number(row["p_adjusted"]) is None or sch.doubt_of(row):
-        return "doubtful"
-    return {"candidate": "better", "baseline": "worse"}.get(row["better"] or "", "open")  # type: ignore[return-value]
-
-
 # ---- candidate by candidate
 
 
@@ -151,47 +115,18 @@ def cards(figures: Figures) -> list[Card]:
     metric = figures.primary
     if metric is None:
         return []
-    rows = [row for row in figures.compared if row[sch.METRIC] == figures.primary_name]
-    in_percent = differences.all_percentages(rows)
-    pairs: dict[tuple[str, str], list[Row]] = {}
-    for row in figures.compared:
-        pairs.setdefault((row[sch.EXPERIMENT], row[sch.BASELINE]), []).append(row)
-    result = []
-    for row in rows:
-        pair = pairs[row[sch.EXPERIMENT], row[sch.BASELINE]]
-        states = [state_of(each) for each in pair]
-        (top, n), *rest = ((STATES[state], states.count(state)) for state in STATES if state in states)
+    chosen = [*filter(figures.decides, figures.compared)]
+    in_percent, pairs, result = all_percentages(chosen), by_pair(figures.compared), []
+    for found in chosen:
+        pair = pairs[found.pair]
+        states = [each.state for each in pair]
+        (top, n), *rest = ((state.word, states.count(name)) for name, state in STATES.items() if name in states)
         of = f"{n} of {len(pair)} metrics" if len(pair) > 1 else "the only metric"
-        card = Card(
-            candidate=row[sch.EXPERIMENT],
-            baseline=row[sch.BASELINE],
-            state=state_of(row),
-            change=differences.change_of(row, in_percent),
-            others=", ".join([f"{top} on {of}", *(f"{state} on {n}" for state, n in rest)]),
-            note=str(row["note"] or ""),
-            p=sure_of(row),
-            row=row,
-            but=but(row, pair),
-        )
-        result.append(card)
+        others = ", ".join([f"{top} on {of}", *(f"{word} on {n}" for word, n in rest)])
+        result.append(Card(found, found.change(in_percent), others, but(found, pair)))
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(STATES)
-    return sorted(result, key=lambda card: (order.index(card.state), sign * card.size, card.candidate, card.baseline))
-
-
-def sure_of(row: Row) -> str:
-    """The corrected p-value with the number of comparisons that it is corrected for; empty without a test."""
-    if sch.number(row["p_adjusted"]) is None:
-        return ""
-    n = row["n_comparisons"] or 1
-    cuped_text = ", with CUPED" if row.get("test") == sch.CUPED else ""
-    correction_text = f", corrected for {n:,} comparisons" if n > 1 else ""
-    if row["correction"] == "none":
-        correction_text = f", not corrected for {n:,} comparisons" if n > 1 else ""
-    correction_text += part_of_error(row)
-    if differences.widened(row):
-        correction_text += ", which also widens the interval"
-    return f"{differences.p_value(row)}{correction_text}{cuped_text}"
+    return sorted(result, key=lambda card: (order.index(card.found.state), sign * card.size, *card.found.pair))
 
 
 # ---- the answer
@@ -206,10 +141,10 @@ def answer(figures: Figures) -> Answer:
         return _not_compared(figures, metric)
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
-    if all(card.state == "doubtful" for card in comparisons):
-        doubts = [card.note for card in comparisons if sch.doubt_of(card.row)]
+    if all(card.found.state == "doubtful" for card in comparisons):
+        doubts = [*filter(None, (card.found.doubt for card in comparisons))]
         if not doubts:
-            return Answer(("No verdict: there is no test",), sure=(_sentence(comparisons[0].note),))
+            return Answer(("No verdict: there is no test",), sure=(_sentence(comparisons[0].found.note),))
         note = doubts[0]
         off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
@@ -217,24 +152,24 @@ def answer(figures: Figures) -> Answer:
         # Every pair was compared: which one is beaten by none, and beats the most?
         ahead = _ahead(comparisons)
         if not ahead:
-            n_tested = sum(card.state != "doubtful" for card in comparisons)
+            n_tested = sum(card.found.state != "doubtful" for card in comparisons)
             of = "" if n_tested == len(comparisons) else f" of {len(comparisons):,}"
             says = f"{n_tested:,}{of} pairs were compared."
             return Answer(("No experiment is ahead of all others",), sure=(says,))
         winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
         losers, lost = beaten_text(ahead[winner], n_others), but_of_all(figures.compared, winner, n_others)
         closest = closest_of(comparisons, winner)
-        loser = (_winner(closest) or ("", ""))[1]
+        loser = (closest.found.winner or ("", ""))[1]
         # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
         change, value, interval = _numbers(label_of(metric), closest)
         equals = sum(n == ahead[winner] for n in ahead.values()) - 1
         also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
         value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
-        sure, won = (*_chance(closest), also), closest.state == "better"
+        sure, won = (*_chance(closest), also), closest.found.state == "better"
         losers += f" on {label_of(metric)}, {lost}" if lost else ""
         return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
-    open_pairs = {card.pair for card in comparisons if card.state == "open"}
-    lost = lost_guardrails(row for row in figures.compared if (row[sch.EXPERIMENT], row[sch.BASELINE]) in open_pairs)
+    open_pairs = {card.found.pair for card in comparisons if card.found.state == "open"}
+    lost = lost_guardrails(found for found in figures.compared if found.pair in open_pairs)
     return _of_candidates(metric, comparisons, lost)
 
 
@@ -245,44 +180,35 @@ def leader(figures: Figures) -> str | None:
         return None
     if len(figures.baselines) > 1:
         return next(iter(_ahead(comparisons)), None)
-    return comparisons[0].candidate if comparisons and comparisons[0].state == "better" else None
-
-
-SAYS: dict[State, tuple[str, str]] = {
-    "better": ("is better", "are better"),
-    "worse": ("is worse", "are worse"),
-    "open": ("shows no clear difference", "show no clear difference"),
-    "doubtful": ("has no verdict", "have no verdict"),
-}
-"""State -> what one candidate does, and what several do."""
+    return comparisons[0].found.candidate if comparisons and comparisons[0].found.state == "better" else None
 
 
 def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
     """All candidates were compared with one baseline; those that are open lost some guardrails."""
     best, name = results[0], label_of(metric)
     beside = (f" on {name}; {lost}",) if lost else ()
-    counts = {state: sum(card.state == state for card in results) for state in STATES}
-    baseline, numbers = Id(best.baseline), _numbers(name, best)
-    if best.state == "better":
+    counts = {state: sum(card.found.state == state for card in results) for state in STATES}
+    baseline, candidate, numbers = Id(best.found.baseline), Id(best.found.candidate), _numbers(name, best)
+    if best.found.state == "better":
         more = counts["better"] - 1
         beat = "candidate beats" if more == 1 else "candidates beat"
         also: Words = (f" {more:,} more {beat} ", baseline, " as well.") if more else ()
-        title: Words = (Id(best.candidate), " beats ", baseline, *([f" on {name}, {best.but}"] if best.but else []))
+        title: Words = (candidate, " beats ", baseline, *([f" on {name}, {best.but}"] if best.but else []))
         return Answer(title, *numbers, (*_chance(best), *also))
-    if len(results) == 1 and best.state == "open":
-        title = ("No clear difference between ", Id(best.candidate), " and ", baseline, *beside)
+    if len(results) == 1 and best.found.state == "open":
+        title = ("No clear difference between ", candidate, " and ", baseline, *beside)
         return Answer(title, *numbers, _chance(best), won=False)
     if counts["worse"] == len(results):
-        every: Words = (Id(best.candidate), " loses to ") if len(results) == 1 else ("Every candidate loses to ",)
+        every: Words = (candidate, " loses to ") if len(results) == 1 else ("Every candidate loses to ",)
         return Answer((*every, baseline), *numbers, _chance(best), won=False)
-    open_card = next((card for card in results if card.state == "open"), best)
+    open_card = next((card for card in results if card.found.state == "open"), best)
     sure = _chance(open_card)
     title = ("No candidate beats ", baseline, *beside)
     if counts["open"] == len(results):
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
         title = (f"No clear winner yet: {text} clearly from ", baseline, *beside)
     else:
-        parts = [f"{n:,} {SAYS[state][n > 1]}" for state, n in counts.items() if n]
+        parts = [f"{n:,} {STATES[state].says(n)}" for state, n in counts.items() if n]
         first, _, rest = ", ".join(parts).partition(" ")
         sure = (f"{first} {'candidate' if first == '1' else 'candidates'} {rest}. ", *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False)
@@ -290,15 +216,15 @@ def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
 
 def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
     """The change, what stands before it and what stands after it."""
-    baseline, candidate = Id(card.baseline), Id(card.candidate)
-    name += sch.among_changed(card.row)
+    found, (candidate, baseline) = card.found, map(Id, card.found.pair)
+    name += found.among
     interval = (f"({card.interval})",) if card.interval else ()
-    if card.means is None or card.row.get("test") == sch.CUPED:
+    if found.means_in_words is None or found.test == sch.CUPED:
         # The means are those without CUPED, so they do not add up to the change.
-        size = f" {card.movement}," if card.change and card.change.unit and card.movement else ""
+        size = f" {found.movement}," if card.change and card.change.unit and found.movement else ""
         return card.difference, (f"{name} of ", candidate, " against ", baseline, f":{size}"), interval
-    before, after = card.means
-    if card.state == "open" or before == after:
+    before, after = found.means_in_words
+    if found.state == "open" or before == after:
         return card.difference, (f"{name} is {before} in ", baseline, f" and {after} in ", candidate, ":"), interval
     movement = f" {'rose' if card.size > 0 else 'fell'} from {before} (", baseline, f") to {after} (", candidate, "):"
     return card.difference, (name, *movement), interval
@@ -306,32 +232,33 @@ def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
 
 def _chance(card: Card) -> Words:
     """Whether chance alone explains the difference, in words."""
+    note = _sentence(card.found.note)
     if not card.p:
-        return (_sentence(card.note),) if card.note else ()
-    also = f" {_sentence(card.note)}" if card.note else ""
-    if card.state == "open":
-        chance = differences.with_power(card.row.get(sch.POWER))
-        power = f" The test would have found changes of {card.detectable} or more{chance}." if card.detectable else ""
-        return (f"Chance alone could explain this ({card.p}).{power}{also}",)
+        return (note,) if note else ()
+    also = f" {note}" if note else ""
+    if card.found.state == "open":
+        power = f" The test would have found changes of {card.detectable} or more{card.found.with_power}."
+        return (f"Chance alone could explain this ({card.p}).{power if card.detectable else ''}{also}",)
     frequency = "almost never" if card.p.startswith("p <") else "rarely"
     return (f"Chance alone would {frequency} give this ({card.p}).{also}",)
 
 
+def _distance(card: Card) -> float:
+    """The size of a difference, not in percent of baselines that differ."""
+    return abs(card.found.tested.value or 0.0)
+
+
 def closest_of(comparisons: Sequence[Card], winner: str) -> Card:
-    """Of the pairs that an experiment wins, the one with the smallest difference: not in percent of other baselines."""
-    mine = [card for card in comparisons if (_winner(card) or ("",))[0] == winner]
-    return min(mine, key=lambda card: abs(sch.number(sch.of_test(card.row, "difference")) or 0.0))
+    """Of the pairs that an experiment wins, the one with the smallest difference."""
+    return min((card for card in comparisons if (card.found.winner or ("",))[0] == winner), key=_distance)
 
 
 def of_leader(comparisons: list[Card]) -> list[Card]:
     """Where all pairs were compared: the pairs of the experiment that is ahead first, the closest of them first."""
     first = next(iter(_ahead(comparisons)), None)
-
-    def key(card: Card) -> tuple[bool, float]:
-        """Not by percentages, which are of different baselines."""
-        return first not in (card.candidate, card.baseline), abs(sch.number(sch.of_test(card.row, "difference")) or 0.0)
-
-    return sorted(comparisons, key=key) if first else comparisons
+    if first is None:
+        return comparisons
+    return sorted(comparisons, key=lambda card: (first not in card.found.pair, _distance(card)))
 
 
 def first_cards(comparisons: list[Card], most: int) -> list[Card]:
@@ -339,24 +266,18 @@ def first_cards(comparisons: list[Card], most: int) -> list[Card]:
 
     def key(card: Card) -> tuple[bool, bool, float]:
         """Winners are in their order already; what is not to be trusted comes last."""
-        return card.state != "better", card.state == "doubtful", -abs(card.size) if card.state != "better" else 0.0
+        state = card.found.state
+        return state != "better", state == "doubtful", -abs(card.size) if state != "better" else 0.0
 
-    chosen = {card.pair for card in sorted(comparisons, key=key)[:most]}
-    return [card for card in comparisons if card.pair in chosen]
+    chosen = {card.found.pair for card in sorted(comparisons, key=key)[:most]}
+    return [card for card in comparisons if card.found.pair in chosen]
 
 
 def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:
     """Experiments that are beaten by none -> how many they beat; those that beat the most first."""
-    won = [pair for pair in map(_winner, comparisons) if pair]
+    won = [card.found.winner for card in comparisons if card.found.winner and card.found.state != "doubtful"]
     beaten, victories = {loser for _, loser in won}, Counter(winner for winner, _ in won)
     return dict(sorted(((name, n) for name, n in victories.items() if name not in beaten), key=lambda x: (-x[1], x[0])))
-
-
-def _winner(card: Card) -> tuple[str, str] | None:
-    """Winner and loser of a pair."""
-    if card.state == "better":
-        return card.candidate, card.baseline
-    return (card.baseline, card.candidate) if card.state == "worse" else None
 
 
 def _not_compared(figures: Figures, metric: Metric) -> Answer:

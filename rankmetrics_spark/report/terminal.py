@@ -14,42 +14,19 @@ from rich.text import Text
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.findings import STATES, Change, by_metric, findings, label_of, p_text
+from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
-from rankmetrics_spark.report.differences import (
-    Change,
-    all_percentages,
-    by_metric,
-    change_of,
-    is_percentage,
-    letters_of,
-    losers_of,
-    movement,
-    p_text,
-    raised,
-)
-from rankmetrics_spark.report.figures import Figures, label_of, period_means
+from rankmetrics_spark.report.differences import letters_of, losers_of, raised
+from rankmetrics_spark.report.figures import Figures, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
-from rankmetrics_spark.report.story import State, answer, cards, state_of
-from rankmetrics_spark.report.verdict import (
-    CORRECTIONS,
-    correction_once,
-    sentences_of_period,
-    valid_at,
-    verdict_of,
-)
+from rankmetrics_spark.report.story import answer, cards
+from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, sentences_of_period, verdict_of
 
 Row = Mapping[str, Any]
 
 MOST_SEGMENTS = 3
 """Segments that are printed unless all are asked for."""
-_MARKS: dict[State, tuple[str, str]] = {
-    "better": ("▲", "green"),
-    "worse": ("▼", "red"),
-    "open": ("≈", "dim"),
-    "doubtful": ("?", "dim"),
-}
-"""What a comparison says -> its mark and its style."""
 
 
 @dataclass(frozen=True)
@@ -77,38 +54,20 @@ class Shown:
         return console.chosen(list(self.rows), self.metrics)
 
     @cached_property
-    def baseline(self) -> str | None:
-        """What every other experiment is compared with, if it is one experiment."""
-        baselines = self.figures.baselines
-        return baselines[0] if len(baselines) == 1 else None
-
-    @cached_property
     def cells(self) -> dict[tuple[str, str], Row]:
         """(experiment, metric) -> its row, for all users."""
         return {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in self.figures.everyone}
 
     @cached_property
-    def differences(self) -> dict[tuple[str, str], Row]:
-        """(experiment, metric) -> its comparison with the only baseline, for all users."""
-        if self.baseline is None:
-            return {}
-        return {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in self.figures.compared}
-
-    @cached_property
     def losers(self) -> dict[str, dict[str, list[str]]]:
         """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
         of_metric = by_metric(self.figures.compared)
-        return {name: losers_of(of_metric.get(name, ()), name) for name in map(str, self.columns)}
+        return {name: losers_of(of_metric.get(name, ())) for name in map(str, self.columns)}
 
     @cached_property
     def letters(self) -> dict[str, str]:
         """Experiment -> its letter, in the order of the rows; empty unless every pair is compared."""
         return letters_of(_best_first(self)) if any(self.losers.values()) else {}
-
-    @cached_property
-    def in_percent(self) -> dict[str, bool]:
-        """Metric -> whether its differences for all users are in percent: a column has one unit."""
-        return {metric: all_percentages(rows) for metric, rows in by_metric(self.differences.values()).items()}
 
 
 def print_result(result: Shown, every_segment: bool = False) -> None:
@@ -118,22 +77,20 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
         console.print_percentiles(result.rows)
         return
     lines = [console.title(list(result.rows))]
-    for row in list(result.differences.values())[:1]:
-        valid = f" ({valid_at(row)})" if valid_at(row) else ""
-        unknown = ", ? no verdict" if any(state_of(each) == "doubtful" for each in result.differences.values()) else ""
-        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}{unknown}")
-        if sch.among_changed(row):
+    baseline, compared = result.figures.only_baseline, [*result.figures.differences.values()]
+    for found in compared[:1]:
+        valid = f" ({found.valid_at})" if found.valid_at else ""
+        unknown = ", ? no verdict" if any(each.state == "doubtful" for each in compared) else ""
+        lines.append(f"▲ better, ▼ worse than {baseline}, ≈ no difference shown{valid}{unknown}")
+        if found.among:
             lines.append("means are over all users; changes are those of the users whose lists changed")
     if result.letters:
-        how = CORRECTIONS[result.compared[0]["correction"]]
+        how = CORRECTIONS[result.figures.found[0].correction]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
-    pairs: dict[str, set[float | None]] = {}
-    for row in result.differences.values():
-        if row.get(sch.PERIOD_FROM) is not None:
-            pairs.setdefault(row[sch.METRIC], set()).add(sch.number(row["mean_baseline"]))
-    if any(len(means) > 1 for means in pairs.values()):
+    of_metrics = by_metric(found for found in compared if found.period_from is not None)
+    if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
         lines.append(
-            f"a percentage is against the mean of {result.baseline} over the users of both experiments, which differs "
+            f"a percentage is against the mean of {baseline} over the users of both experiments, which differs "
             "from pair to pair: mean_baseline of the table comparisons"
         )
     formats.print_fitting(lambda some: table(result, some), result.columns, *lines)
@@ -200,17 +157,16 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
         return Text("-" if row else "")
     half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
     text = Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else "")
-    if not result.differences:
+    if not result.figures.differences:
         marks = raised(result.losers.get(metric, {}).get(name, ()), result.letters)
         return text.append(f" {marks}", style=formats.RAISED) if marks else text
-    if name == result.baseline:
+    if name == result.figures.only_baseline:
         return text.append(f"{'baseline':>11}", style="dim")
-    difference = result.differences.get((name, metric))
-    if difference is None:
+    found = result.figures.differences.get((name, metric))
+    if found is None:
         return text.append(" " * 11)
-    mark, style = _MARKS[state_of(difference)]
-    change = change_of(difference, result.in_percent[metric])
-    return text.append_text(Text(f" {mark} {change.text if change else '-':>8}", style=style))
+    state, change = STATES[found.state], found.change(result.figures.in_percent[metric])
+    return text.append_text(Text(f" {state.mark} {change.text if change else '-':>8}", style=state.colour))
 
 
 # ---- segments
@@ -251,7 +207,7 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown 
         style: Of stdout.
         result: What the verdict is about: its headline comes first, and its correction is said once.
     """
-    lines = [*headline(result.figures), *correction_once(sentences, result.compared)] if result else sentences
+    lines = [*headline(result.figures), *correction_once(sentences, result.figures.found)] if result else sentences
     for line in lines:
         formats.print_sentence(line, style == "table")
 
@@ -271,7 +227,7 @@ def headline(figures: Figures) -> list[str]:
         return [f"{''.join(only.title)} ({''.join(only.detail)}). {''.join(only.sure)}"]
     if figures.primary.higher_is_better is None or len(compared) < 2:
         return []
-    if compared[0].state == "better" and len(figures.baselines) == 1:
+    if compared[0].found.state == "better" and figures.only_baseline:
         return []
     title, on_metric = "".join(answer(figures).title), f" on {label_of(figures.primary)}"
     # What is lost beside the answer stands behind the name of its metric.
@@ -282,41 +238,33 @@ def print_comparisons(
     rows: Sequence[Row], verdict: Sequence[str], about: str = "", metrics: Sequence[Metric] = ()
 ) -> None:
     """The verdict, whose users these are, and one line per comparison."""
+    found = findings(rows)
     means = [
-        {
-            sch.EXPERIMENT: row[name],
-            sch.SEGMENT: row[sch.SEGMENT],
-            sch.METRIC: row[sch.METRIC],
-            "mean": row.get(f"mean_{side}"),
-        }
-        for row in rows
-        for name, side in ((sch.BASELINE, "baseline"), (sch.EXPERIMENT, "candidate"))
+        {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric, "mean": side.mean}
+        for each in found
+        for side in each.sides
     ]
     print_verdict(verdict, result=Shown(means, rows, metrics))
     formats.print_lines(filter(None, [about]))
-    has_segments = any(row[sch.SEGMENT] != sch.EVERYONE for row in rows)
+    has_segments = not all(each.is_of_all for each in found)
     left = ("candidate", "baseline", "segment", "metric", "design", "test")
     texts = []
-    for row in rows:
-        change, share = change_of(row, in_percent=False), change_of(row) if is_percentage(row) else None
+    for each in found:
+        change, share = each.change(in_percent=False), each.change() if each.is_percentage else None
         text = {
-            "candidate": str(row[sch.EXPERIMENT]),
-            "baseline": str(row[sch.BASELINE]),
-            **({"segment": str(row[sch.SEGMENT])} if has_segments else {}),
-            "metric": label_of(parse(row[sch.METRIC])),
-            "design": str(row["design"]),
-            "test": str(row["test"] or "-"),
-            "users" if row.get(sch.CLUSTER) is None else "clusters": f"{row['n_users']:,}",
-            "means": movement(row) or "-",
+            "candidate": str(each.candidate),
+            "baseline": str(each.baseline),
+            **({"segment": each.segment} if has_segments else {}),
+            "metric": each.label,
+            "design": each.design,
+            "test": each.test or "-",
+            "users" if each.cluster is None else "clusters": f"{each.n_users:,}",
+            "means": each.movement or "-",
             "difference": change.plain if change else "-",
             "change": Change(share.value, share.unit).plain if share else "-",
-            "p adjusted": "-"
-            if sch.is_unknown(row["p_adjusted"])
-            else p_text(row["p_adjusted"], 1 - row["confidence"]),
+            "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
             # Other users have no win or loss of their own.
-            "wins/ties/losses": (
-                f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}" if row["design"] == "paired" else "-"
-            ),
+            "wins/ties/losses": (f"{each.wins:,}/{each.ties:,}/{each.losses:,}" if each.design == "paired" else "-"),
         }
         texts.append(text)
     formats.print_texts(texts, left)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.differences import p_text
-from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
+from rankmetrics_spark.findings import label_of, p_text
+from rankmetrics_spark.report.figures import Figures, Row, first_of
 from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
 
 FEW_USERS = 100
@@ -196,12 +195,12 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         yield sch.Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
     if people.users:
         yield from _without_relevant(figures, people)
-    for row in sorted(figures.compared, key=lambda row: row[sch.METRIC] != figures.primary_name):
+    for found in sorted(figures.compared, key=lambda found: not figures.decides(found)):
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
-        if row[sch.SEGMENT] == sch.EVERYONE and sch.OTHERS_LEFT_OUT in (doubt := sch.doubt_of(row)):
-            shares = doubt.removeprefix(f"{sch.NOT_TRUSTED}: ")
-            text = f"{label_of(parse(row[sch.METRIC]))}: {shares}. There is no verdict."
-            names = [name for name in (row[sch.BASELINE], row[sch.EXPERIMENT]) if name not in told]
+        if sch.OTHERS_LEFT_OUT in found.doubt:
+            shares = found.doubt.removeprefix(f"{sch.NOT_TRUSTED}: ")
+            text = f"{found.label}: {shares}. There is no verdict."
+            names = [name for name in found.pair[::-1] if name not in told]
             told.update(names)
             yield from (sch.Check("users_left_out", sch.WARN, text, name) for name in names)
 
@@ -267,7 +266,7 @@ def _rule(figures: Figures) -> str:
 def _split(figures: Figures) -> Iterator[sch.Check]:
     """Whether the users are split as planned."""
     people = population(figures)
-    ratio = next((sch.number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    ratio = figures.sample_ratio_p
     if ratio is not None:
         is_kept = ratio >= sch.SMALL_RATIO_P
         text = f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})." if is_kept else split_is_off(figures)
@@ -289,7 +288,7 @@ def _split(figures: Figures) -> Iterator[sch.Check]:
 
 def split_is_off(figures: Figures) -> str:
     """What to do where the users do not follow the planned shares; with both shares where they are known."""
-    ratio = next((sch.number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    ratio = figures.sample_ratio_p
     people, planned = population(figures), (figures.config.get("comparison") or {}).get("shares") or {}
     units = people.units
     names = [name for name in units if name in planned]

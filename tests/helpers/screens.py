@@ -20,8 +20,8 @@ def contradictions(figures: Figures) -> Iterator[str]:
         if _OPEN in text or any(verb in text for verb in _SHOWN):
             yield from _of_text(text, _OPEN not in text)
     for card in cards(figures):
-        if card.change and card.change.interval and card.state != "doubtful":
-            yield from _of_text(card.interval.replace("\N{MINUS SIGN}", "-"), card.state != "open")
+        if card.change and card.change.interval and card.found.state != "doubtful":
+            yield from _of_text(card.interval.replace("\N{MINUS SIGN}", "-"), card.found.state != "open")
     page = payload_of(figures)["compared"]
     for prefix in ("low high", "relLow relHigh"):
         low, high = (page[name] for name in prefix.split())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rankmetrics_spark.findings import findings
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import (
     LIGHT,
@@ -172,8 +173,8 @@ def test_pairs_that_could_not_be_tested_do_not_count_as_compared() -> None:
         row | ({"p_adjusted": 0.001, "note": f"not trustworthy: {row['note']}"} if row["note"] else {}) for row in rows
     ]
     for unsure in (rows, doubtful):
-        assert differences.sentences_of_order(unsure, metrics) == [f"{order}, and 2 of 3 have no verdict"]
-    assert differences.sentences_of_order(figures.comparisons, metrics) == [order]
+        assert differences.sentences_of_order(findings(unsure), metrics) == [f"{order}, and 2 of 3 have no verdict"]
+    assert differences.sentences_of_order(figures.found, metrics) == [order]
 
 
 # ---- how large, how sure, and the cards
@@ -285,7 +286,7 @@ def test_a_card_without_a_relative_difference_shows_the_difference_itself() -> N
     (card,) = cards(
         Figures([mean("a")], [compared("a", None, nan, mean_baseline=nan, p_adjusted=nan, note="no users")])
     )
-    assert (card.state, card.difference, card.change, card.note) == ("doubtful", "-", None, "no users")
+    assert (card.found.state, card.difference, card.change, card.found.note) == ("doubtful", "-", None, "no users")
 
 
 def test_cards_share_an_axis_so_they_share_a_unit() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rankmetrics_spark.findings import findings
 from rankmetrics_spark.report import (
     Figures,
     Shown,
@@ -135,7 +136,7 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
     ]
     names = [row["metric"] for row in rows]
     figures = Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
-    message = "".join(what_else(cards(figures)[0], rows)).replace("\N{MINUS SIGN}", "-")
+    message = "".join(what_else(cards(figures)[0], figures.compared)).replace("\N{MINUS SIGN}", "-")
     assert message == (
         "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows "
         "no clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
@@ -143,12 +144,12 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
     for better, says in (("candidate", "better too."), ("baseline", "better.")):
         pair = [rows[0] | {"better": better}, rows[3], rows[3] | {"metric": "rr"}]
         (card,) = cards(Figures(figures.means, pair, order=names))
-        assert "".join(what_else(card, pair)) == f"What else moved in b: all 2 other metrics are {says}"
+        assert "".join(what_else(card, findings(pair))) == f"What else moved in b: all 2 other metrics are {says}"
     alone = Figures([mean("a"), mean("b")], rows[:1])
-    assert what_else(cards(alone)[0], rows[:1]) == ()
+    assert what_else(cards(alone)[0], alone.compared) == ()
     # Where nothing has a verdict, nothing is known to have moved.
     doubted = [row | {"note": "not trustworthy: 1 of 4 days is missing"} for row in rows]
-    assert what_else(cards(Figures(alone.means, doubted))[0], doubted) == ()
+    assert what_else(cards(Figures(alone.means, doubted))[0], findings(doubted)) == ()
 
 
 def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> None:

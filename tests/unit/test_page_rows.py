@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import (
     LIGHT,
@@ -71,11 +71,11 @@ def test_the_cards_are_the_better_ones_then_those_with_the_largest_change_up_or_
     rows.append(compared("e10", None, sign * 0.9, metric=metric, note="not trustworthy: the shares"))
     figures = Figures([mean(name, metric) for name in ("control", "e10", *changes)], rows)
     context = html._context(figures)
-    assert [card.candidate for card in context["cards"]] == ["e02", "e05", "e01", "e03", "e04", "e09"]
+    assert [card.found.candidate for card in context["cards"]] == ["e02", "e05", "e01", "e03", "e04", "e09"]
     assert context["n_cards"] == 9
     n_better = [compared(name, "candidate", sign * change, metric=metric) for name, change in changes.items()]
     shown = html._context(Figures(figures.means, n_better))["cards"]
-    assert [card.candidate for card in shown] == [*changes][:6], "of many winners those that win most"
+    assert [card.found.candidate for card in shown] == [*changes][:6], "of many winners those that win most"
 
 
 @pytest.mark.parametrize("most", [4_000, 500, 50])
@@ -157,10 +157,10 @@ def test_of_many_checks_a_page_holds_what_failed() -> None:
 def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> None:
     figures = ranked(0.7, 0.65, 0.5, 0.2)
     context = html._context(figures)
-    pairs = [{card.candidate, card.baseline} for card in context["cards"]]
+    pairs = [{card.found.candidate, card.found.baseline} for card in context["cards"]]
     best = figures.experiments[0]
     assert [best in pair for pair in pairs] == [True] * 3 + [False] * 3
-    assert [abs(card.row["difference"]) for card in context["cards"][:3]] == pytest.approx([0.05, 0.2, 0.5])
+    assert [abs(card.found.row["difference"]) for card in context["cards"][:3]] == pytest.approx([0.05, 0.2, 0.5])
 
 
 def test_the_map_of_segments_holds_the_metric_that_decides_whole() -> None:
@@ -179,42 +179,38 @@ def test_a_page_of_many_experiments_is_small_and_its_sentences_are_about_all(sho
     assert f"the first 6 of {shown[0]}" in text and f"better on {shown[1]} of {shown[1]} metrics" in text
 
 
+class Looked(Finding):
+    """What counts how often its fields are read."""
+
+    reads: ClassVar[Counter[str]] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        Looked.reads[name] += 1
+        return super().__getattribute__(name)
+
+
 def test_all_pairs_of_many_experiments_are_read_in_time_that_grows_with_the_rows() -> None:
     # 4,950 pairs: the answer and the cards look at each row a few times, not at each pair of rows.
     names = [f"e{i:03}" for i in range(100)]
     rows = [compared(b, None, 0.001, baseline=a) for i, a in enumerate(names) for b in names[i + 1 :]]
     figures = Figures([mean(name) for name in names], [*rows, compared("e001", "candidate", 0.1, baseline="e000")])
-    reads: Counter[str] = Counter()
-
-    class Counted(dict[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            reads[key] += 1
-            return super().__getitem__(key)
-
-    counted = replace(figures, comparisons=[Counted(row) for row in figures.comparisons])
-    assert len(cards(counted)) == 4_951
-    assert reads["baseline"] < 10 * 4_951
+    vars(figures)["found"] = [*map(Looked.of, figures.comparisons)]
+    assert len(cards(figures)) == 4_951
+    assert 4_951 <= Looked.reads["pair"] < 10 * 4_951
     assert len(payload_of(figures, 50)["compared"]["e"]) == 50
 
 
 def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
-    looks = []
-
-    class Row(dict[str, Any]):
-        def __getitem__(self, name: str) -> Any:
-            looks.append(name)
-            return super().__getitem__(name)
-
     def n_looks(n_metrics: int) -> int:
         metrics = [parse(f"ndcg@{k}") for k in range(1, n_metrics + 1)]
-        made: list[Any] = [
-            Row(compared(c, "candidate", 0.001, b, metric=str(metric)))
+        made = [
+            Looked.of(compared(c, "candidate", 0.001, b, metric=str(metric)))
             for metric in metrics
             for b, c in (("a", "b"), ("a", "c"), ("b", "c"))
         ]
-        looks.clear()
+        Looked.reads.clear()
         assert len(differences.sentences_of_order(made, metrics)) == n_metrics
-        return len(looks)
+        return Looked.reads.total()
 
     assert n_looks(40) == 10 * n_looks(4)
 

@@ -12,9 +12,9 @@ from scipy import optimize, stats
 from rankmetrics_spark.comparison import STATISTICS, Request, types_of
 from rankmetrics_spark.config import Comparison, Config, Gate, PlannedLooks, as_dict, from_mapping
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Figures, answer, cards, sentence, verdict_of
-from rankmetrics_spark.schemas import of_test
 from rankmetrics_spark.statistics import MOST_LOOKS, SPENDING, adjusted_p_values, spending_bounds
 from tests.helpers.gates import failed_gates
 from tests.helpers.users import METRIC, apart, compared, one, table
@@ -92,8 +92,8 @@ def test_a_difference_of_a_single_look_is_none_over_any_looks() -> None:
     assert single["p_value"] < 0.05 < row["p_sequential"] == row["p_adjusted"]
     assert (single["better"], row["better"]) == ("candidate", None)
     assert row["sequential_ci_low"] < 0 < row["ci_low"]
-    assert of_test(row, "ci_low") == row["sequential_ci_low"] and of_test(single, "ci_low") == single["ci_low"]
-    assert of_test(row, "relative_ci_high") == row["sequential_relative_ci_high"]
+    assert Finding.of(row).tested.low == row["sequential_ci_low"] and Finding.of(single).tested.low == single["ci_low"]
+    assert Finding.of(row).tested_share.high == row["sequential_relative_ci_high"]
 
 
 @pytest.mark.parametrize("method", ["holm", "fdr_bh"])
@@ -215,7 +215,7 @@ def test_cuped_is_widened_where_it_decides() -> None:
     half = half_width(row["cuped_standard_error"], 80, 80, df)
     assert row["test"] == "cuped"
     assert row["sequential_ci_low"] == pytest.approx(row["cuped_difference"] - half, rel=1e-9)
-    assert of_test(row, "ci_high") == row["sequential_ci_high"] == pytest.approx(row["cuped_difference"] + half)
+    assert Finding.of(row).tested.high == row["sequential_ci_high"] == pytest.approx(row["cuped_difference"] + half)
     ratio = (row["sequential_relative_ci_high"] - row["cuped_relative_difference"]) / (
         row["cuped_relative_ci_high"] - row["cuped_relative_difference"]
     )
@@ -381,5 +381,5 @@ def test_the_page_shows_the_interval_that_decides_and_says_at_which_looks_it_hol
     assert card.interval == f"95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look"
     open_row = one(both(effect=0.02), sequential=PlannedLooks(**PLAN))
     (card,) = cards(Figures(means, [open_row]))
-    assert card.state == "open" and card.interval.endswith(", valid at look 6 of 14")
+    assert card.found.state == "open" and card.interval.endswith(", valid at look 6 of 14")
     assert card.change is not None and card.change.low == pytest.approx(100 * open_row["sequential_relative_ci_low"])

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import MOST_SENTENCES, Figures, cards, p_value, print_all, sentence, verdict_of
+from rankmetrics_spark.report import MOST_SENTENCES, Figures, cards, print_all, sentence, verdict_of
 from tests.helpers.figures import mean
 
 NAN = float("nan")
@@ -251,7 +252,7 @@ def test_a_primary_metric_alone_says_that_its_p_value_is_of_a_part_of_the_error(
     ],
 )
 def test_a_p_value_has_the_digits_that_support_the_verb(p: float, confidence: float, message: str) -> None:
-    assert p_value(row(p_adjusted=p, confidence=confidence)) == message
+    assert Finding.of(row(p_adjusted=p, confidence=confidence)).p == message
     # The number as it is read falls on the side of the level that decided.
     number = float(message.split()[-1])
     assert message.startswith("p <") or (number < round(1 - confidence, 9)) == (p < 1 - confidence)

@@ -10,8 +10,8 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.errors import ConfigError, printable, unknown
+from rankmetrics_spark.findings import p_value
 from rankmetrics_spark.metrics import Floats
-from rankmetrics_spark.report import p_value
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
 
@@ -185,12 +185,13 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     interval = _bounds(row, "sequential_ci" if any_look else "ci", sign)
     spread = f"{level} {interval}" if interval else "the same for each user, so there is no interval"
     summary = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half ({spread})"
+    p = p_value(row["p_adjusted"], alpha)
     if row["p_adjusted"] < alpha:
         first = f"{ahead} beats {other}: {summary}."
-        chance = f"Chance alone would rarely give this ({p_value(row)}{corrected})."
+        chance = f"Chance alone would rarely give this ({p}{corrected})."
     else:
         first = f"No clear preference between {a} and {b}: {summary}."
-        chance = f"Chance alone could explain this ({p_value(row)}{corrected})."
+        chance = f"Chance alone could explain this ({p}{corrected})."
     every_look = _bounds(row, "sequential_ci", sign)
     wait = ""
     if row["p_adjusted"] < alpha <= row["p_sequential"]:

@@ -1,0 +1,615 @@
+"""What comparisons say: a row of ``comparisons`` as typed numbers, the state it is in, and the words for both.
+
+No other module of a report knows the names of the columns. No pyspark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.metrics import Metric, parse
+
+Row = Mapping[str, Any]
+
+MINUS = "\N{MINUS SIGN}"
+_MOST_DIGITS = 3
+"""Digits after the point that a small percentage has at most."""
+
+
+class State(NamedTuple):
+    """What a comparison says of its candidate.
+
+    Attributes:
+        word: On a card.
+        one: What one candidate or metric does; of what is open, it says what is not shown.
+        many: What several do.
+        mark: In a table.
+        colour: On a terminal.
+    """
+
+    word: str
+    one: str
+    many: str
+    mark: str
+    colour: str
+
+    def says(self, n: int, what: str = "clear difference") -> str:
+        """What so many candidates or metrics do.
+
+        >>> STATES["open"].says(1), STATES["open"].says(2, "difference"), STATES["worse"].says(2)
+        ('shows no clear difference', 'show no difference', 'are worse')
+        """
+        return (self.one if n == 1 else self.many).format(what)
+
+    @property
+    def html(self) -> str:
+        """The mark in HTML."""
+        return self.mark.encode("ascii", "xmlcharrefreplace").decode()
+
+
+STATES = {
+    "better": State("better", "is better", "are better", "▲", "green"),
+    "worse": State("worse", "is worse", "are worse", "▼", "red"),
+    "open": State("no difference shown", "shows no {}", "show no {}", "≈", "dim"),
+    "doubtful": State("no verdict", "has no verdict", "have no verdict", "?", "dim"),
+}
+"""The states of a comparison, the most welcome first."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference and its interval.
+
+    Attributes:
+        value: The difference.
+        unit: `` %`` of the baseline's mean, or empty.
+        low: Lower bound; None without an interval.
+        high: Upper bound.
+    """
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point of the difference, and of bounds that do not need more."""
+        if not self.unit:
+            return 1 if abs(self.value) >= 10 else 4
+        small = _places(self.value)
+        return small if 1 < small <= _MOST_DIGITS else 1
+
+    def digits_of(self, value: float) -> int:
+        """Digits after the point of a bound: enough to show that it is not 0, so on which side of 0 it is.
+
+        >>> change = Change(6.4, " %", 0.02, 13.3)
+        >>> change.digits_of(change.high), change.digits_of(change.low), change.digits_of(1e-9)
+        (1, 2, 1)
+        """
+        enough = _places(value)
+        return enough if value and not round(value, self.digits) and enough <= self.digits + 2 else self.digits
+
+    @property
+    def text(self) -> str:
+        """The difference with its sign and unit.
+
+        >>> Change(20.94, " %").text, Change(-0.043, " %").text.replace(MINUS, "-")
+        ('+20.9 %', '-0.04 %')
+        >>> Change(1e-9, " %").text, Change(-0.00123, "").text.replace(MINUS, "-")
+        ('0.0 %', '-0.0012')
+        """
+        return self._signed(self.value) + self.unit
+
+    @property
+    def unsigned(self) -> str:
+        """Its size with its unit."""
+        return f"{abs(self.value):.{self.digits}f}{self.unit}"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty without one."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self._signed(self.low)} to {self._signed(self.high)}{self.unit}"
+
+    @property
+    def plain(self) -> str:
+        """Difference and interval in ASCII.
+
+        >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
+        ('+10.0 % (+8.0 to -12.0)', '+0.0500')
+        """
+        bounds = [f"{bound:+.{self.digits_of(bound)}f}" for bound in (self.low, self.high) if bound is not None]
+        return f"{self.value:+.{self.digits}f}{self.unit}" + (f" ({' to '.join(bounds)})" if len(bounds) == 2 else "")
+
+    def _signed(self, value: float) -> str:
+        """A true minus, and no sign in front of a rounded 0."""
+        digits = self.digits_of(value)
+        number_shown = round(value, digits) + 0.0
+        return (f"{number_shown:+.{digits}f}" if number_shown else f"{0:.{digits}f}").replace("-", MINUS)
+
+
+def _places(value: float) -> int:
+    """The place after the point of a number's first digit that is not 0; 0 for 0.
+
+    >>> _places(0.02), _places(0.5), _places(6.4), _places(0.0)
+    (2, 1, 0, 0)
+    """
+    return max(0, math.ceil(-math.log10(abs(value)))) if value else 0
+
+
+class Numbers(NamedTuple):
+    """A difference with its interval; None where there is none."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Both bounds; None where one is missing."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def excludes_zero(self) -> bool | None:
+        """Whether the interval says that the difference is not 0; None without one."""
+        return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
+
+    def change(self, factor: int = 1, unit: str = "") -> Change | None:
+        """The same for people; None where there is no difference."""
+        if self.value is None:
+            return None
+        low, high = sorted(factor * bound for bound in self.bounds) if self.bounds else (None, None)
+        return Change(factor * self.value, unit, low, high)
+
+
+class Side(NamedTuple):
+    """An experiment in a comparison: what is counted of it."""
+
+    name: str
+    mean: float | None
+    n_users: Any
+    n_lists: Any
+    n_members: Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of ``comparisons``, or of ``effect_over_time``: what is not there is None, as is what is no number.
+
+    Fields have the names of the columns, which docs/comparing.md explains, but for these:
+
+    Attributes:
+        row: The whole row, for tables that list its columns.
+        candidate: The column ``experiment_id``.
+        at: The column ``label`` of ``effect_over_time``.
+    """
+
+    row: Row = field(repr=False)
+    candidate: str = ""
+    baseline: str = ""
+    segment: str = sch.EVERYONE
+    metric: str = ""
+    role: str | None = None
+    design: str = ""
+    test: str | None = None
+    better: str | None = None
+    note: str = ""
+    confidence: float = 0.95
+    p_value: float | None = None
+    p_adjusted: float | None = None
+    p_sequential: float | None = None
+    p_wilcoxon: float | None = None
+    p_randomization: float | None = None
+    correction: str = "none"
+    family: str | None = None
+    n_comparisons: int | None = None
+    adjusted_ci_low: float | None = None
+    adjusted_minimum_detectable_effect: float | None = None
+    power: float | None = None
+    n_users: int = 0
+    n_users_both: int | None = None
+    wins: int | None = None
+    ties: int | None = None
+    losses: int | None = None
+    look: int | None = None
+    looks: str | None = None
+    cluster: str | None = None
+    mean_over: str | None = None
+    share_changed: float | None = None
+    margin: float | None = None
+    relative_margin: float | None = None
+    worst_case: float | None = None
+    relative_worst_case: float | None = None
+    within_margin: str | None = None
+    p_no_worse: float | None = None
+    p_equivalent: float | None = None
+    cuped_variance_reduction: float | None = None
+    aa_share: float | None = None
+    sample_ratio_p: float | None = None
+    difference: float | None = None
+    relative_difference: float | None = None
+    rest_difference: float | None = None
+    rest_relative_difference: float | None = None
+    p_rest: float | None = None
+    p_rest_adjusted: float | None = None
+    period_from: str | None = None
+    period_to: str | None = None
+    n_days: int | None = None
+    kind: str = ""
+    at: str = ""
+    day_number: int | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> Finding:
+        """The finding of a row of ``comparisons`` or of ``effect_over_time``."""
+        cells: dict[str, Any] = {
+            _NAMES.get(name, name): sch.number(cell) if isinstance(cell, float) else cell
+            for name, cell in row.items()
+            if cell is not None and _NAMES.get(name, name) in _FIELDS
+        }
+        return cls(row, **cells)
+
+    def _numbers(self, cell: Callable[[Row, str], Any], prefix: str = "") -> Numbers:
+        return Numbers(*(sch.number(cell(self.row, prefix + name)) for name in ("difference", "ci_low", "ci_high")))
+
+    @cached_property
+    def shown(self) -> Numbers:
+        """The difference as people see it: of the test that decides, with the interval that agrees with the decision.
+
+        Rows that were written before there were such bounds have none where theirs say something else of 0 than
+        ``p_adjusted``.
+
+        >>> row = {"test": "welch", "difference": 0.1, "ci_low": 0.05, "ci_high": 0.15}
+        >>> agreeing = Finding.of(row | {"adjusted_ci_low": -0.01, "adjusted_ci_high": 0.21})
+        >>> agreeing.shown, agreeing.tested.low
+        (Numbers(value=0.1, low=-0.01, high=0.21), 0.05)
+        >>> Finding.of(row | {"p_adjusted": 0.3}).shown.low, Finding.of(row).shown.low
+        (None, 0.05)
+        """
+        return self._numbers(_shown)
+
+    @cached_property
+    def shown_share(self) -> Numbers:
+        """``shown`` as a share of the baseline."""
+        return self._numbers(_shown, "relative_")
+
+    @property
+    def shown_row(self) -> dict[str, Any]:
+        """The row with ``shown`` and ``shown_share`` in its columns."""
+        names = (*sch.RELATIVE, "difference", "ci_low", "ci_high")
+        return {**self.row, **dict(zip(names, (*self.shown_share, *self.shown), strict=True))}
+
+    @cached_property
+    def tested(self) -> Numbers:
+        """The difference of the test that decides, with the interval of one comparison.
+
+        >>> row = {"test": "welch", "difference": 0.1, "cuped_difference": 0.2, "ci_low": 0.05}
+        >>> Finding.of(row).tested.value, Finding.of(row | {"test": sch.CUPED}).tested.value
+        (0.1, 0.2)
+        >>> Finding.of(row | {"looks": "any", "sequential_ci_low": -0.01}).tested.low
+        -0.01
+        """
+        return self._numbers(_tested)
+
+    @cached_property
+    def tested_share(self) -> Numbers:
+        """``tested`` as a share of the baseline."""
+        return self._numbers(_tested, "relative_")
+
+    @property
+    def tested_p(self) -> float | None:
+        """The p-value of the test that decides, not corrected; of looks, over all of them."""
+        return sch.number(_tested(self.row, "p_value")) if self.p_sequential is None else self.p_sequential
+
+    def further(self, prefix: str = "") -> Numbers:
+        """The difference of the t-test, whether it decides or not; or that of ``cuped_`` and the like."""
+        return self._numbers(_cell, prefix)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """What is counted of baseline and candidate."""
+        get, names = self.row.get, ("n_users", "n_lists", "n_members")
+        baseline, candidate = (
+            Side(name, mean, *(get(f"{n}_{side}") for n in names))
+            for name, mean, side in zip(self.pair[::-1], self.means, ("baseline", "candidate"), strict=True)
+        )
+        return baseline, candidate
+
+    @property
+    def means(self) -> tuple[float | None, float | None]:
+        """The means of baseline and candidate."""
+        return sch.number(self.row.get("mean_baseline")), sch.number(self.row.get("mean_candidate"))
+
+    @property
+    def period(self) -> tuple[str, str]:
+        """The first and the last date of the period."""
+        return str(self.period_from), str(self.period_to)
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The candidate and its baseline."""
+        return self.candidate, self.baseline
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it is about all users."""
+        return self.segment == sch.EVERYONE
+
+    @cached_property
+    def label(self) -> str:
+        """What people call the metric."""
+        return label_of(parse(self.metric))
+
+    @property
+    def level(self) -> float:
+        """Below this p-value, a difference is shown."""
+        return 1 - self.confidence
+
+    @property
+    def doubt(self) -> str:
+        """Why the numbers cannot be trusted, as the note says; empty where they can.
+
+        >>> Finding.of({"note": "not trustworthy: 1 of 4 days is missing"}).doubt, Finding.of({"note": "2 users"}).doubt
+        ('not trustworthy: 1 of 4 days is missing', '')
+        """
+        return self.note if self.note.startswith(sch.NOT_TRUSTED) else ""
+
+    @property
+    def state(self) -> str:
+        """What it says of its candidate: one of ``STATES``."""
+        if self.p_adjusted is None or self.doubt:
+            return "doubtful"
+        return {"candidate": "better", "baseline": "worse"}.get(self.better or "", "open")
+
+    @property
+    def winner(self) -> tuple[str, str] | None:
+        """The experiment that is better, and the other one; None where neither is."""
+        return {"candidate": self.pair, "baseline": self.pair[::-1]}.get(self.better or "")
+
+    @property
+    def is_guardrail(self) -> bool:
+        """Whether the metric is a guardrail."""
+        return self.role == sch.GUARDRAIL
+
+    @property
+    def is_lost_guardrail(self) -> bool:
+        """Whether the candidate clearly loses on a guardrail."""
+        return self.is_guardrail and self.better == "baseline"
+
+    @property
+    def among(self) -> str:
+        """Which users are tested, where these are only the ones whose lists differ; else empty.
+
+        >>> Finding.of({"share_changed": 0.123, "design": "paired"}).among, Finding.of({"share_changed": None}).among
+        (' among the 12 % of users whose lists changed', '')
+        """
+        changed = self.share_changed
+        return "" if changed is None else f" among the {sch.share(changed)} of users whose lists changed"
+
+    @property
+    def units(self) -> str:
+        """What people call the units of the comparison.
+
+        >>> Finding.of({}).units, Finding.of({"cluster": "household"}).units
+        ('users', 'clusters of household')
+        """
+        return "users" if self.cluster is None else f"clusters of {self.cluster}"
+
+    @property
+    def over_lists(self) -> bool:
+        """Whether means are over lists instead of users."""
+        return self.mean_over == "lists"
+
+    @cached_property
+    def is_percentage(self) -> bool:
+        """Whether it can be told in percent of its baseline.
+
+        It cannot where the baseline's mean is not above 0. Nor can it where the difference has an interval and the
+        ratio has none, or one that says something else of 0.
+        """
+        if (self.means[0] or 0.0) <= 0 or self.tested_share.value is None:
+            return False
+        return self.shown.excludes_zero == self.shown_share.excludes_zero
+
+    def change(self, in_percent: bool | None = None) -> Change | None:
+        """The change that people see, by the test that decides; None where there is no difference."""
+        if self.is_percentage if in_percent is None else in_percent:
+            return self.shown_share.change(100, " %")
+        return self.shown.change()
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether the interval that is shown is wider than that of the same test alone.
+
+        >>> row = {"test": "welch", "ci_low": 0.05, "ci_high": 0.15, "adjusted_ci_low": -0.01}
+        >>> [Finding.of(row | more).is_widened for more in ({}, {"adjusted_ci_low": 0.05}, {"adjusted_ci_low": None})]
+        [True, False, False]
+        """
+        low, alone = self.adjusted_ci_low, self.tested.low
+        return low is not None and alone is not None and low < alone
+
+    @property
+    def means_in_words(self) -> tuple[str, str] | None:
+        """The means of baseline and candidate, with the digits that show how they differ."""
+        before, after = self.means
+        if before is None or after is None:
+            return None
+        digits = next((n for n in range(3, 7) if abs(after - before) >= 10.0 ** (1 - n)), 3 if before == after else 6)
+        return f"{before:.{digits}f}", f"{after:.{digits}f}"
+
+    @property
+    def movement(self) -> str:
+        """From which mean to which, or with CUPED the difference: the means are those without it.
+
+        >>> Finding.of({"mean_baseline": 0.4388, "mean_candidate": 0.5477, "test": "welch"}).movement
+        '0.439 \N{RIGHTWARDS ARROW} 0.548'
+        >>> Finding.of({"test": sch.CUPED, "cuped_difference": 0.0123}).movement
+        '+0.0123'
+        """
+        if self.test == sch.CUPED:
+            return "" if self.tested.value is None else Change(self.tested.value, "").plain
+        return " \N{RIGHTWARDS ARROW} ".join(self.means_in_words or ())
+
+    @property
+    def p(self) -> str:
+        """The corrected p-value in words."""
+        return p_value(self.p_adjusted or 0.0, self.level)
+
+    @property
+    def with_power(self) -> str:
+        """How likely the test finds what it can find; empty where that is not stored.
+
+        >>> Finding.of({"power": 0.8}).with_power, Finding.of({}).with_power
+        (' with a probability of 80 %', '')
+        """
+        return "" if self.power is None else f" with a probability of {100 * self.power:.3g} %"
+
+    def detectable(self, in_percent: bool | None = None) -> str:
+        """The change that the corrected test finds with its power, never rounded down; empty where it is unknown."""
+        effect, unit = self.adjusted_minimum_detectable_effect, ""
+        if not effect:  # Without a spread, what the test could find is unknown.
+            return ""
+        if self.is_percentage if in_percent is None else in_percent:
+            effect, unit = 100 * effect / (self.means[0] or 0.0), " %"
+        digits = Change(effect, unit).digits
+        return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
+
+    @property
+    def valid_at(self) -> str:
+        """The looks that interval and p-value hold for; empty for a single one, and beyond the plan.
+
+        >>> [Finding.of({"looks": looks}).valid_at for looks in ("any", "6 of 14, pocock", None)]
+        ['valid at every look', 'valid at look 6 of 14', '']
+        >>> [Finding.of({"looks": looks}).valid_at for looks in ("15 of 14, pocock", "? of 14, pocock")]
+        ['', '']
+        """
+        if self.looks is None or self.looks == "any":
+            return "valid at every look" if self.looks else ""
+        look, _, planned = (of := self.looks.split(",")[0]).partition(" of ")
+        return f"valid at look {of}" if look.isdigit() and int(look) <= int(planned) else ""
+
+
+_NAMES = {sch.EXPERIMENT: "candidate", "label": "at"}
+_FIELDS = {each.name for each in fields(Finding)}
+
+
+def p_or_last(row: Row) -> float:
+    """The corrected p-value, or a number above every p-value where there is none."""
+    p = sch.number(row.get("p_adjusted"))
+    return 2.0 if p is None else p
+
+
+def surest_first(row: Row) -> tuple[Any, ...]:
+    """Sort key of rows of a table: those of all users first, then by p-value, those without one last."""
+    names = str(row[sch.EXPERIMENT]), str(row.get(sch.BASELINE))
+    return row[sch.SEGMENT] != sch.EVERYONE, p_or_last(row), *names, row[sch.METRIC]
+
+
+def findings(rows: Iterable[Row], metric: str | None = None) -> list[Finding]:
+    """Rows of ``comparisons`` as findings: all, or those of all users on one metric."""
+    found = map(Finding.of, rows)
+    return [*found] if metric is None else [each for each in found if each.is_of_all and each.metric == metric]
+
+
+def _cell(row: Row, name: str) -> Any:
+    return row.get(name)
+
+
+def _tested(row: Row, name: str) -> Any:
+    """A number of the test that decides the row."""
+    if name in sch.BOUNDS and row.get(sch.LOOKS) is not None:
+        return row.get(f"{sch.SEQUENTIAL}_{name}")
+    of_cuped = f"{sch.CUPED}_{name}"
+    return row.get(of_cuped if row.get("test") == sch.CUPED and of_cuped in row else name)
+
+
+def _shown(row: Row, name: str) -> Any:
+    """A number as people see it: a bound is one that agrees with the decision."""
+    if name not in sch.BOUNDS:
+        return _tested(row, name)
+    if sch.number(row.get(f"{sch.ADJUSTED}_ci_low")) is not None:
+        return row.get(f"{sch.ADJUSTED}_{name}")
+    prefix, p = name.removesuffix("low").removesuffix("high"), sch.number(row.get("p_adjusted"))
+    low, high = (sch.number(_tested(row, f"{prefix}{side}")) for side in ("low", "high"))
+    agrees = p is None or low is None or high is None or (low > 0 or high < 0) == (p < 1 - row.get("confidence", 0.95))
+    return _tested(row, name) if agrees else None
+
+
+def label_of(metric: Metric) -> str:
+    """What people call the metric.
+
+    >>> label_of(parse("ndcg@10")), label_of(parse("ap"))
+    ('NDCG@10', 'MAP')
+    """
+    return metric.headline.removeprefix("mean ")
+
+
+def p_value(p: float, level: float) -> str:
+    """A p-value in words.
+
+    >>> p_value(0.0496, 0.05), p_value(1e-9, 0.05)
+    ('p = 0.0496', 'p < 0.001')
+    """
+    text = p_text(p, level)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def p_text(p: float, level: float) -> str:
+    """A p-value with as many digits as it takes to see on which side of the level it is, and three at least.
+
+    A small p-value below the level needs no more digits.
+
+    >>> p_text(0.3, 0.05), p_text(0.0496, 0.05), p_text(0.0503, 0.05), p_text(0.0004, 0.05), p_text(1e-9, 0.0001)
+    ('0.300', '0.0496', '0.0503', '< 0.001', '< 0.0001')
+    """
+    level = round(level, 12)  # 1 - 0.95 is 0.05 and a little
+    least = min(0.001, 10.0 ** math.floor(math.log10(level)))
+    if p < least:
+        return f"< {least:.10g}"
+    for digits in range(3, 13):
+        text = f"{p:.{digits}f}"
+        if (float(text) < level) == (p < level) and float(text) not in (0.0, level):
+            return text
+    return f"{p:.3g}"
+
+
+def percent(share: float) -> str:
+    """A level of confidence as people write it.
+
+    >>> percent(0.95), percent(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100 * share:.10g} %"
+
+
+def all_percentages(found: Iterable[Finding]) -> bool:
+    """Whether findings that stand on one axis can all be told in percent; those without a difference do not count."""
+    return all(each.is_percentage for each in found if each.difference is not None)
+
+
+def by_metric(found: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Metric -> its findings, in one pass; with one for each of hundreds of metrics, work grows with their square."""
+    of_metrics: dict[str, list[Finding]] = {}
+    for each in found:
+        of_metrics.setdefault(each.metric, []).append(each)
+    return of_metrics
+
+
+def by_pair(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
+    """Candidate and baseline -> their findings."""
+    of_pairs: dict[tuple[str, str], list[Finding]] = {}
+    for each in found:
+        of_pairs.setdefault(each.pair, []).append(each)
+    return of_pairs
+
+
+def primary_names(found: Iterable[Finding]) -> set[str]:
+    """The primary metrics of findings."""
+    return {each.metric for each in found if each.role == sch.PRIMARY}
