@@ -54,7 +54,9 @@ class UserDays:
         order = np.lexsort((date, rows.experiment, rows.user))
         known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
         weighted = {metric: weight[order].astype(np.int64) for metric, weight in known.items()}
-        return cls(rows.take(order, segments=[]), date[order], lists[order].astype(np.int64), weighted)
+        without = {metric: _share_without(weight, lists) for metric, weight in known.items()}
+        rows = replace(rows, without=without).take(order, segments=[])
+        return cls(rows, date[order], lists[order].astype(np.int64), weighted)
 
     def where(self, chosen: Bools) -> UserDays:
         """Some of the rows."""
@@ -85,6 +87,11 @@ class UserDays:
                 own = pd.Series(np.where(without_list, values, np.nan)).groupby(group)
                 means[metric] = np.where(n > 0, means[metric], own.cummax().groupby(group).ffill().to_numpy())
         return means, _running(self.rows.relevant.astype(np.int64), group) > 0
+
+
+def _share_without(with_value: npt.NDArray[Any], lists: npt.NDArray[Any]) -> st.Floats:
+    """(n,) share of these lists that have no value; 0 without a list."""
+    return np.where(lists > 0, 1 - np.minimum(with_value / np.maximum(lists, 1), 1), 0.0)
 
 
 def add_days(totals: Totals, days: UserDays, request: Request, start: str | None = None) -> None:
@@ -133,7 +140,7 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
             places, at = first[known], last[known]
             values = {metric: each[at] for metric, each in means.items()}
             none: dict[str, st.Floats] = {}
-            changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
+            changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none, "without": none}
             everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
             add_rows(totals, period.rows.take(places, segments=everyone, **changed), request)
 
@@ -169,7 +176,11 @@ def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
         ([*(f"{LEAVING}={date}" for date in dates.tolist()), EVERYONE], ends),
     ]
     states = {metric: each[places] for metric, each in values.items()}
-    rows = days.rows.take(places, segments=segments, values=states, relevant=relevant[places])
+    lists, without = _running(days.lists, own), {}
+    for metric, weight in days.weights.items():
+        with_value = _running(np.where(np.isnan(days.rows.values[metric]), 0, weight), own)
+        without[metric] = _share_without(with_value, lists)[places]
+    rows = days.rows.take(places, segments=segments, values=states, relevant=relevant[places], without=without)
     add_rows(totals, rows, request)
 
 
@@ -217,5 +228,6 @@ def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Request) -
         slopes = np.where(is_flat, 0.0, products) / np.where(squares > 0, squares, np.nan)
         of_metrics["values"][metric] = np.where(np.bincount(own, is_beyond, size) > 0, np.inf, slopes)
         of_metrics["lists"][metric] = squares
-    rows = days.rows.take(first, segments=everyone, relevant=relevant, before=none, before_own=none, **of_metrics)
+    others = {"before": none, "before_own": none, "without": none}
+    rows = days.rows.take(first, segments=everyone, relevant=relevant, **others, **of_metrics)
     add_rows(totals, rows, replace(request, drop_shared=False))

@@ -18,7 +18,7 @@ from rankmetrics_spark.comparison import daily
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
-from rankmetrics_spark.comparison.measures import KEY, Ints, Key, Totals
+from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Ints, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
     PARTIALS,
@@ -33,7 +33,7 @@ from rankmetrics_spark.comparison.sums import (
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import Request
-from rankmetrics_spark.comparison.uneven import doubts_of_days
+from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
@@ -124,6 +124,11 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
                     of_slopes.sums[key._replace(segment=sch.EVERYONE)] = sums
                 else:
                     (of_days if key.kind == "day" else running).sums[key] = sums
+                if kind == daily.DAY and key.kind == "arm":
+                    arm = st.Sums(KINDS["arm"], sums[None])
+                    parts = int(arm["v"][0]) * VALUE_UNIT >> st.LIMB_UNIT
+                    of_values = np.array([arm["n"][0], parts], np.int64)
+                    of_days.sums[key._replace(kind="day_values", segment=date)] = of_values
                 continue
             of_key = changes[key._replace(segment="")]
             of_key[date] = of_key.get(date, 0) + (sums if kind == daily.ENTERING else -sums)
@@ -135,7 +140,7 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
                 if np.any(state):
                     running.sums[key._replace(segment=f"{daily.CUMULATIVE}={date}")] = state
         rows = Compared.of(running, {}, request, rules)
-        doubts = _doubts(of_days, rows.keys)
+        doubts = _doubts(of_days, rows)
         columns = _points(rows, start, doubts)
         slopes = _slopes(of_slopes, rows, doubts)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
@@ -148,22 +153,24 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
     return {name: [values[i] for i in order] for name, values in merged.items()}
 
 
-Doubts = Mapping[tuple[Any, Any, str], str]
-"""(baseline, candidate, segment) -> why the numbers of several days cannot be trusted."""
+Doubts = Sequence[str | None]
+"""(g,) why a row about several days cannot be trusted."""
 
 
-def _doubts(of_days: Totals, keys: Sequence[Key]) -> Doubts:
+def _doubts(of_days: Totals, rows: Compared) -> Doubts:
     """Why rows about several days cannot be trusted; those up to a date know no later one."""
-    whole = doubts_of_days(of_days, {(key.baseline, key.candidate) for key in keys})
-    segments = {key.segment for key in keys if (key.baseline, key.candidate) in whole}
-    doubts = {}
-    for segment in segments:
-        kind, _, label = segment.partition("=")
-        known = whole if segment == sch.EVERYONE or kind == daily.SINCE_FIRST else {}
-        if kind == daily.CUMULATIVE:
-            sums = {key: counts for key, counts in of_days.sums.items() if key.segment <= label}
-            known = doubts_of_days(replace(of_days, sums=sums), whole)
-        doubts.update({(*pair, segment): f"{sch.NOT_TRUSTED}: {words}" for pair, words in known.items()})
+    parts = (key.segment.partition("=")[::2] for key in rows.keys)
+    whole_kinds = {daily.SINCE_FIRST: "", sch.EVERYONE: ""}
+    until = [label if kind == daily.CUMULATIVE else whole_kinds.get(kind) for kind, label in parts]
+    whole = doubts_of_days(of_days, {(key.baseline, key.candidate) for key in rows.keys})
+    known = {"": whole}
+    for date in {*filter(None, until)} if whole else ():
+        sums = {key: counts for key, counts in of_days.sums.items() if key.segment <= date}
+        known[date] = doubts_of_days(replace(of_days, sums=sums), whole)
+    mix, doubts = doubts_of_mix(rows, of_days, until), []
+    for i, (key, last) in enumerate(zip(rows.keys, until, strict=True)):
+        words = None if last is None else known.get(last, whole).get((key.baseline, key.candidate)) or mix.get(i)
+        doubts.append(words and f"{sch.NOT_TRUSTED}: {words}")
     return doubts
 
 
@@ -193,7 +200,7 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
         "day_number": [_day_number(*each, first) for each in zip(kinds, labels, strict=True)],
         "test": _chosen(growing.tolist(), test(rows), test(at_once)),
         "valid_at": looks.tolist(),
-        "note": _notes(rows.keys, _chosen(growing.tolist(), rows.doubts, at_once.doubts), doubts),
+        "note": _notes(_chosen(growing.tolist(), rows.doubts, at_once.doubts), doubts),
     }
     # The same users have the same past in both experiments: it says nothing about the split.
     kept = [i for i, kind in enumerate(kinds) if kind in daily.KINDS and (kind != daily.BEFORE or not rows.paired[i])]
@@ -205,10 +212,9 @@ def _chosen(these: Sequence[Any], one: Sequence[Any], other: Sequence[Any]) -> l
     return [first if this else second for this, first, second in zip(these, one, other, strict=True)]
 
 
-def _notes(keys: Sequence[Key], known: Sequence[str | None], doubts: Doubts) -> list[str | None]:
+def _notes(known: Sequence[str | None], doubts: Doubts) -> list[str | None]:
     """Why a row has no test, else why its numbers cannot be trusted."""
-    pairs = zip(keys, known, strict=True)
-    return [note or doubts.get((key.baseline, key.candidate, key.segment)) for key, note in pairs]
+    return [note or doubt for note, doubt in zip(known, doubts, strict=True)]
 
 
 def _columns(
@@ -254,6 +260,9 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
     """How much each difference changes per day since a user's first date, from the slopes of the users themselves."""
     places = [i for i, key in enumerate(points.keys) if key.segment == sch.EVERYONE]
     keys, paired = [points.keys[i] for i in places], points.paired[places]
+    of_whole = [
+        doubts[i] or (note if (note := points.doubts[i] or "").startswith(sch.NOT_TRUSTED) else None) for i in places
+    ]
     # The mean of the slopes, weighted by their information, is that of a mean over lists.
     plain = replace(points.rules, over_lists=True, cuped=False, sequential="one", days=None)
     sums = slopes.sides("arm", keys), slopes.of("pair", keys)
@@ -270,7 +279,7 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
         **_columns(rows, of[0], p_adjusted, of[1], (base, mean)),
         **{name: [text] * n for name, text in texts.items()},
         "day_number": [None] * n,
-        "note": _notes(keys, [None if known else _NO_SLOPE for known in ~np.isnan(slope.p_value)], doubts),
+        "note": _notes([None if known else _NO_SLOPE for known in ~np.isnan(slope.p_value)], of_whole),
     }
     return {name: list(each) for name, each in columns.items()}
 

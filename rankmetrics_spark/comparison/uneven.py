@@ -107,23 +107,33 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     )
 
 
-def doubts_of_mix(rows: Compared) -> dict[int, str]:
+def doubts_of_mix(
+    rows: Compared, totals: Totals | None = None, until: Sequence[str | None] | None = None
+) -> dict[int, str]:
     """Row -> that the days alone move its difference: one experiment has more of the users of its better days.
 
     Within each day the experiments may be alike, and the means over all days still differ (Simpson's paradox). What
     the days add is the sum over days of (share of the candidate's users on the day - that of the baseline's) times the
     mean of the day, without what the experiments differ by within days.
+
+    Args:
+        rows: The rows.
+        totals: The sums of their days; by default with the others.
+        until: (g,) last date that a row is about, all for an empty one, None of a single day; by default all are.
     """
     values: dict[tuple[Name, str], dict[str, tuple[int, float]]] = {}
-    for key, sums in rows.totals.sums.items():
+    for key, sums in (totals or rows.totals).sums.items():
         if key.kind == "day_values" and sums[0] > 0:
             of_days = values.setdefault((key.candidate, key.metric), {})
             of_days[key.segment] = int(sums[0]), int(sums[1]) / VALUE_UNIT
     doubts, found = {}, {}
     for i, key in enumerate(rows.keys if values else ()):
-        pair = key._replace(segment="")
+        if (last := until[i] if until else "") is None:
+            continue
+        pair = key._replace(segment=last)
         if pair not in found:
-            found[pair] = _mix(*(values.get((name, key.metric), {}) for name in (key.baseline, key.candidate)))
+            of_both = [values.get((name, key.metric), {}) for name in (key.baseline, key.candidate)]
+            found[pair] = _mix(*({date: of[date] for date in of if date <= (last or date)} for of in of_both))
         mix, chance, dates, n, levels = found[pair]
         error = float(rows.deciding.standard_error[i])
         if abs(mix) > MOST_MIX * error and abs(mix) > SURE_MIX * chance:

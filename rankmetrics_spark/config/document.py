@@ -200,7 +200,10 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
-_TYPES: Mapping[object, str] = {tuple: "array string integer", str: "string integer", Mapping: "object", bool: "boolean"}
+_TYPES: Mapping[object, str] = {
+    **{tuple: "array string integer", str: "string integer"},
+    **{Mapping: "object", bool: "boolean"},
+}
 """Type of a checked value -> what JSON may have for it."""
 
 

@@ -118,7 +118,10 @@ def _before(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, s
     change = found.change(_in_percent(found)) if found else None
     if found is None or change is None or found.p_adjusted is None:
         return False, ""
-    who = f"Before {found.at}, the users of {found.candidate} and {found.baseline}"
+    users = f"the users of {found.candidate} and {found.baseline}"
+    if found.doubt:
+        return False, f"Whether {users} differed before {found.at} on {found.label} is {found.doubt}."
+    who = f"Before {found.at}, {users}"
     numbers = f"{change.text} on {found.label} ({_interval(found, change)}, {found.p})"
     if _is_shown(found, found.p_adjusted):
         cause = (

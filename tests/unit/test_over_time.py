@@ -286,3 +286,29 @@ def test_days_without_relevant_items_are_doubted_wherever_they_count_with_others
         assert result["b", kind, label]["note"] == doubt
         assert result["c", kind, label]["note"] is None
     assert {row["note"] for (name, *_), row in developed(log()).items() if name == "b"} <= {None}
+
+
+def test_a_ramp_over_days_that_differ_is_doubted_from_the_day_on_which_it_moves_the_difference() -> None:
+    """20, 50 and 80 % of the users of a day have 1, and b has 40, 50 and 60 % of them: 0.46 against 0.54."""
+    sizes = ((0.2, {"a": 180, "b": 120}), (0.5, {"a": 150, "b": 150}), (0.8, {"a": 120, "b": 180}))
+    parts = [
+        pd.DataFrame(
+            {"experiment": name, "user": [f"{name}{day}-{i}" for i in range(n)], "date": DATES[day], "lists": 1}
+        ).assign(**{METRIC: (np.arange(n) < mean * n).astype(float), "relevant": True})
+        for day, (mean, arms) in enumerate(sizes)
+        for name, n in arms.items()
+    ]
+    result = developed(pd.concat(parts, ignore_index=True))
+    doubted = {key[1:] for key, row in result.items() if "alone moves the difference by +0.08" in str(row["note"])}
+    assert doubted == {("cumulative", DATES[2]), ("days_since_first", "0")}
+    assert result["b", "cumulative", DATES[2]]["p_value"] < 0.05
+
+
+def test_lists_without_a_value_are_asked_about_on_each_day_and_up_to_it() -> None:
+    rows = log().assign(lists=4)
+    told = [str(row["note"]) for row in developed(rows.assign(with_value=2)).values()]
+    assert not any("have a value" in note for note in told)
+    result = developed(rows.assign(with_value=np.where(rows.experiment == "b", 3, 2)))
+    assert "of a user's lists in a and 7" in result["b", "cumulative", DATES[-1]]["note"]
+    for (name, kind, _), row in result.items():
+        assert str(row["note"]).startswith("not trustworthy: on average, ") == (name == "b"), kind

@@ -93,6 +93,8 @@ def test_users_who_differed_before_the_start_come_first() -> None:
         "Before 2026-11-08, the users of b and a differed already: +10.0 % on NDCG@10 (95 % interval +6.0 to +14.0 %, "
         "p = 0.003). Find the cause before you trust this effect"
     )
+    doubted = developed("before", "2026-11-08", 0.005, 0.6) | {"note": "not trustworthy: ..."}
+    assert [line for line in sentences(slope, 0.001, 0.05, doubted) if "as it should be" in line] == []
     # Of other metrics, only what is out of the ordinary is said.
     quiet = [developed(kind, "2026-11-08", 0.005, 0.6, metric="ndcg@10") for kind in ("before", "cumulative", "slope")]
     assert len(sentences(slope, 0.001, 0.05, *quiet)) == 1
