@@ -299,6 +299,7 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
         if gate.on != "clear":
             value = tested.value if gate.on == "point" else tested.low if sign > 0 else tested.high
         if value is None:
+            what = what if gate.on == "point" else f"interval of the {what}"
             sentence = f"{pair} has no {what} on {_label(gate)}; the gate cannot be checked"
             yield _row_of_gate(gate, row, name, sentence, None, limit, None)
             continue
@@ -315,6 +316,7 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
             limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
         against = f"{moved} {size} against {found.baseline}{found.among}"
         sentence = f"{_label(gate)} of {found.candidate} {against}; the gate allows {limit_text}"
+        sentence += "; these numbers are not to be trusted" if found.doubt else ""
         yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
 
 

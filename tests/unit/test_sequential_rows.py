@@ -188,7 +188,9 @@ def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> N
         assert np.isnan(row[name])
     assert sentence(row, parse(METRIC)) == f"b against a on MAP@10: {note}"
     gate = Gate(metric=parse(METRIC), max_drop=0.1, on="bound")
-    assert failed_gates([gate], [], [row]) == ["b against a has no difference on MAP@10; the gate cannot be checked"]
+    assert failed_gates([gate], [], [row]) == [
+        "b against a has no interval of the difference on MAP@10; the gate cannot be checked"
+    ]
 
 
 def test_beyond_the_plan_a_split_that_is_off_is_said_all_the_same() -> None:
