@@ -37,14 +37,18 @@ def called(rows: Rows) -> float:
     return float(np.mean([*found.values()]))
 
 
-@pytest.mark.parametrize(("arms", "zeros"), [((20, 180), 0.0), ((40, 360), 0.9)])
+@pytest.mark.parametrize(
+    ("arms", "zeros", "needed"),
+    [((20, 180), 0.0, "a hit"), ((40, 360), 0.9, "a hit"), ((40, 360), 0.9, "a value other than 1")],
+)
 def test_any_number_of_looks_keeps_its_level_with_unequal_arms(
-    spark: SparkSession, arms: tuple[int, int], zeros: float
+    spark: SparkSession, arms: tuple[int, int], zeros: float, needed: str
 ) -> None:
     """14 looks at a test without a difference; each user comes on one day."""
     rng, draws = np.random.default_rng(1), 250
     n = sum(arms)
     values = rng.exponential(1.0, (n, draws)) * (rng.random((n, draws)) >= zeros)
+    values = values if needed == "a hit" else 1 - values
     days = [f"2026-11-{day:02d}" for day in rng.integers(1, 15, n)]
     table = spark.createDataFrame(users_of(*arms, values, evaluation_date=days))
     rows = [
@@ -52,7 +56,7 @@ def test_any_number_of_looks_keeps_its_level_with_unequal_arms(
         for row in effect_over_time(table, "a", looks="any", tuning_users=n).where("kind = 'cumulative'").collect()
     ]
     share = called(rows)
-    few = "no test yet: several looks need 10 users with a hit in each experiment, and "
+    few = f"no test yet: several looks need 10 users with {needed} in each experiment, and "
     untested = [row["note"] for row in rows if row["p_value"] is None]
     assert sum(note.startswith(few) for note in untested) > draws
     assert share <= (0.0 if zeros else 0.05)
