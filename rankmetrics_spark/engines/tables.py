@@ -30,7 +30,8 @@ Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 Kinds: TypeAlias = Mapping[str, str]
 """Column -> its type in SQL, one of those of ``_ARROW``."""
-_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}
+_ARROW = {"string": pa.string(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64()}
+_ARROW |= {f"array<{name}>": pa.list_(kind) for name, kind in _ARROW.items()}
 
 
 @dataclass(frozen=True)

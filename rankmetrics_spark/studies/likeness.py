@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness
 from rankmetrics_spark.road import sound_rows
 from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
-from rankmetrics_spark.studies import refusals
+from rankmetrics_spark.studies import frame, refusals
 
 COLUMNS = {
     **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
@@ -87,39 +87,38 @@ def changed(
     lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
     allowed = refusals.Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
     lists = refusals.sound_lists(lists, refusals.log_counts(table, plan), allowed)
-    return eng.result_table(lists.mapInArrow(partial(_changes, change=change), eng.schema_text(COLUMNS)))
+    return eng.result_table(frame.of_users(lists, COLUMNS, partial(_changes, change=change)))
 
 
-def _changes(batches: eng.Batches, change: Change) -> Iterator[pa.RecordBatch]:
+def _changes(batch: pa.RecordBatch, change: Change) -> Iterator[dict[str, Any]]:
     """Compare the lists of each user of a batch with their list of the baseline."""
-    for batch in batches:
-        user, values = flat(batch.column(ENTRIES))
-        experiments, experiment = eng.coded(values.field(EXPERIMENT))
-        if change.baseline not in experiments:
-            continue
-        arm = experiments.index(change.baseline)
-        cell = user * len(experiments) + experiment
-        has_rows = np.bincount(cell) > 0
-        lists, of = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[cell]
-        of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
-        users, arms = np.divmod(lists, len(experiments))
-        base_of = np.full(batch.num_rows, -1)
-        base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
-        others = np.flatnonzero((arms != arm) & (base_of[users] >= 0))
-        if len(others):
-            counts, bases = np.bincount(of), base_of[users[others]]
-            starts = np.cumsum(counts) - counts
-            of_base, in_base = spans(starts[bases], counts[bases])
-            of_other, in_other = spans(starts[others], counts[others])
-            overlaps = overlap(of_base, items[in_base], of_other, items[in_other], len(others))
-            names = batch.column(USER).take(pa.array(users[others]))
-            keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
-            sizes = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
-            values = {
-                "same_top": same_top(overlaps),
-                "jaccard": jaccard(overlaps),
-                "rbo": rbo(overlaps, change.p),
-                "kendall": kendall(overlaps),
-                "unexpectedness": unexpectedness(overlaps),
-            }
-            yield from eng.rows_of({**keys, USER: names, **sizes, **values}, COLUMNS)
+    user, values = flat(batch.column(ENTRIES))
+    experiments, experiment = eng.coded(values.field(EXPERIMENT))
+    if change.baseline not in experiments:
+        return
+    arm = experiments.index(change.baseline)
+    cell = user * len(experiments) + experiment
+    has_rows = np.bincount(cell) > 0
+    lists, of = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[cell]
+    of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
+    users, arms = np.divmod(lists, len(experiments))
+    base_of = np.full(batch.num_rows, -1)
+    base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
+    others = np.flatnonzero((arms != arm) & (base_of[users] >= 0))
+    if len(others):
+        counts, bases = np.bincount(of), base_of[users[others]]
+        starts = np.cumsum(counts) - counts
+        of_base, in_base = spans(starts[bases], counts[bases])
+        of_other, in_other = spans(starts[others], counts[others])
+        overlaps = overlap(of_base, items[in_base], of_other, items[in_other], len(others))
+        names = batch.column(USER).take(pa.array(users[others]))
+        keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
+        sizes = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
+        values = {
+            "same_top": same_top(overlaps),
+            "jaccard": jaccard(overlaps),
+            "rbo": rbo(overlaps, change.p),
+            "kendall": kendall(overlaps),
+            "unexpectedness": unexpectedness(overlaps),
+        }
+        yield {**keys, USER: names, **sizes, **values}

@@ -1,12 +1,11 @@
 """What a study refuses once its rows are computed: ranks from 0, faulty rows, several lists of a user, foreign ids.
 
-The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job. Also how
-a study adds up a partition.
+The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import Plan, checked_rows, make_plan, typed_judgements
 from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, ROLES, USER, Columns
+from rankmetrics_spark.studies.frame import added_up
 
 MOST_FAULTY = 0.01
 """The usual ``max_invalid_fraction``, as in ``evaluate``."""
@@ -203,8 +203,7 @@ def sound_lists(lists: DataFrame, counts: DataFrame, allowed: Allowed) -> DataFr
         allowed: What it may hold.
     """
     # Spark shuffles the rows once for both uses of the lists.
-    of_lists = partial(partition_sums, table=_SUMS, sums_of=list_counts)
-    every = counts.unionAll(lists.mapInArrow(of_lists, _SUMS.schema))
+    every = counts.unionAll(added_up(lists, _SUMS, list_counts))
     verdict = in_one_step(every, partial(_verdict, allowed=allowed), {_SOUND: "long"})
     # Sail holds the left side, which is one row.
     return F.broadcast(verdict).crossJoin(lists).select(*lists.columns)
@@ -248,23 +247,3 @@ def refuse(totals: Mapping[str | None, Any], allowed: Allowed) -> None:
         )
     if names and allowed.baseline is not None and allowed.baseline not in names:
         raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))
-
-
-# ---- sums of a partition
-
-
-def partition_sums(
-    batches: Batches,
-    table: SumTable,
-    sums_of: Callable[[pa.RecordBatch], Iterable[tuple[tuple[Any, ...], Ints]]],
-    check: Callable[[Mapping[Any, Any]], None] = lambda totals: None,
-) -> Iterator[pa.RecordBatch]:
-    """Add up the exact sums by key that each batch has; ``check`` may refuse those of the partition."""
-    totals: dict[tuple[Any, ...], Ints] = {}
-    for batch in batches:
-        if batch.num_rows:
-            for key, sums in sums_of(batch):
-                totals[key] = totals[key] + sums if key in totals else sums
-    check(totals)
-    if totals:
-        yield table.batch([*zip(*totals, strict=True)], [*totals.values()])

@@ -23,6 +23,7 @@ from rankmetrics_spark.road import top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.statistics import poisson_weights
 from rankmetrics_spark.studies import refusals
+from rankmetrics_spark.studies.frame import row_batches
 
 EXPOSURE = {
     **dict.fromkeys((EXPERIMENT, METRIC), "string"),
@@ -249,8 +250,7 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
                     low, high = _interval(against, request.confidence)
                     row |= {"difference": against[0], "difference_ci_low": low, "difference_ci_high": high}
             rows.append(row)
-    if rows:
-        yield from eng.rows_of({column: [row.get(column) for row in rows] for column in EXPOSURE}, EXPOSURE)
+    yield from row_batches(rows, EXPOSURE)
 
 
 def _counts_of(batches: eng.Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:

@@ -10,9 +10,9 @@ from scipy import stats
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.statistics import POWERS, limbs_of
-from rankmetrics_spark.studies.drafts import COLUMNS, LIST_COUNTS, PAIR_SUMS, RANK_COUNTS, Rules, preference_rows
+from rankmetrics_spark.studies.drafts import COLUMNS, LIST_COUNTS, PAIR_SUMS, RANK_COUNTS, Preferences, preference_rows
 
-RULES = Rules(None, 0.95, "holm", 10_000)
+RULES = Preferences()
 
 
 def sums(values: list[float], slots: tuple[list[int], list[int]] = ([], []), lists: int = 0) -> Any:
@@ -28,7 +28,7 @@ def sums(values: list[float], slots: tuple[list[int], list[int]] = ([], []), lis
 
 
 def rows(
-    pairs: dict[tuple[str, str], Any], rules: Rules = RULES, counts: tuple[int, ...] = (100, 1, 0, 0, 0, 50)
+    pairs: dict[tuple[str, str], Any], rules: Preferences = RULES, counts: tuple[int, ...] = (100, 1, 0, 0, 0, 50)
 ) -> Any:
     names = dict.fromkeys((name, None) for pair in pairs for name in pair)
     nothing = np.zeros(2, object)
@@ -37,7 +37,7 @@ def rows(
 
 
 def sentence(values: list[float], slots: tuple[list[int], list[int]] = ([], []), **rules: Any) -> str:
-    (row,) = rows({("old", "new"): sums(values, slots)}, Rules(**{**vars(RULES), "baseline": "old", **rules}))
+    (row,) = rows({("old", "new"): sums(values, slots)}, Preferences(**{**vars(RULES), "baseline": "old", **rules}))
     return str(row["sentence"])
 
 
@@ -68,7 +68,7 @@ def test_the_p_values_of_all_pairs_are_corrected_together() -> None:
     p = [row["p_value"] for row in result]
     assert [row["p_adjusted"] for row in result][:2] == pytest.approx([min(1, 2 * p[0]), p[1]])
     assert "corrected for 2 pairs" in result[0]["sentence"] and result[2]["p_sign"] is None
-    plain = rows(pairs, Rules(**{**vars(RULES), "correction": "none"}))
+    plain = rows(pairs, Preferences(**{**vars(RULES), "correction": "none"}))
     assert [row["p_adjusted"] for row in plain][:2] == p[:2] and "corrected" not in plain[0]["sentence"]
 
 
@@ -172,7 +172,7 @@ def test_many_rows_that_are_left_out_are_named() -> None:
 
 def test_an_unknown_baseline_is_refused_and_a_pair_has_the_baseline_first() -> None:
     pairs = {("b", "a"): sums([0.5]), ("b", "c"): sums([0.5]), ("a", "c"): sums([0.5])}
-    result = rows(pairs, Rules(**{**vars(RULES), "baseline": "b"}))
+    result = rows(pairs, Preferences(**{**vars(RULES), "baseline": "b"}))
     assert [(row["ranker_a"], row["ranker_b"]) for row in result] == [("b", "a"), ("b", "c"), ("a", "c")]
     with pytest.raises(ConfigError, match="baseline: unknown ranker 'd'; known: a, b, c"):
-        rows(pairs, Rules(**{**vars(RULES), "baseline": "d"}))
+        rows(pairs, Preferences(**{**vars(RULES), "baseline": "d"}))

@@ -374,10 +374,7 @@ def row(
     sums = limb_sums(users).table[0].tolist()
     key = Key("a", "ndcg@3", estimator)
     counts = [lost.get(name, 0) for name in ROW_COUNTS]
-    return {
-        name: values[0]
-        for name, values in off_policy_rows({key: np.array([*counts, *sums], object)}, rules, [key]).items()
-    }
+    return off_policy_rows({key: np.array([*counts, *sums], object)}, rules, [key])[0]
 
 
 def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
@@ -478,7 +475,8 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     rules = replace(CLICKS, clip=clip, ranges={name: (0.0, 1.0)})
     keys = [Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
     cells = {key: np.array([0] * len(ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)}
-    table = off_policy_rows(cells, rules, keys)
+    rows_of_all = off_policy_rows(cells, rules, keys)
+    table = {name: [row[name] for row in rows_of_all] for name in rows_of_all[0]}
     return table, values.mean(), plain(name, relevant.astype(float)).mean()
 
 

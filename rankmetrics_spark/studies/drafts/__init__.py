@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -19,6 +18,7 @@ from rankmetrics_spark.layouts import entry
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, ROLES, USER, quoted
 from rankmetrics_spark.statistics import CORRECTIONS
+from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts.credits import (
     BELOW,
     FAULTY,
@@ -35,30 +35,10 @@ from rankmetrics_spark.studies.drafts.credits import (
     refuse_many,
     user_sums,
 )
-from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, partition_sums, refuse_ranks_from_0
+from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Preferences, counts_in_words, preference_rows
+from rankmetrics_spark.studies.refusals import MOST_FAULTY, refuse_ranks_from_0
 
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
-
-
-@dataclass(frozen=True)
-class Preferences(Section):
-    """Who made the lists of a log, and how the preferences are told: see ``interleaving``."""
-
-    team: str | None = key("team", text)
-    ranks: Mapping[str, str] = key({}, two_ranks)
-    baseline: str | None = key(None, text)
-    confidence: float = key(0.95, number(0, 1, inclusive=False))
-    correction: str = key("holm", choice(*CORRECTIONS))
-    tuning_users: int = key(10_000, count(2, 10**12))
-    looks: str = key("one", choice("one", "any"))
-    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
-
-    def __post_init__(self) -> None:
-        """Checks the fields, then that the baseline is one of two rankers with ranks."""
-        super().__post_init__()
-        if self.ranks and self.baseline is not None and self.baseline not in self.ranks:
-            raise ConfigError(f"baseline: {unknown('ranker', self.baseline, [*self.ranks])}")
 
 
 @dataclass(frozen=True)
@@ -170,16 +150,11 @@ def preferences(
     names = (*options.columns.values(), *options.list, *extra)
     table = eng.table_of(log, "log", names, (*ROLES, *ROLES.values()))
     draft = Draft(request.baseline, tuple(ordered))
+    wrong, texts = "column '{name}' has type {kind}; it must be a string or a number", []
+    allowed = T.StringType | T.NumericType | T.BooleanType
+    kinds = frame.column_types(table, ((name, "the rankers") for name in extra), allowed, "impressions", wrong)
     engine = eng.engine_of(table.sparkSession)
-    kinds = {field.name: field.dataType for field in table.schema.fields}
-    texts = []
     for place, name in enumerate(extra):
-        if name not in kinds:
-            raise InputError(f"the impressions have no column for the rankers: {unknown('column', name, kinds)}")
-        eng.check_unambiguous(table, name, "impressions")
-        if not isinstance(kinds[name], T.StringType | T.NumericType | T.BooleanType):
-            allowed = "a string or a number"
-            raise InputError(f"column '{name}' has type {kinds[name].simpleString()}; it must be {allowed}")
         plain = eng.as_text(quoted(name), kinds[name], engine)
         missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], eng.REAL) else ""
         texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _interleaving_{place}")
@@ -187,16 +162,13 @@ def preferences(
     _typed_rows(table, options)
     named = replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra))))
     users = _users(_typed_rows(table.selectExpr("*", *texts), named), options, draft)
-    added = partial(partition_sums, table=SUMS, sums_of=partial(user_sums, draft=draft), check=refuse_many)
-    sums = users.mapInArrow(added, SUMS.schema)
-    rules = Rules(
-        request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks), request.looks
-    )
+    sums = frame.added_up(users, SUMS, partial(user_sums, draft=draft), refuse_many)
     # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
-    body = partial(_final, rules=rules, limit=Limit.of(options, request, quality))
-    return eng.result_table(eng.in_one_step(sums, body, COLUMNS))
+    return frame.of_sums(
+        sums, SUMS, COLUMNS, partial(_rows, request=request, limit=Limit.of(options, request, quality))
+    )
 
 
 def _typed_rows(table: DataFrame, options: Options) -> DataFrame:
@@ -228,12 +200,10 @@ def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
     ).select(ENTRIES, FAULTY, BELOW)  # fmt: skip
 
 
-def _final(batches: eng.Batches, rules: Rules, limit: Limit) -> Iterator[pa.RecordBatch]:
-    """Make the rows of the result from the sums of all partitions, unless the log is refused."""
-    totals: Totals = SUMS.totals(batches)
+def _rows(totals: Totals, request: Preferences, limit: Limit) -> list[dict[str, Any]]:
+    """Make the rows of the result from the sums of all users, unless the log is refused."""
     refuse_many(totals)
     if (of_log := totals.get((None, None))) is not None:
         limit.refuse(dict(zip(READ_COUNTS, map(int, of_log), strict=True)))
         totals[None, None] = of_log[: len(LOG_COUNTS)]
-    rows: list[dict[str, Any]] = preference_rows(totals, rules)
-    yield from eng.rows_of({name: [row.get(name) for row in rows] for name in COLUMNS}, COLUMNS)
+    return preference_rows(totals, request)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import statistics as st
+from rankmetrics_spark.config import Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.errors import ConfigError, printable, unknown
 from rankmetrics_spark.findings import p_value
 from rankmetrics_spark.metrics import Floats
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
+from rankmetrics_spark.studies.refusals import MOST_FAULTY
 
 COLUMNS = {
     **dict.fromkeys(("ranker_a", "ranker_b", "credit"), "string"),
@@ -43,32 +45,44 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What the numbers of a pair depend on, beside its sums; the fields are the arguments of ``interleaving``."""
+class Preferences(Section):
+    """Who made the lists of a log, and how the preferences are told: see ``interleaving``."""
 
-    baseline: str | None
-    confidence: float
-    correction: str
-    tuning_users: int
-    balanced: bool = False
-    looks: str = "one"
+    team: str | None = key("team", text)
+    ranks: Mapping[str, str] = key({}, two_ranks)
+    baseline: str | None = key(None, text)
+    confidence: float = key(0.95, number(0, 1, inclusive=False))
+    correction: str = key("holm", choice(*st.CORRECTIONS))
+    tuning_users: int = key(10_000, count(2, 10**12))
+    looks: str = key("one", choice("one", "any"))
+    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that the baseline is one of two rankers with ranks."""
+        super().__post_init__()
+        if self.ranks and self.baseline is not None and self.baseline not in self.ranks:
+            raise ConfigError(f"baseline: {unknown('ranker', self.baseline, [*self.ranks])}")
 
 
-def preference_rows(totals: credits.Totals, rules: Rules) -> list[Row]:
+def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
     """Return a row per pair of rankers; without a pair one row that says why, and counts.
 
     Raises:
         ConfigError: The baseline drafted nothing.
     """
     names = [one for one, other in totals if one is not None and other is None]
-    if names and rules.baseline is not None and rules.baseline not in names:
-        raise ConfigError(f"baseline: {unknown('ranker', rules.baseline, sorted(names))}")
+    if names and request.baseline is not None and request.baseline not in names:
+        raise ConfigError(f"baseline: {unknown('ranker', request.baseline, sorted(names))}")
     of_log = dict(
         zip(credits.LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(credits.LOG_COUNTS)))), strict=True)
     )
-    place = {name: at for at, name in enumerate(credits.Draft(rules.baseline).order(names))}
+    place = {name: at for at, name in enumerate(credits.Draft(request.baseline).order(names))}
     pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
-    about = {"credit": "balanced" if rules.balanced else "team", "looks": rules.looks, "confidence": rules.confidence}
+    about = {
+        "credit": "balanced" if request.ranks else "team",
+        "looks": request.looks,
+        "confidence": request.confidence,
+    }
     about |= of_log
     if not pairs:
         why = "No row names a ranker, so nothing is compared."
@@ -82,22 +96,24 @@ def preference_rows(totals: credits.Totals, rules: Rules) -> list[Row]:
         words = " ".join(filter(None, (_left_out_in_words(of_log), why)))
         return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": words}]
     table = np.stack([totals[one, other] for _, _, one, other in pairs])
-    numbers = _numbers(table, rules)
+    numbers = _numbers(table, request)
     rows: list[Row] = [
         {"ranker_a": one, "ranker_b": other, **about, **{name: values[at] for name, values in numbers.items()}}
         for at, (_, _, one, other) in enumerate(pairs)
     ]
-    n_compared = sum(not is_unknown(row["p_value"]) for row in rows) if rules.correction != "none" else 1
+    n_compared = sum(not is_unknown(row["p_value"]) for row in rows) if request.correction != "none" else 1
     return [row | {"sentence": sentence(row, n_compared)} for row in rows]
 
 
-def _numbers(table: st.Whole, rules: Rules) -> dict[str, Sequence[Any]]:
+def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
     """Return the columns of the pairs, from (g, c) sums, as ``PAIR_SUMS`` names them."""
     sums = st.Sums(credits.PAIR_SUMS, table)
     counts = {name: sums[name].tolist() for name in (*credits.LIST_COUNTS, *credits.USER_COUNTS)}
-    test = st.paired_t(sums.moments("v", "n_users"), rules.confidence)
-    looks = st.over_looks(test, sums["n_users"], st.AnyLook(rules.tuning_users, 1 - rules.confidence), rules.confidence)
-    decides = looks if rules.looks == "any" else test
+    test = st.paired_t(sums.moments("v", "n_users"), request.confidence)
+    looks = st.over_looks(
+        test, sums["n_users"], st.AnyLook(request.tuning_users, 1 - request.confidence), request.confidence
+    )
+    decides = looks if request.looks == "any" else test
     won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
     return {
@@ -107,12 +123,12 @@ def _numbers(table: st.Whole, rules: Rules) -> dict[str, Sequence[Any]]:
         "ci_low": test.ci_low.tolist(),
         "ci_high": test.ci_high.tolist(),
         "p_value": test.p_value.tolist(),
-        "p_adjusted": st.adjusted_p_values(decides.p_value, rules.correction).tolist(),
+        "p_adjusted": st.adjusted_p_values(decides.p_value, request.correction).tolist(),
         "p_sign": [*map(sign_test, counts["users_a"], counts["users_b"], counts["n_users"])],
         "sequential_ci_low": looks.ci_low.tolist(),
         "sequential_ci_high": looks.ci_high.tolist(),
         "p_sequential": looks.p_value.tolist(),
-        "tuning_users": [rules.tuning_users] * len(table),
+        "tuning_users": [request.tuning_users] * len(table),
         "draft_shares": shares,
         "p_draft": p_draft.tolist(),
     }

@@ -19,7 +19,7 @@ from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
 from rankmetrics_spark.road import make_plan, pools, top_rows
-from rankmetrics_spark.studies import refusals
+from rankmetrics_spark.studies import frame, refusals
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
     Arms,
@@ -103,8 +103,7 @@ class Unjudged:
     @cached_property
     def users(self) -> eng.ResultTable:
         """One row per (experiment_id, user_id, metric): n_unjudged, value (unjudged = not relevant), low and high."""
-        body = partial(_user_rows, work=self._work)
-        return eng.result_table(self._lists().mapInArrow(body, eng.schema_text(USERS)))
+        return eng.result_table(frame.of_users(self._lists(), USERS, partial(_user_rows, work=self._work)))
 
     @cached_property
     def means(self) -> eng.ResultTable:
@@ -130,8 +129,7 @@ class Unjudged:
         highest grade of this item alone would move the difference of the pair (baseline, experiment_id) that it moves
         most, and its ranks in both. Of a user in one experiment only, the weight is that of the value itself.
         """
-        body = partial(_rows_to_judge, work=self._work)
-        rows = self._lists(sch.ITEM).mapInArrow(body, eng.schema_text(TO_JUDGE))
+        rows = frame.of_users(self._lists(sch.ITEM), TO_JUDGE, partial(_rows_to_judge, work=self._work))
         return eng.result_table(rows.orderBy(F.col("weight").desc(), sch.USER, sch.ITEM))
 
     def _lists(self, *more: str, may_fail: bool = True) -> DataFrame:
@@ -144,13 +142,10 @@ class Unjudged:
         return users.join(self._pool, sch.USER, "left").select(sch.USER, sch.ENTRIES, sch.POOL_GRADE, sch.POOL_HASH)
 
     def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> eng.ResultTable:
-        step = partial(refusals.partition_sums, table=_SUMS, sums_of=partial(_sums, work=self._work, compares=compares))
-        sums = self._lists(may_fail=False).mapInArrow(step, _SUMS.schema)
-        sums = sums.unionAll(
-            self._counts.selectExpr("string(NULL)", sch.EXPERIMENT, f"'{_READ}'", "string(NULL)", eng.SUMS)
-        )
-        body = partial(_rows_of_all, rows=rows, columns=columns, allowed=self._work.allowed)
-        return eng.result_table(eng.in_one_step(sums, body, columns))
+        step = partial(_sums, work=self._work, compares=compares)
+        counts = self._counts.selectExpr("string(NULL)", sch.EXPERIMENT, f"'{_READ}'", "string(NULL)", eng.SUMS)
+        sums = frame.added_up(self._lists(may_fail=False), _SUMS, step).unionAll(counts)
+        return frame.of_sums(sums, _SUMS, columns, partial(_rows_of_all, rows=rows, allowed=self._work.allowed))
 
 
 def unjudged(
@@ -277,19 +272,17 @@ def _read(batch: pa.RecordBatch) -> _Read:
     return _Read(Arms(shown, names, arm), rows.text, rows.row)
 
 
-def _user_rows(batches: eng.Batches, work: _Work) -> Iterator[pa.RecordBatch]:
-    """The rows of ``users``."""
-    for batch in batches:
-        if batch.num_rows:
-            arms = _read(batch).arms
-            shown, names = arms.shown, np.array(arms.names, object)
-            users = batch.column(sch.USER).take(pa.array(shown.user))
-            for metric in work.metrics:
-                limits = bounds(shown, metric, work.labels)
-                n = np.bincount(shown.list[limits.at][limits.unjudged], minlength=len(shown.user))
-                values = {"value": limits.value, "low": limits.low, "high": limits.high}
-                keys = {sch.EXPERIMENT: names[arms.experiment], sch.USER: users, sch.METRIC: [str(metric)] * len(n)}
-                yield from eng.rows_of({**keys, "n_unjudged": n, **values}, USERS)
+def _user_rows(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
+    """The rows of ``users``, for each metric."""
+    arms = _read(batch).arms
+    shown, names = arms.shown, np.array(arms.names, object)
+    users = batch.column(sch.USER).take(pa.array(shown.user))
+    for metric in work.metrics:
+        limits = bounds(shown, metric, work.labels)
+        n = np.bincount(shown.list[limits.at][limits.unjudged], minlength=len(shown.user))
+        values = {"value": limits.value, "low": limits.low, "high": limits.high}
+        keys = {sch.EXPERIMENT: names[arms.experiment], sch.USER: users, sch.METRIC: [str(metric)] * len(n)}
+        yield {**keys, "n_unjudged": n, **values}
 
 
 def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[Key, Any]]:
@@ -304,50 +297,41 @@ def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[
             yield from pair_sums(arms, limits, metric, work.allowed.baseline)
 
 
-def _rows_of_all(
-    batches: eng.Batches, rows: _RowsOfSums, columns: Mapping[str, str], allowed: refusals.Allowed
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, from the sums of all partitions."""
-    sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
+def _rows_of_all(totals: frame.Sums, rows: _RowsOfSums, allowed: refusals.Allowed) -> Iterator[dict[str, Any]]:
+    """The rows of a table, from the sums of all users."""
+    sums = {Key._make(key): total for key, total in totals.items()}
     read = {key: sums.pop(key) for key in [*sums] if key.metric == _READ}
     refusals.refuse({key.experiment: counts for key, counts in read.items()}, allowed)
-    cells = [*rows(sums)] if sums else []
-    if cells:
-        yield from eng.rows_of({name: [row[name] for row in cells] for name in columns}, columns)
+    yield from rows(sums) if sums else ()
 
 
 # ---- which items to judge first
 
 
-def _rows_to_judge(batches: eng.Batches, work: _Work) -> Iterator[pa.RecordBatch]:
+def _rows_to_judge(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
     """The rows of ``to_judge``: per unjudged item the pair that its label moves most."""
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        read = _read(batch)
-        arms, shown = read.arms, read.arms.shown
-        limits = bounds(shown, work.metrics[0], work.labels)
-        weight, pair, ranks = heaviest(arms, limits, work.allowed.baseline)
-        chosen = np.flatnonzero(weight > 0)
-        if not len(chosen):
-            continue
-        # The entries of each chosen item, the best rank first; equal ranks in the order of the experiments' names.
-        names = np.array(arms.names, object)
-        by_name = np.argsort(np.argsort(names.astype(str)))
-        entries = limits.at[np.isin(shown.item[limits.at], chosen)]
-        experiment = arms.experiment[shown.list[entries]]
-        order = np.lexsort((by_name[experiment], shown.rank[entries], shown.item[entries]))
-        entries, experiment = entries[order], experiment[order]
-        first = np.flatnonzero(np.diff(shown.item[entries], prepend=-1))
-        ends = pa.array(np.append(first, len(entries)), pa.int32())
-        lists = (pa.array(names[experiment], pa.string()), pa.array(shown.rank[entries]))
-        users = batch.column(sch.USER).take(pa.array(shown.user[shown.list[entries[first]]]))
-        assert read.text is not None
-        text = read.text.take(pa.array(read.row[entries[first]]))
-        base, other = (
-            pa.array([arms.names[at] if at >= 0 else None for at in side[chosen]], pa.string()) for side in pair
-        )
-        of_pair = (pa.array(side[chosen], mask=side[chosen] == 0) for side in ranks)
-        arrays = [pa.ListArray.from_arrays(ends, values) for values in lists]
-        columns = [users, text, *arrays, pa.array(weight[chosen]), base, other, *of_pair]
-        yield pa.RecordBatch.from_arrays(columns, [*TO_JUDGE])
+    read = _read(batch)
+    arms, shown = read.arms, read.arms.shown
+    limits = bounds(shown, work.metrics[0], work.labels)
+    weight, pair, ranks = heaviest(arms, limits, work.allowed.baseline)
+    chosen = np.flatnonzero(weight > 0)
+    if not len(chosen):
+        return
+    # The entries of each chosen item, the best rank first; equal ranks in the order of the experiments' names.
+    names = np.array(arms.names, object)
+    by_name = np.argsort(np.argsort(names.astype(str)))
+    entries = limits.at[np.isin(shown.item[limits.at], chosen)]
+    experiment = arms.experiment[shown.list[entries]]
+    order = np.lexsort((by_name[experiment], shown.rank[entries], shown.item[entries]))
+    entries, experiment = entries[order], experiment[order]
+    first = np.flatnonzero(np.diff(shown.item[entries], prepend=-1))
+    ends = pa.array(np.append(first, len(entries)), pa.int32())
+    lists = (pa.array(names[experiment], pa.string()), pa.array(shown.rank[entries]))
+    users = batch.column(sch.USER).take(pa.array(shown.user[shown.list[entries[first]]]))
+    assert read.text is not None
+    text = read.text.take(pa.array(read.row[entries[first]]))
+    base, other = (pa.array([arms.names[at] if at >= 0 else None for at in side[chosen]], pa.string()) for side in pair)
+    of_pair = (pa.array(side[chosen], mask=side[chosen] == 0) for side in ranks)
+    arrays = [pa.ListArray.from_arrays(ends, values) for values in lists]
+    columns = [users, text, *arrays, pa.array(weight[chosen]), base, other, *of_pair]
+    yield dict(zip(TO_JUDGE, columns, strict=True))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,8 @@ from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.road import checked_rows, make_plan
-from rankmetrics_spark.studies.refusals import counts_in_sql, partition_sums, refuse_ranks_from_0
+from rankmetrics_spark.studies import frame
+from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
 from rankmetrics_spark.studies.weighting.estimates import (
     ESTIMATORS,
@@ -195,10 +197,8 @@ def off_policy(
         weighting.clip,
         {str(metric): metric.definition.range for metric in options.metrics},
     )
-    added = partial(partition_sums, table=_SUMS, sums_of=partial(_sums, work=work))
-    partials = users.mapInArrow(added, _SUMS.schema)
-    estimates = partial(_final, work=work, rules=rules)
-    return eng.result_table(eng.in_one_step(partials, estimates, COLUMNS))
+    sums = frame.added_up(users, _SUMS, partial(_sums, work=work))
+    return frame.of_sums(sums, _SUMS, COLUMNS, partial(_rows, work=work, rules=rules))
 
 
 def _users(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, bool]:
@@ -206,13 +206,9 @@ def _users(table: DataFrame, options: Options, weighting: Weighting) -> tuple[Da
 
     A user has their rows, whose weight takes the place of the score, and counts of faulty ones.
     """
-    kinds = {field.name: field.dataType for field in table.schema.fields}
-    for name, role in zip(weighting.columns, ("propensity", "target"), strict=False):
-        if name not in kinds:
-            raise InputError(f"the impressions have no column for {role}: {unknown('column', name, kinds)}")
-        eng.check_unambiguous(table, name, "impressions")
-        if not isinstance(kinds[name], T.NumericType):
-            raise InputError(f"column '{name}' ({role}) has type {kinds[name].simpleString()}; it must be a number")
+    weights = zip(weighting.columns, ("propensity", "target"), strict=False)
+    wrong = "column '{name}' ({role}) has type {kind}; it must be a number"
+    kinds = frame.column_types(table, weights, T.NumericType, "impressions", wrong)
     plan = make_plan(options, table.schema)
     roles = replace(plan.columns, score=True)
     rank = plan.mapping[sch.POSITION]
@@ -267,9 +263,9 @@ def weights_of(weight: Floats, weighting: Weighting) -> Iterator[tuple[Floats, l
         yield np.minimum(weight, weighting.clip), ["clipped"]
 
 
-def _final(batches: eng.Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBatch]:
-    """Make the rows of the result from the sums of all partitions."""
-    sums = {Key._make(key): total for key, total in _SUMS.totals(batches).items()}
+def _rows(totals: frame.Sums, work: _Work, rules: Rules) -> list[dict[str, Any]]:
+    """Make the rows of the result from the sums of all users."""
+    sums = {Key._make(key): total for key, total in totals.items()}
     metrics, estimators = [*map(str, work.metrics)], work.weighting.estimators
     # Each metric and estimator has the same counts.
     of_one = [total for key, total in sums.items() if (key.metric, key.estimator) == (metrics[0], estimators[0])]
@@ -279,4 +275,4 @@ def _final(batches: eng.Batches, work: _Work, rules: Rules) -> Iterator[pa.Recor
     def place(of: Key) -> tuple[bool, str, int, int]:
         return of.experiment is None, of.experiment or "", metrics.index(of.metric), estimators.index(of.estimator)
 
-    yield from eng.rows_of(off_policy_rows(sums, rules, sorted(sums, key=place)), COLUMNS)
+    return off_policy_rows(sums, rules, sorted(sums, key=place))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +26,11 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Section, count, key, number
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER, Columns
+from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
 from rankmetrics_spark.studies.weighting.examination import DEEPEST, examined_ranks
 
@@ -130,10 +132,9 @@ def coec_judgements(
         rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
     # The only shuffle of raw rows.
     rows = every.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
-    body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
-    return eng.result_table(
-        rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, eng.schema_text(COEC_COLUMNS))
-    )
+    step = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
+    items = rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k)))
+    return eng.result_table(frame.of_users(items, COEC_COLUMNS, step))
 
 
 def _click_rates(every: DataFrame, columns: Columns, request: Clicks, first_rank: int) -> Floats:
@@ -143,10 +144,7 @@ def _click_rates(every: DataFrame, columns: Columns, request: Clicks, first_rank
     sums = (*_counts(request.k, f"{REJECTED} IS NULL AND "), f"count_if({wrong})", grade, *of_log.values())
     ((shown, clicks, n_wrong, largest, *counts),) = eng.few_rows(every.agg(*map(F.expr, sums)))
     refuse_faulty(dict(zip(of_log, counts, strict=True)), Allowed(request.max_invalid_fraction, first_rank))
-    if n_wrong:
-        raise InputError(
-            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
-        )
+    frame.refuse_grades(n_wrong, largest)
     impressions, none = np.array(shown, np.float64), np.full(request.k, np.nan)
     return np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
 
@@ -158,21 +156,18 @@ def _counts(k: int, condition: str = "") -> tuple[str, str]:
     return f"array({', '.join(at_rank)}) AS {_SHOWN}", f"array({', '.join(clicked)}) AS {_CLICKS}"
 
 
-def _judgements(batches: eng.Batches, rates: Floats, request: Clicks, confidence: float) -> Iterator[pa.RecordBatch]:
+def _judgements(batch: pa.RecordBatch, rates: Floats, request: Clicks, confidence: float) -> Iterator[dict[str, Any]]:
     """The rows of the result."""
-    for batch in batches:
-        if batch.num_rows:
-            known = ~np.isnan(rates)
-            shown, clicks = (eng.matrix_of(batch.column(name))[:, known] for name in (_SHOWN, _CLICKS))
-            n_shown, n_clicks = shown.sum(axis=1), clicks.sum(axis=1)
-            # Not a matrix product: its order of addition depends on the machine.
-            expected = np.cumsum(np.column_stack([np.zeros(len(shown)), shown * rates[known]]), axis=1)[:, -1]
-            kept = np.flatnonzero((n_shown >= request.min_impressions) & (expected > 0))
-            low, high = (bound / expected[kept] for bound in poisson_interval(n_clicks[kept], confidence))
-            texts = [batch.column(name).take(pa.array(kept)) for name in (USER, ITEM)]
-            values = (n_clicks[kept] / expected[kept], low, high, n_shown[kept], n_clicks[kept], expected[kept])
-            note = pa.array([NOTE] * len(kept), pa.string())
-            yield pa.RecordBatch.from_arrays([*texts, *map(pa.array, values), note], [*COEC_COLUMNS])
+    known = ~np.isnan(rates)
+    shown, clicks = (eng.matrix_of(batch.column(name))[:, known] for name in (_SHOWN, _CLICKS))
+    n_shown, n_clicks = shown.sum(axis=1), clicks.sum(axis=1)
+    # Not a matrix product: its order of addition depends on the machine.
+    expected = np.cumsum(np.column_stack([np.zeros(len(shown)), shown * rates[known]]), axis=1)[:, -1]
+    kept = np.flatnonzero((n_shown >= request.min_impressions) & (expected > 0))
+    low, high = (bound / expected[kept] for bound in poisson_interval(n_clicks[kept], confidence))
+    texts = [batch.column(name).take(pa.array(kept)) for name in (USER, ITEM)]
+    values = (n_clicks[kept] / expected[kept], low, high, n_shown[kept], n_clicks[kept], expected[kept])
+    yield dict(zip(COEC_COLUMNS, (*texts, *values, [NOTE] * len(kept)), strict=True))
 
 
 def poisson_interval(n: Ints, confidence: float) -> tuple[Floats, Floats]:

@@ -215,8 +215,8 @@ class Rules:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
-    """Return the columns of the result, from the sums of each key, as ``ALL_SUMS`` names them."""
+def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[Key]) -> list[dict[str, Any]]:
+    """Return the rows of the result, from the sums of each key, as ``ALL_SUMS`` names them."""
     rows: list[dict[str, Any]] = []
     for key in order:
         of_key = st.Sums(ALL_SUMS, sums[key][None])
@@ -248,7 +248,7 @@ def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[
             "note": note,
         }
         rows.append(row)
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    return rows
 
 
 def _notes(counts: Mapping[str, int], rules: Rules) -> Iterator[str]:

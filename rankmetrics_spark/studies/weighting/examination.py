@@ -17,11 +17,12 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Section, choice, count, key, names
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
+from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.harvesting import METHODS, Harvest, rows_of_ranks
 
@@ -154,11 +155,7 @@ def propensities(
 def _refuse(first: Mapping[str, Any], harvesting: Harvesting, first_rank: int) -> None:
     """Refuse a log by its counts, which are in each row."""
     refuse_ranks_from_0(first["_below"], first["_first"], first_rank)
-    if first["_no_clicks"]:
-        raise InputError(
-            f"the relevance of {first['_no_clicks']:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
-            "clicks, 0 or 1"
-        )
+    frame.refuse_grades(first["_no_clicks"], first[_GRADE])
     if not first["rank"]:
         raise InputError(
             f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
@@ -270,15 +267,8 @@ def examined_ranks(table: eng.AnyTable, beside: object = None) -> dict[int, floa
         InputError: The table has other columns, types or values.
     """
     own = eng.spark_table(table, "propensities", beside, needed=eng.column_names(*_READ))
-    kinds = {field.name: field.dataType for field in own.schema.fields}
-    for name in _READ:
-        if name not in kinds:
-            raise InputError(f"the table of propensities has no column for {name}: {unknown('column', name, kinds)}")
-        eng.check_unambiguous(own, name, "propensities")
-        if not isinstance(kinds[name], T.NumericType):
-            raise InputError(
-                f"column '{name}' of the propensities has type {kinds[name].simpleString()}; allowed: a number"
-            )
+    wrong = "column '{name}' of the propensities has type {kind}; allowed: a number"
+    frame.column_types(own, zip(_READ, _READ, strict=True), T.NumericType, "propensities", wrong)
     numbers = [F.col(name).cast("double").alias(name) for name in _READ]
     propensity_of: dict[int, float] = {}
     rows = eng.few_rows(own.select(*numbers).limit(MOST_RANKS + 1))

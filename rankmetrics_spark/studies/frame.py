@@ -1,0 +1,102 @@
+"""What all studies do alike: take the rows of users, or add up their sums, and make a table of them.
+
+A study gives the columns of its table, a step for a batch of users, and, where it adds up, the rows of all sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from rankmetrics_spark import engines as eng
+from rankmetrics_spark.errors import InputError, unknown
+
+Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
+"""Key -> sums over all users."""
+Rows = Iterable[Mapping[str, Any]]
+
+
+def column_types(table: DataFrame, named: Iterable[tuple[str, str]], kinds: Any, of: str, wrong: str) -> dict[str, Any]:
+    """The types of the columns of a table, some of which it has to have.
+
+    Args:
+        table: The table.
+        named: Column, and what it says, in the words of messages.
+        kinds: The types that they may have.
+        of: What messages call the table.
+        wrong: What they say of another ``{kind}`` of a column ``{name}``.
+
+    Raises:
+        InputError: One is missing, has another type, or has the name of another column.
+    """
+    types = {field.name: field.dataType for field in table.schema.fields}
+    verb = {"propensities": "table of propensities has"}.get(of, f"{of} have")
+    for name, role in named:
+        if name not in types:
+            raise InputError(f"the {verb} no column for {role}: {unknown('column', name, types)}")
+        eng.check_unambiguous(table, name, of)
+        if not isinstance(types[name], kinds):
+            raise InputError(wrong.format(name=name, role=role, kind=types[name].simpleString()))
+    return types
+
+
+def refuse_grades(n: int, largest: float) -> None:
+    """Refuse rows whose relevance is no click."""
+    if n:
+        words = f"the relevance of {n:,} rows is neither 0 nor 1, such as {largest:g}"
+        raise InputError(f"{words}; allowed: clicks, 0 or 1")
+
+
+def of_users(users: DataFrame, columns: Mapping[str, str], step: Callable[[pa.RecordBatch], Rows]) -> DataFrame:
+    """The table that a step makes of each batch of users, column by column."""
+
+    def body(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
+        """Leave out empty batches."""
+        for batch in batches:
+            for made in step(batch) if batch.num_rows else ():
+                yield from eng.rows_of(made, columns)
+
+    return users.mapInArrow(body, eng.schema_text(columns))
+
+
+def added_up(
+    users: DataFrame,
+    table: eng.SumTable,
+    sums_of: Callable[..., Any],
+    check: Callable[[Any], None] = lambda totals: None,
+) -> DataFrame:
+    """Add up the exact sums by key of each batch of users, within partitions, whose sums ``check`` may refuse."""
+
+    def body(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
+        """Keys whose sums come first are first."""
+        totals: Sums = {}
+        for batch in batches:
+            for key, sums in sums_of(batch) if batch.num_rows else ():
+                totals[key] = totals[key] + sums if key in totals else sums
+        check(totals)
+        if totals:
+            yield table.batch([*zip(*totals, strict=True)], [*totals.values()])
+
+    return users.mapInArrow(body, table.schema)
+
+
+def of_sums(
+    sums: DataFrame, table: eng.SumTable, columns: Mapping[str, str], rows: Callable[[Sums], Rows]
+) -> eng.ResultTable:
+    """The table whose rows are made of the sums of all users, which may refuse them."""
+
+    def body(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
+        """One batch."""
+        yield from row_batches(rows(table.totals(batches)), columns)
+
+    return eng.result_table(eng.in_one_step(sums, body, columns))
+
+
+def row_batches(rows: Rows, columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Rows as a batch, if there are any; null where a row has no value."""
+    if cells := [*rows]:
+        yield from eng.rows_of({name: [row.get(name) for row in cells] for name in columns}, columns)
