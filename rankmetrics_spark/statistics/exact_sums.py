@@ -121,7 +121,7 @@ Whole = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Moments:
-    """Number and sums of powers of the values of g groups, as exact integers; add two of them with ``+``.
+    """Number and sums of powers of the values of g groups, as exact integers.
 
     Attributes:
         n: (g,) number of values, as Python integers (object array).
@@ -129,8 +129,8 @@ class Moments:
         squares: (g,) the sum of their squares, likewise.
         cubes: (g,) the sum of their cubes, likewise; None where nobody summed them. Only ``skew_term`` needs them.
 
-    >>> a = Moments.of([0.5, 1.0]); float((a + a).mean[0]), round(float((a + a).std[0]), 6)
-    (0.75, 0.288675)
+    >>> a = Moments.of([0.5, 1.0]); float(a.mean[0]), round(float(a.std[0]), 6)
+    (0.75, 0.353553)
     """
 
     n: Whole
@@ -145,10 +145,6 @@ class Moments:
         square = [round(v * v * 2**LIMB_UNIT) for v in values]
         cube = [round(v * v * v * 2**LIMB_UNIT) for v in values]
         return cls(*(np.array([x], dtype=object) for x in (len(whole), sum(whole), sum(square), sum(cube))))
-
-    def __add__(self, other: Moments) -> Moments:
-        cubes = None if self.cubes is None or other.cubes is None else self.cubes + other.cubes
-        return Moments(self.n + other.n, self.total + other.total, self.squares + other.squares, cubes)
 
     @property
     def mean(self) -> Floats:
@@ -193,7 +189,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class PairMoments:
-    """Moments of the users who are in both experiments of a pair; add two of them with ``+``.
+    """Moments of the users who are in both experiments of a pair.
 
     Attributes:
         baseline: Of the users' values in the baseline.
@@ -208,11 +204,6 @@ class PairMoments:
     baseline: Moments
     candidate: Moments
     difference: Moments
-
-    def __add__(self, other: PairMoments) -> PairMoments:
-        return PairMoments(
-            self.baseline + other.baseline, self.candidate + other.candidate, self.difference + other.difference
-        )
 
     @property
     def covariance(self) -> Floats:

@@ -17,7 +17,7 @@ Pair = tuple[Floats | float, Floats | float]
 
 @dataclass(frozen=True)
 class CovariateMoments:
-    """Moments of a value and of a covariate of the users who have both; add two of them with ``+``.
+    """Moments of a value and of a covariate of the users who have both.
 
     Attributes:
         y: Of the value.
@@ -37,9 +37,6 @@ class CovariateMoments:
         """Moments of one group of plain values."""
         products = sum(round(a * b * 2**LIMB_UNIT) for a, b in zip(y, x, strict=True))
         return cls(Moments.of(y), Moments.of(x), np.array([products], dtype=object))
-
-    def __add__(self, other: CovariateMoments) -> CovariateMoments:
-        return CovariateMoments(self.y + other.y, self.x + other.x, self.xy_total + other.xy_total)
 
     @property
     def cross(self) -> Floats:

@@ -33,14 +33,6 @@ def test_the_interval_is_that_of_scipy() -> None:
             assert (low[i], high[i]) == pytest.approx(expected, rel=1e-11)
 
 
-def test_moments_of_two_halves_add_up_to_those_of_the_whole() -> None:
-    rng = np.random.default_rng(3)
-    left, right = rng.random(40).tolist(), rng.random(2).tolist()
-    both, whole = moments_of(left) + moments_of(right), moments_of(left + right)
-    assert (both.n[0], both.mean[0]) == (42, whole.mean[0])
-    assert both.std[0] == pytest.approx(whole.std[0], rel=1e-14)
-
-
 def test_equal_values_have_no_spread() -> None:
     result = moments_of([0.1] * 7, [1 / 3] * 1000, [0.0, 0.0])
     assert result.std.tolist() == [0, 0, 0]

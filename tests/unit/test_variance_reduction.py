@@ -86,14 +86,6 @@ def test_arms_of_equal_size_and_variance_have_the_error_of_least_squares() -> No
     )
 
 
-def test_moments_of_two_halves_add_up_to_those_of_the_whole() -> None:
-    y, x = sample(50, 9)
-    halves = covariate_moments([y[:20]], [x[:20]]) + covariate_moments([y[20:]], [x[20:]])
-    whole = CovariateMoments.of(y.tolist(), x.tolist())
-    assert halves.xy_total.tolist() == whole.xy_total.tolist()
-    assert cuped_paired(halves, 0.95)[0].p_value.tolist() == cuped_paired(whole, 0.95)[0].p_value.tolist()
-
-
 def test_a_covariate_without_spread_changes_nothing() -> None:
     y, other = sample(30, 10)[0], sample(20, 11)[0]
     arms = [covariate_moments([each], [np.full(len(each), 0.3)]) for each in (y, other)]
