@@ -91,7 +91,7 @@ def _ordered(rows: list[Row]) -> list[Row]:
 
 def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
     """The table on stdout; in blocks of metrics where a terminal is too narrow for all of them."""
-    formats.print_fitting(lambda some: _table(rows, some), chosen(rows, metrics), title(rows))
+    formats.print_fitting(lambda some: grid(rows, some), chosen(rows, metrics), title(rows))
 
 
 def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
@@ -99,7 +99,7 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
 
     The best mean of a segment is bold, by the direction that the metric declares.
     """
-    result = _table(rows, chosen(rows, metrics))
+    result = grid(rows, chosen(rows, metrics))
     result.title, result.title_justify, result.title_style = as_text(title(rows)), "left", ""
     return result
 
@@ -114,23 +114,44 @@ def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
     return [*(metric for name, metric in by_name.items() if name in names), *(others[name] for name in in_order)]
 
 
-def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
+def grid(
+    rows: Sequence[Mapping[str, Any]],
+    chosen: Iterable[Metric],
+    cell: Callable[[str, str, Text], Text] = lambda experiment, metric, mean: mean,
+    letters: Mapping[str, str] | None = None,
+    order: Callable[[str], Any] = str,
+) -> Table:
+    """One line per experiment and segment, one column per metric.
+
+    Args:
+        rows: Of ``experiment_metrics``.
+        chosen: The metrics.
+        cell: Experiment, metric and its mean with half of its interval -> the cell.
+        letters: Experiment -> what stands behind its name.
+        order: Sort key of the experiments.
+    """
+    by_name = {str(metric): metric for metric in chosen}
     has_segments = any(row[sch.SEGMENT] != sch.EVERYONE for row in rows)
     result = Table()
     for label in ["experiment", *(["segment"] if has_segments else [])]:
         result.add_column(label, overflow="fold")
-    for label in [*unit_labels(rows), *(escape(metric.headline) for metric in chosen)]:
+    if letters:
+        result.add_column("letter", no_wrap=True)
+    for label in unit_labels(rows):
         result.add_column(label, justify="right", no_wrap=True)
-    by_name = {str(metric): metric for metric in chosen}
+    for metric in by_name.values():
+        # Letters behind the means are of different numbers, so the means stand below one another on the left.
+        result.add_column(escape(metric.headline), justify="left" if letters else "right", no_wrap=True)
     best = best_means(rows, by_name)
-    groups: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in sorted(rows, key=lambda r: (r[sch.SEGMENT] != sch.EVERYONE, r[sch.SEGMENT], str(r[sch.EXPERIMENT]))):
+    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda r: (r[sch.SEGMENT] != sch.EVERYONE, r[sch.SEGMENT], order(r[sch.EXPERIMENT]))):
         groups.setdefault((row[sch.SEGMENT], row[sch.EXPERIMENT]), {})[row[sch.METRIC]] = row
     for segment, lines in groupby(groups.items(), key=lambda item: item[0][0]):
-        for (_, experiment), cells in lines:
-            values = [_cell(cells.get(name), best.get((segment, name))) for name in by_name]
-            labels = [as_text(experiment), *([as_text(segment)] if has_segments else [])]
-            result.add_row(*labels, *unit_counts([*cells.values()]), *values)
+        for (_, name), cells in lines:
+            values = [_cell(name, each, cells.get(each), best.get((segment, each)), cell) for each in by_name]
+            labels = [as_text(text) for text in ([name, segment] if has_segments else [name])]
+            letter = [letters[name]] if letters else []
+            result.add_row(*labels, *letter, *unit_counts([*cells.values()]), *values)
         result.add_section()
     return result
 
@@ -183,14 +204,13 @@ def best_means(rows: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric])
     return best
 
 
-def _cell(row: Row | None, best: float | None) -> str:
-    if row is None:
-        return ""
-    if row["mean"] is None:
-        return "-"
+def _cell(
+    name: str, metric: str, row: Mapping[str, Any] | None, best: float | None, cell: Callable[[str, str, Text], Text]
+) -> Text:
+    if row is None or row["mean"] is None:
+        return Text("-" if row else "")
     half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
-    text = f"{row['mean']:.4f}{half}"
-    return f"[bold]{text}[/bold]" if row["mean"] == best else text
+    return cell(name, metric, Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else ""))
 
 
 # ---- percentiles

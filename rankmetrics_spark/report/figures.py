@@ -100,19 +100,18 @@ class Figures:
         return [metrics[name] for name in sorted(metrics, key=places.__getitem__)]
 
     @cached_property
-    def experiments(self) -> list[str]:
-        """The experiments: baselines first, then the best mean of the primary metric first."""
-        metric = self.primary
-        sign = -1.0 if metric is None or metric.higher_is_better is not False else 1.0
+    def best_first(self) -> list[str]:
+        """The experiments, the best mean of the primary metric first."""
+        sign = -1.0 if self.primary is None or self.primary.higher_is_better is not False else 1.0
         of_metric = [row for row in self.everyone if row[sch.METRIC] == self.primary_name]
         means = {row[sch.EXPERIMENT]: sch.number(row["mean"]) for row in of_metric}
         names = {row[sch.EXPERIMENT] for row in self.means}
+        return sorted(names, key=lambda name: (means.get(name) is None, sign * (means.get(name) or 0.0), str(name)))
 
-        def key(name: str) -> tuple[bool, bool, float, str]:
-            mean = means.get(name)
-            return self.baselines != [name], mean is None, sign * (mean or 0.0), str(name)
-
-        return sorted(names, key=key)
+    @cached_property
+    def experiments(self) -> list[str]:
+        """The same, the only baseline first."""
+        return sorted(self.best_first, key=lambda name: self.baselines != [name])
 
     @cached_property
     def baselines(self) -> list[str]:

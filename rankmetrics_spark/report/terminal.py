@@ -67,7 +67,7 @@ class Shown:
     @cached_property
     def letters(self) -> dict[str, str]:
         """Experiment -> its letter, in the order of the rows; empty unless every pair is compared."""
-        return letters_of(_best_first(self)) if any(self.losers.values()) else {}
+        return letters_of(self.figures.best_first) if any(self.losers.values()) else {}
 
 
 def print_result(result: Shown, every_segment: bool = False) -> None:
@@ -117,56 +117,23 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
 
 def table(result: Shown, metrics: Iterable[Metric]) -> Table:
     """One line per experiment, the best first; a column per metric with mean, interval and difference."""
-    by_name = {str(metric): metric for metric in metrics}
-    grid = Table()
-    grid.add_column("experiment", overflow="fold")
-    if result.letters:
-        grid.add_column("letter", no_wrap=True)
-    for label in console.unit_labels(result.rows):
-        grid.add_column(label, justify="right", no_wrap=True)
-    for metric in by_name.values():
-        # Letters behind the means are of different numbers, so the means stand below one another on the left.
-        grid.add_column(escape(metric.headline), justify="left" if result.letters else "right", no_wrap=True)
-    best = console.best_means(result.figures.everyone, by_name)
-    of_experiment: dict[str, list[Row]] = {}
-    for (name, _), row in result.cells.items():
-        of_experiment.setdefault(name, []).append(row)
-    for name in _best_first(result):
-        counts = console.unit_counts(of_experiment[name])
-        cells = [_cell(result, name, metric, best.get((sch.EVERYONE, metric))) for metric in by_name]
-        letter = [result.letters[name]] if result.letters else []
-        grid.add_row(console.as_text(name), *letter, *counts, *cells)
-    return grid
+    figures, letters = result.figures, result.letters
 
+    def cell(name: str, metric: str, mean: Text) -> Text:
+        """The mean with what was found beside it."""
+        if not figures.differences:
+            marks = raised(result.losers.get(metric, {}).get(name, ()), letters)
+            return mean.append(f" {marks}", style=formats.RAISED) if marks else mean
+        if name == figures.only_baseline:
+            return mean.append(f"{'baseline':>11}", style="dim")
+        found = figures.differences.get((name, metric))
+        if found is None:
+            return mean.append(" " * 11)
+        state, change = STATES[found.state], found.change(figures.in_percent[metric])
+        return mean.append_text(Text(f" {state.mark} {change.text if change else '-':>8}", style=state.colour))
 
-def _best_first(result: Shown) -> list[str]:
-    metric = result.figures.primary
-    sign = 1.0 if metric is not None and metric.higher_is_better is False else -1.0
-
-    def key(name: str) -> tuple[bool, float, str]:
-        row = result.cells.get((name, result.figures.primary_name))
-        mean = None if row is None else sch.number(row["mean"])
-        return mean is None, sign * (mean or 0.0), str(name)
-
-    return sorted({name for name, _ in result.cells}, key=key)
-
-
-def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
-    row = result.cells.get((name, metric))
-    if row is None or row["mean"] is None:
-        return Text("-" if row else "")
-    half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
-    text = Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else "")
-    if not result.figures.differences:
-        marks = raised(result.losers.get(metric, {}).get(name, ()), result.letters)
-        return text.append(f" {marks}", style=formats.RAISED) if marks else text
-    if name == result.figures.only_baseline:
-        return text.append(f"{'baseline':>11}", style="dim")
-    found = result.figures.differences.get((name, metric))
-    if found is None:
-        return text.append(" " * 11)
-    state, change = STATES[found.state], found.change(result.figures.in_percent[metric])
-    return text.append_text(Text(f" {state.mark} {change.text if change else '-':>8}", style=state.colour))
+    places = {name: place for place, name in enumerate(figures.best_first)}
+    return console.grid(figures.everyone, metrics, cell, letters, places.__getitem__)
 
 
 # ---- segments
