@@ -97,6 +97,8 @@ class Answer:
         detail: What stands after it: the interval.
         sure: How sure that is.
         won: Whether the change is one for the better.
+        has_verdict: Whether anything was tested and can be trusted.
+        names_metric: Whether the title says on which metric.
     """
 
     title: Words
@@ -105,6 +107,8 @@ class Answer:
     detail: Words = ()
     sure: Words = ()
     won: bool = True
+    has_verdict: bool = True
+    names_metric: bool = False
 
 
 # ---- candidate by candidate
@@ -142,12 +146,10 @@ def answer(figures: Figures) -> Answer:
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.found.state == "doubtful" for card in comparisons):
-        doubts = [*filter(None, (card.found.doubt for card in comparisons))]
-        if not doubts:
-            return Answer(("No verdict: there is no test",), sure=(_sentence(comparisons[0].found.note),))
-        note = doubts[0]
-        off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
-        return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
+        doubt = next(filter(None, (card.found.doubt for card in comparisons)), "")
+        why = split_is_off(figures) if "the planned shares" in doubt else _sentence(doubt or comparisons[0].found.note)
+        title = "these numbers are not to be trusted" if doubt else "there is no test"
+        return Answer((f"No verdict: {title}",), sure=(why,), has_verdict=False)
     if len(figures.baselines) > 1:
         # Every pair was compared: which one is beaten by none, and beats the most?
         ahead = _ahead(comparisons)
@@ -167,7 +169,7 @@ def answer(figures: Figures) -> Answer:
         value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
         sure, won = (*_chance(closest), also), closest.found.state == "better"
         losers += f" on {label_of(metric)}, {lost}" if lost else ""
-        return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
+        return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won, names_metric=bool(lost))
     open_pairs = {card.found.pair for card in comparisons if card.found.state == "open"}
     lost = lost_guardrails(found for found in figures.compared if found.pair in open_pairs)
     return _of_candidates(metric, comparisons, lost)
@@ -194,10 +196,10 @@ def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
         beat = "candidate beats" if more == 1 else "candidates beat"
         also: Words = (f" {more:,} more {beat} ", baseline, " as well.") if more else ()
         title: Words = (candidate, " beats ", baseline, *([f" on {name}, {best.but}"] if best.but else []))
-        return Answer(title, *numbers, (*_chance(best), *also))
+        return Answer(title, *numbers, (*_chance(best), *also), names_metric=bool(best.but))
     if len(results) == 1 and best.found.state == "open":
         title = ("No clear difference between ", candidate, " and ", baseline, *beside)
-        return Answer(title, *numbers, _chance(best), won=False)
+        return Answer(title, *numbers, _chance(best), won=False, names_metric=bool(lost))
     if counts["worse"] == len(results):
         every: Words = (candidate, " loses to ") if len(results) == 1 else ("Every candidate loses to ",)
         return Answer((*every, baseline), *numbers, _chance(best), won=False)
@@ -211,7 +213,7 @@ def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
         parts = [f"{n:,} {STATES[state].says(n)}" for state, n in counts.items() if n]
         first, _, rest = ", ".join(parts).partition(" ")
         sure = (f"{first} {'candidate' if first == '1' else 'candidates'} {rest}. ", *sure)
-    return Answer(title, *_numbers(name, open_card), sure, won=False)
+    return Answer(title, *_numbers(name, open_card), sure, won=False, names_metric=bool(lost))
 
 
 def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:

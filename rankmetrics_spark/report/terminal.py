@@ -54,9 +54,10 @@ class Shown:
         return console.chosen(list(self.rows), self.metrics)
 
     @cached_property
-    def cells(self) -> dict[tuple[str, str], Row]:
-        """(experiment, metric) -> its row, for all users."""
-        return {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in self.figures.everyone}
+    def means(self) -> dict[str, float | None]:
+        """Experiment -> its mean of the metric that decides, for all users."""
+        of_metric = (row for row in self.figures.everyone if row[sch.METRIC] == self.figures.primary_name)
+        return {row[sch.EXPERIMENT]: sch.number(row["mean"]) for row in of_metric}
 
     @cached_property
     def losers(self) -> dict[str, dict[str, list[str]]]:
@@ -100,15 +101,16 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
         lines = sentences_of_segments(result.compared, metric)
         formats.print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
         return
-    texts = []
-    for row in telling(result):
-        labels = {
+    texts = [
+        {
             "segment": str(row[sch.SEGMENT]),
             "experiment": str(row[sch.EXPERIMENT]),
             "users": f"{row['n_users']:,}",
+            "mean": f"{row['mean']:.4f}",
+            "all users": f"{result.means[row[sch.EXPERIMENT]]:.4f}",
         }
-        overall = result.cells[row[sch.EXPERIMENT], result.figures.primary_name]["mean"]
-        texts.append({**labels, "mean": f"{row['mean']:.4f}", "all users": f"{overall:.4f}"})
+        for row in telling(result)
+    ]
     if texts and metric:
         n = len({row[sch.SEGMENT] for row in result.rows} - {sch.EVERYONE})
         about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
@@ -145,12 +147,10 @@ def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
     How far is counted in half widths of the segment's interval, and a segment is named once.
     """
     metric = result.figures.primary_name
-    overall = {row[sch.EXPERIMENT]: row["mean"] for row in result.figures.everyone if row[sch.METRIC] == metric}
 
     def distance(row: Row) -> float:
-        middle, low, everyone = (
-            sch.number(each) for each in (row["mean"], row["ci_low"], overall.get(row[sch.EXPERIMENT]))
-        )
+        middle, low = sch.number(row["mean"]), sch.number(row["ci_low"])
+        everyone = result.means.get(row[sch.EXPERIMENT])
         if middle is None or low is None or everyone is None or middle == low:
             return -math.inf
         return abs(middle - everyone) / abs(middle - low)
@@ -196,9 +196,8 @@ def headline(figures: Figures) -> list[str]:
         return []
     if compared[0].found.state == "better" and figures.only_baseline:
         return []
-    title, on_metric = "".join(answer(figures).title), f" on {label_of(figures.primary)}"
-    # What is lost beside the answer stands behind the name of its metric.
-    return [title if f"{on_metric}, but " in title or f"{on_metric}; " in title else title + on_metric]
+    said = answer(figures)
+    return ["".join(said.title) + ("" if said.names_metric else f" on {label_of(figures.primary)}")]
 
 
 def print_comparisons(

@@ -42,6 +42,7 @@ class PageCheck:
     text: str
 
 
+NO_VERDICT = "There is no verdict."
 _BAD: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
 _RATES = "Rates of the log"
 _TITLES = {
@@ -199,7 +200,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
         if sch.OTHERS_LEFT_OUT in found.doubt:
             shares = found.doubt.removeprefix(f"{sch.NOT_TRUSTED}: ")
-            text = f"{found.label}: {shares}. There is no verdict."
+            text = f"{found.label}: {shares}. {NO_VERDICT}"
             names = [name for name in found.pair[::-1] if name not in told]
             told.update(names)
             yield from (sch.Check("users_left_out", sch.WARN, text, name) for name in names)
@@ -268,11 +269,11 @@ def _split(figures: Figures) -> Iterator[sch.Check]:
     people = population(figures)
     ratio = figures.sample_ratio_p
     if ratio is not None:
-        is_kept = ratio >= sch.SMALL_RATIO_P
-        text = f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})." if is_kept else split_is_off(figures)
+        status, text = sch.OK, f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})."
+        if ratio < sch.SMALL_RATIO_P:
+            status, text = sch.WARN, f"{split_is_off(figures)} {NO_VERDICT}"
         for name in people.users or figures.experiments:
-            status, margin = sch.OK if is_kept else sch.WARN, ratio - sch.SMALL_RATIO_P
-            yield sch.Check("sample_ratio", status, text, name, ratio, sch.SMALL_RATIO_P, margin)
+            yield sch.Check("sample_ratio", status, text, name, ratio, sch.SMALL_RATIO_P, ratio - sch.SMALL_RATIO_P)
         return
     total, whose = sum(people.units.values()), f" of the {people.unit}" if people.of_clusters else ""
     text = f"Not checked: the same {people.unit} are in the experiments that are compared."
@@ -300,7 +301,7 @@ def split_is_off(figures: Figures) -> str:
         off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
     p = "" if ratio is None else f" (p {p_text(ratio, sch.SMALL_RATIO_P)})"
     what = f"the {people.unit}" if people.of_clusters else "users"
-    return f"The split of {what} is off{off}{p}. Find the cause before you read the numbers. There is no verdict."
+    return f"The split of {what} is off{off}{p}. Find the cause before you read the numbers."
 
 
 def _rows(figures: Figures, names: Sequence[str]) -> Iterator[sch.Check]:
