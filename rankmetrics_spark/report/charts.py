@@ -36,7 +36,17 @@ CONFIG: dict[str, Any] = {
 }
 """What all charts look like: no frame, a faint grid, text in the page's ink."""
 
-_WHO = [alt.Tooltip("name:N", title="experiment"), alt.Tooltip("metric:N")]
+_WHO = ("name:experiment", "metric")
+
+
+def _tips(*fields: str) -> list[alt.Tooltip]:
+    """What a mark says when it is pointed at: a field, or a field and its title."""
+    parts = (field.partition(":") for field in fields)
+    return [alt.Tooltip(f"{name}:N", title=title or alt.Undefined) for name, _, title in parts]
+
+
+def _layers(*layers: alt.Chart) -> alt.LayerChart:
+    return alt.LayerChart(layer=[*layers], width="container", height=HEIGHT)
 
 
 def forest() -> alt.LayerChart:
@@ -44,15 +54,7 @@ def forest() -> alt.LayerChart:
     y = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=190, grid=False, labelColor="var(--ink)"))
     labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
     x = alt.X("value:Q", title=None, axis=alt.Axis(labelExpr=labels, tickCount=5, labelFlush=False))
-    tooltip = [
-        *_WHO,
-        alt.Tooltip("segment:N"),
-        alt.Tooltip("difference:N"),
-        alt.Tooltip("interval:N"),
-        alt.Tooltip("p:N", title="p, corrected"),
-        alt.Tooltip("users:N"),
-        alt.Tooltip("says:N", title="verdict"),
-    ]
+    tooltip = _tips(*_WHO, "segment", "difference", "interval", "p:p, corrected", "users", "says:verdict")
     base = alt.Chart(ROWS).encode(y=y)
     zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(x="zero:Q")
     stroke = alt.Stroke("stroke:N", scale=None)
@@ -64,9 +66,7 @@ def forest() -> alt.LayerChart:
     )
     target = base.mark_rule(strokeWidth=18, opacity=0).encode(x="low:Q", x2="high:Q", tooltip=tooltip)
     suffix = alt.param(name="suffix", value="")
-    chart: alt.LayerChart = alt.LayerChart(
-        layer=[zero, line, point, target], width="container", height=HEIGHT
-    ).add_params(suffix)
+    chart: alt.LayerChart = _layers(zero, line, point, target).add_params(suffix)
     return chart
 
 
@@ -79,19 +79,14 @@ def cutoffs() -> alt.LayerChart:
     x = alt.X("cut:Q", title="cut-off", axis=axis, scale=alt.Scale(type="log", nice=False, padding=24))
     y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=5, format=".3~f"))
     colour = alt.Color("colour:N", scale=None)
-    tooltip = [
-        *_WHO,
-        alt.Tooltip("text:N", title="mean"),
-        alt.Tooltip("interval:N"),
-        alt.Tooltip("users:N"),
-    ]
+    tooltip = _tips(*_WHO, "text:mean", "interval", "users")
     base = alt.Chart(ROWS).encode(x=x, color=colour)
     line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(y=alt.Y("low:Q", title=None), y2="high:Q")
     point = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip)
     target = base.mark_rule(strokeWidth=16, opacity=0).encode(y="low:Q", y2="high:Q", tooltip=tooltip)
     dash = alt.StrokeDash("dash:N", scale=None)
     path = base.mark_line(strokeWidth=1.2, opacity=0.6).encode(y=y, detail="name:N", strokeDash=dash)
-    return alt.LayerChart(layer=[path, line, point, target], width="container", height=HEIGHT)
+    return _layers(path, line, point, target)
 
 
 def distribution() -> alt.LayerChart:
@@ -100,17 +95,12 @@ def distribution() -> alt.LayerChart:
     x = alt.X("edge:Q", title="value of a user", axis=axis, scale=alt.Scale(nice=False))
     y = alt.Y("share:Q", title=None, axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart(ROWS).encode(x=x, y=y, color=alt.Color("colour:N", scale=None), detail="name:N")
-    tooltip = [
-        *_WHO,
-        alt.Tooltip("upto:N", title="users with at most"),
-        alt.Tooltip("text:N", title="share"),
-        alt.Tooltip("users:N"),
-    ]
+    tooltip = _tips(*_WHO, "upto:users with at most", "text:share", "users")
     line = base.mark_line(strokeJoin="round", interpolate="step-after").encode(
         strokeWidth=alt.StrokeWidth("weight:Q", scale=None), strokeDash=alt.StrokeDash("dash:N", scale=None)
     )
     point = base.mark_point(size=120, filled=True, opacity=0).encode(tooltip=tooltip)
-    return alt.LayerChart(layer=[line, point], width="container", height=HEIGHT)
+    return _layers(line, point)
 
 
 def changes() -> alt.LayerChart:
@@ -119,19 +109,14 @@ def changes() -> alt.LayerChart:
     axis = alt.Axis(labelExpr=labels, tickCount=7, grid=False)
     x = alt.X("from:Q", title="change of a user's value", axis=axis, scale=alt.Scale(nice=False, zero=True, padding=4))
     y = alt.Y("n:Q", title=None, axis=alt.Axis(tickCount=4, format=",d", tickMinStep=1), scale=alt.Scale(zero=True))
-    tooltip = [
-        alt.Tooltip("what:N", title="change"),
-        alt.Tooltip("metric:N"),
-        alt.Tooltip("users:N"),
-        alt.Tooltip("share:N", title="of all"),
-    ]
+    tooltip = _tips("what:change", "metric", "users", "share:of all")
     fill, stroke = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
     bar = (
         alt.Chart(ROWS)
         .mark_rect(strokeWidth=1)
         .encode(x=x, x2="to:Q", y=y, y2="zero:Q", fill=fill, stroke=stroke, tooltip=tooltip)
     )
-    return alt.LayerChart(layer=[bar], width="container", height=HEIGHT)
+    return _layers(bar)
 
 
 def trend() -> alt.LayerChart:
@@ -143,21 +128,15 @@ def trend() -> alt.LayerChart:
     base = alt.Chart(ROWS).transform_filter("!datum.alert").encode(x=x, color=alt.Color("colour:N", scale=None))
     band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", title=None), y2="high:Q", detail="name:N")
     line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=alt.StrokeDash("dash:N", scale=None))
-    tooltip = [
-        alt.Tooltip("day:N", title="date"),
-        *_WHO,
-        alt.Tooltip("text:N", title="mean"),
-        alt.Tooltip("interval:N"),
-        alt.Tooltip("users:N"),
-    ]
+    tooltip = _tips("day:date", *_WHO, "text:mean", "interval", "users")
     point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
     alerts = alt.Chart(ROWS).transform_filter("datum.alert").encode(x=x)
-    alert_tooltip = [alt.Tooltip("day:N", title="date"), alt.Tooltip("alert:N")]
+    alert_tooltip = _tips("day:date", "alert")
     rule = alerts.mark_rule(strokeDash=[3, 3], color="var(--faint)", strokeWidth=1.5).encode(tooltip=alert_tooltip)
     sign = alerts.mark_point(shape="triangle-down", filled=True, size=90, color="var(--ink)", opacity=1).encode(
         y=alt.value(4), tooltip=alert_tooltip
     )
-    return alt.LayerChart(layer=[band, line, point, rule, sign], width="container", height=HEIGHT)
+    return _layers(band, line, point, rule, sign)
 
 
 def difference_by_date() -> alt.LayerChart:
@@ -180,8 +159,7 @@ def difference_by_day() -> alt.LayerChart:
 def _difference(x: alt.X, title: str) -> alt.LayerChart:
     labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
     y = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=5, labelExpr=labels), scale=alt.Scale(zero=True))
-    bad = alt.Chart(ROWS).transform_filter("datum.state").encode(tooltip=[
-        alt.Tooltip("label:N", title="date"), alt.Tooltip("alert:N", title="what")])  # fmt: skip
+    bad = alt.Chart(ROWS).transform_filter("datum.state").encode(tooltip=_tips("label:date", "alert:what"))
     opacity = alt.Opacity("shade:Q", scale=None)
     shade = bad.mark_rect(color="var(--faint)").encode(x=alt.X("from:T", title=None), x2="to:T", opacity=opacity)
     zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(y=alt.Y("zero:Q"))
@@ -190,14 +168,7 @@ def _difference(x: alt.X, title: str) -> alt.LayerChart:
     bounds = base.mark_area().encode(y=low, y2="high:Q", detail=detail, opacity=alt.Opacity("band:Q", scale=None))
     dash = alt.StrokeDash("dash:N", scale=None)
     line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=dash)
-    tooltip = [
-        alt.Tooltip("label:N", title=title),
-        *_WHO,
-        alt.Tooltip("text:N", title="difference"),
-        alt.Tooltip("interval:N"),
-        alt.Tooltip("means:N"),
-        alt.Tooltip("users:N"),
-    ]
+    tooltip = _tips(f"label:{title}", *_WHO, "text:difference", "interval", "means", "users")
     rule = base.mark_rule(strokeWidth=1.5)
     whisker = rule.encode(y=low, y2="high:Q", opacity=alt.Opacity("rule:Q", scale=None))
     point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
@@ -205,7 +176,7 @@ def _difference(x: alt.X, title: str) -> alt.LayerChart:
     layers = [bounds, zero, line, whisker, point, name]
     layers = [shade, *layers] if title == "date" else layers
     suffix = alt.param(name="suffix", value="")
-    chart: alt.LayerChart = alt.LayerChart(layer=layers, width="container", height=HEIGHT).add_params(suffix)
+    chart: alt.LayerChart = _layers(*layers).add_params(suffix)
     return chart
 
 
