@@ -81,8 +81,8 @@ def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks:
 def quantile_of_t(z: Floats, df: Floats) -> Floats:
     """(g,) the t with the same tail as each z; infinite where the tail is no number."""
     t = -np.asarray(stdtrit(df, ndtr(-z)))
-    # SciPy has no quantile of the smallest tails of a few degrees of freedom, and gives one of the other side.
-    return np.where((z > 0) & (t < 0), np.inf, t)
+    # SciPy has no quantile of the smallest tails of a few degrees of freedom: it gives one of the other side, or NaN.
+    return np.where((z > 0) & (df > 0) & ~(t >= 0), np.inf, t)
 
 
 def z_of(test: Estimate) -> Floats:
