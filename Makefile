@@ -95,7 +95,7 @@ test-all: ## run everything that runs on a change, in all of its turns, and test
 	@$(MAKE) test-soak
 
 test-programs: venv ## test the command, spark-submit and a script as programs of their own, each with its own Java
-	@$(BIN)/python -m pytest tests/spark -m program
+	@$(BIN)/python -m pytest --slow tests/spark -m program
 
 ENGINES ?= none spark sail
 # The lists of tests/mutants; by default all of them.

@@ -117,7 +117,7 @@ def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
 def grid(
     rows: Sequence[Mapping[str, Any]],
     chosen: Iterable[Metric],
-    cell: Callable[[str, str, Text], Text] = lambda experiment, metric, mean: mean,
+    cell: Callable[[str, str, Text], Text] = lambda experiment, metric, mean: Text.assemble(mean),
     letters: Mapping[str, str] | None = None,
     order: Callable[[str], Any] = str,
 ) -> Table:

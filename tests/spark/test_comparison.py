@@ -179,6 +179,7 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
     assert compared(200, users.orderBy("ap_at_10"))[1] == alone[1]
 
 
+@pytest.mark.slow
 @pytest.mark.classic
 def test_32_experiments_start_as_many_jobs_as_3(spark: SparkSession) -> None:
     counts = []

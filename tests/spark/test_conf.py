@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import Config, load
@@ -50,6 +51,7 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_ab_test_runs(spark: SparkSession, tmp_path: Path) -> None:
     shown = {"control": "bac", "candidate": "acb"}
     rows = [

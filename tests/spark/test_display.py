@@ -135,6 +135,7 @@ def test_the_page_of_a_log_that_the_command_would_refuse_says_so(spark: SparkSes
     assert "2 checks below weaken this answer." in shown and "A run would stop: 60 of 480 rows are faulty" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.program
 def test_a_lazy_evaluation_loads_no_module_of_the_report(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     program = SESSIONS[pytestconfig.getoption("engine")] + WITHOUT_REPORT

@@ -73,6 +73,7 @@ def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) 
         assert DATE in Path("report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
 def test_the_code_of_the_report_shows_the_answer_and_writes_the_page(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -123,6 +123,7 @@ def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
 def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where_it_is_gone(
     call: Call, tmp_path: Path

@@ -167,6 +167,7 @@ def answered(folder: Path, arguments: list[str], answers: dict[str, str]) -> str
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.program
 def test_on_a_terminal_init_asks_what_it_cannot_know(tmp_path: Path) -> None:
     rows = [f"{arm},{user},{rank},{grade}" for arm in "xy" for user in "uv" for rank, grade in ((1, 1), (2, 3), (3, 0))]

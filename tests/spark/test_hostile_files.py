@@ -55,7 +55,7 @@ NUMBERS = [
     "folders `experiment_id=1.1` and `=1.10`, `user_id=007` and `=7`, as {write}",
     "two experiments, two users: an id is the text of its folder",
 )
-@pytest.mark.parametrize("write", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("write", ["parquet", "csv", pytest.param("json", marks=pytest.mark.slow)])
 def test_ids_of_folders_are_the_texts_of_the_folders(spark: SparkSession, tmp_path: Path, write: str) -> None:
     source = in_folders(tmp_path / "log", NUMBERS, write) | {"segments": ["device"]}
     config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source})
@@ -398,7 +398,14 @@ def test_headers_of_compressed_csv_files_are_compared(spark: SparkSession, tmp_p
     "a filter with `to_date` or a cast of a text that is none", "exit 3: the filter; the value is hidden"
 )
 @pytest.mark.parametrize(
-    "where", ["to_date(user_id) = '2026-11-20'", "cast(user_id AS int) = 1", "to_timestamp(user_id) > now()"]
+    "where",
+    [
+        "to_date(user_id) = '2026-11-20'",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("cast(user_id AS int) = 1", "to_timestamp(user_id) > now()")
+        ),
+    ],
 )
 def test_a_filter_that_fails_on_a_text_is_named(spark: SparkSession, tmp_path: Path, where: str) -> None:
     if spark.version < "4":

@@ -54,7 +54,7 @@ LISTS = {
     [
         "standard",
         {"gain": "exponential", "relevant_from": 2, "zero_relevant": "skip", "ap_denominator": "m"},
-        {"gain": "binary", "relevant_from": 2},
+        pytest.param({"gain": "binary", "relevant_from": 2}, marks=pytest.mark.slow),
     ],
     ids=["standard", "changed", "binary"],
 )

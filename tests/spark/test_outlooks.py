@@ -160,6 +160,7 @@ def config(folder: Path, out: Path, day: str, **more: Any) -> Path:
 OUTLOOK = re.compile(r"b against a on MAP@5: if users keep arriving as they do, .*\d+(?:\.5)? % takes about")
 
 
+@pytest.mark.slow
 def test_run_compare_and_page_say_when_an_open_test_could_find_more(
     call: Call, spark: SparkSession, tmp_path: Path
 ) -> None:

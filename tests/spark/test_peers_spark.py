@@ -31,7 +31,7 @@ def some_lists(n: int) -> list[Case]:
     return [Case(s, [0.0] * len(s), dict.fromkeys(t, 1)) for s, t in zip(shown, truth, strict=True)]
 
 
-@pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.parametrize("k", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 10))])
 @pytest.mark.needs_spark("the peer is a part of Spark")
 def test_the_preset_spark_mllib_gives_the_values_of_the_ranking_evaluator(spark: SparkSession, k: int) -> None:
     cases = some_lists(2000)

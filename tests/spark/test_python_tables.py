@@ -244,7 +244,12 @@ if "na_value" in inspect.signature(pd.StringDtype).parameters:  # the text of pa
     }
 
 
-@pytest.mark.parametrize("kind", PANDAS)
+USUAL = ("categories", "nullable types", "text of Arrow", "decimals", "a named index", "types of Arrow")
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in PANDAS]
+)
 def test_whatever_pandas_calls_its_types_the_values_are_those_of_the_definition(spark: SparkSession, kind: str) -> None:
     result = evaluate(PANDAS[kind](pd.DataFrame(LOG)), metrics="ap@3")
     assert values(result.to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
@@ -431,7 +436,12 @@ def rows_of(result: Any) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@pytest.mark.parametrize("name", READS)
+QUICK = ("evaluate", "judgements", "compare with an earlier date", "exposure of a catalogue", "unjudged")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in READS]
+)
 def test_empty_chunks_of_a_table_change_nothing(spark: SparkSession, name: str) -> None:
     rows, read = READS[name]
     whole = pa.Table.from_pylist(rows)

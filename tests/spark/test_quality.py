@@ -207,7 +207,7 @@ def test_rows_in_equal_rows_evaluated_plus_rows_quarantined(spark: SparkSession,
     assert json.loads(Path(done.record_path).read_text())["rows"] == rows
 
 
-@pytest.mark.parametrize("kind", ["int", "double"])
+@pytest.mark.parametrize("kind", ["int", pytest.param("double", marks=pytest.mark.slow)])
 def test_quarantine_holds_exactly_the_repeats_that_were_found(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     # User u repeats a relevant item, and an item without relevance, which changes no value. User v also repeats a rank.
     log = [("u", "i", 1, 1), ("u", "j", 2, 0), ("u", "i", 3, 1), ("u", "j", 4, 0)]
@@ -221,7 +221,7 @@ def test_quarantine_holds_exactly_the_repeats_that_were_found(spark: SparkSessio
     assert shown == {"u": 3, "v": 3}
 
 
-@pytest.mark.parametrize("seed", [3, 12])
+@pytest.mark.parametrize("seed", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_the_row_counts_of_a_random_log_add_up(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     log = random_log(seed=seed, users=25)
     settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})

@@ -96,6 +96,7 @@ def assert_all_pairs_as_in(done: Outcome, expected: pd.DataFrame, metrics: Mappi
     assert {row["n_comparisons"] for row in rows} == {480}
 
 
+@pytest.mark.slow
 def test_clef_with_the_grades_of_the_rows_averages_the_topics_shown(
     spark: SparkSession, shared_data: Path, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_topic_that_the_run_lacks_counts_as_zero_as_in_trec_eval(
     assert_equal_to_reference(result, expected, {"ap": "ap", "ap_at_10": "ap10_R", "ndcg": "ndcg", "rr": "rr"})
 
 
+@pytest.mark.slow
 def test_the_relevance_level_applies_to_ap_and_not_to_ndcg_as_in_trec_eval(
     spark: SparkSession, shared_data: Path, tmp_path: Path
 ) -> None:

@@ -97,7 +97,9 @@ def test_by_score_the_lists_are_those_of_the_ranks(spark: SparkSession) -> None:
     assert row["same_top"] == 1.0
 
 
-@pytest.mark.parametrize("kind", ["double", "bigint", "decimal(20,2)"])
+@pytest.mark.parametrize(
+    "kind", ["decimal(20,2)", *(pytest.param(k, marks=pytest.mark.slow) for k in ("double", "bigint"))]
+)
 def test_by_score_ties_fall_by_item_and_rows_logged_twice_take_a_rank(spark: SparkSession, kind: str) -> None:
     rng = random.Random(6)
     rows = [(e, f"u{u}", str(rng.randrange(14)), None, float(rng.randrange(6))) for e in ("control", "new")

@@ -327,7 +327,12 @@ def test_clicks_in_text_may_be_true_or_false(spark: SparkSession, tmp_path: Path
 
 @pytest.mark.parametrize(
     "where",
-    [None, pytest.param("u.day = 'new'", marks=pytest.mark.needs_spark("Sail reads JSON without a filter only"))],
+    [
+        None,
+        pytest.param(
+            "u.day = 'new'", marks=[pytest.mark.needs_spark("Sail reads JSON without a filter only"), pytest.mark.slow]
+        ),
+    ],
 )
 def test_a_field_of_a_json_object_is_a_column(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     rest = {"experiment_id": "a", "item_id": "x", "position": 1, "relevance": 1}
@@ -406,7 +411,11 @@ def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSessio
 
 
 @pytest.mark.parametrize("ending", ["", *(pytest.param(each, marks=pytest.mark.slow) for each in (".gz", ".zst"))])
-@pytest.mark.parametrize("formats", [("csv", "csv"), ("json", "json"), ("parquet", "csv"), ("json", "parquet")])
+@pytest.mark.parametrize(
+    "formats",
+    [*(pytest.param((each, each), marks=pytest.mark.slow) for each in ("csv", "json")),
+     ("parquet", "csv"), ("json", "parquet")],
+)  # fmt: skip
 def test_a_mapping_names_the_files_of_each_experiment_whatever_their_format(
     spark: SparkSession, tmp_path: Path, formats: tuple[str, str], ending: str
 ) -> None:
@@ -442,7 +451,7 @@ def test_a_log_without_users_can_have_its_requests_as_units(spark: SparkSession,
     assert values(spark, source | {"columns": {"user": "request"}}) == {("a", "r1"): 1 / 2}
 
 
-@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize("format", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_an_unknown_column_of_a_filter_is_answered_with_the_known_ones(
     spark: SparkSession, tmp_path: Path, format: str
 ) -> None:

@@ -348,7 +348,9 @@ def test_after_a_kill_at_any_step_the_next_run_removes_drafts_and_closes_the_rec
     assert after > 15 and drafts >= 3 and ends == {"done", "killed", None}
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["one error", "a disk that stays full"])
+@pytest.mark.parametrize(
+    "lasting", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one error", "a disk that stays full"]
+)
 def test_an_error_after_the_pointer_is_a_warning_of_a_run_that_is_done(
     lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,6 +231,7 @@ def test_intervals_of_a_skewed_mean_cover_it_in_95_percent_of_draws(users: int, 
     assert 0.94 <= coverage(users)[kind] <= 0.96
 
 
+@pytest.mark.slow
 def test_the_percentile_interval_of_30_users_is_too_short_as_its_docstring_says() -> None:
     assert 0.93 <= coverage(30)["percentile"] <= 0.945
 

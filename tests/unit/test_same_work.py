@@ -65,7 +65,10 @@ def expected(work: Work) -> tuple[dict[tuple[str, str], float], Counter[tuple[st
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=["DuckDB", "Polars"])
-@pytest.mark.parametrize("work", WORKS, ids=["default", "ignoring", "real-valued", "by score"])
+@pytest.mark.parametrize(
+    "work", [WORKS[0], *(pytest.param(work, marks=pytest.mark.slow) for work in WORKS[1:3]), WORKS[3]],
+    ids=["default", "ignoring", "real-valued", "by score"],
+)  # fmt: skip
 def test_numbers_and_faulty_rows_are_those_of_the_brute_force_evaluation(log: str, peer: object, work: Work) -> None:
     result = peer.run(log, work)  # type: ignore[attr-defined]
     numbers, left_out = expected(work)

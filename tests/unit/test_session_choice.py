@@ -244,7 +244,7 @@ ERROR = "rankmetrics: no disk\n"
         # A file that the program and spark-submit would overwrite for one another.
         (SUBMIT, "json", "r+", f"[1]\n{ERROR}", "earlier\n"),
         pytest.param(SUBMIT, "table", "r+", f"a step\n[1]\n{ERROR}", "earlier\n", marks=pytest.mark.slow),
-        (OTHER, "csv", "pipe", f"[1]\n{ERROR}", ""),
+        pytest.param(OTHER, "csv", "pipe", f"[1]\n{ERROR}", "", marks=pytest.mark.slow),
     ],
 )
 def test_stdout_of_a_submitted_program_holds_the_result_alone(

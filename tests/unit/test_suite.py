@@ -134,7 +134,7 @@ def test_make_test_runs_each_test_on_an_engine_and_ci_each_on_spark() -> None:
     two = "-n 2 --dist loadgroup"
     assert pytest_runs("test") == [f"{two} --only-spark", f"{two} --engine sail tests/spark"]
     assert pytest_runs("test-spark") == [f'{two} --slow -m "not program" tests/spark']
-    assert pytest_runs("test-programs") == ["tests/spark -m program"]
+    assert pytest_runs("test-programs") == ["--slow tests/spark -m program"]
     for chosen in product([True, False], repeat=len(MARKERS)):
         markers = {marker for marker, is_chosen in zip(MARKERS, chosen, strict=True) if is_chosen}
         of_both = is_shown(markers, only_spark=True), is_shown(markers, engine="sail")

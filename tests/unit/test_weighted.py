@@ -230,6 +230,7 @@ def test_an_interval_covers_the_truth_as_often_as_it_says(name: str, clicks: tup
     assert 0.94 <= covered(result, plain(name, relevant).mean()) <= 0.96
 
 
+@pytest.mark.slow
 def test_clipping_trades_bias_for_variance(clicks: tuple[Any, Any]) -> None:
     relevant, clicked = clicks
     truth = plain("dcg@5", relevant).mean()
@@ -244,6 +245,7 @@ def test_clipping_trades_bias_for_variance(clicks: tuple[Any, Any]) -> None:
     assert bias[-1] == pytest.approx(truth - plain("dcg@5", clicked).mean(), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_mean_weight_of_shown_rows_is_no_normaliser_for_position_bias(clicks: tuple[Any, Any]) -> None:
     relevant, clicked = clicks
     weights = np.broadcast_to(1 / EXAMINED, clicked.shape)
@@ -264,6 +266,7 @@ def another_policy() -> tuple[float, Any, Any]:
     return float(WANTED @ RATE), (WANTED / LOGGED)[item, None], (rng.random(len(item)) < RATE[item])[:, None] * 1.0
 
 
+@pytest.mark.slow
 def test_one_policys_log_gives_the_value_of_another(another_policy: tuple[float, Any, Any]) -> None:
     truth, weights, clicked = another_policy
     squares = WANTED**2 / LOGGED
