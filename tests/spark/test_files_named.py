@@ -30,7 +30,14 @@ def run(call: Call, folder: Path, source: dict[str, Any], **more: Any) -> tuple[
 
 
 @pytest.mark.outcome("a compressed file that is cut short", "exit 3: the file")
-@pytest.mark.parametrize(("format", "kept"), [("csv", 0.5), ("csv", 30), ("trec_run", 0.5), ("json", 0.5)])
+@pytest.mark.parametrize(
+    ("format", "kept"),
+    [
+        ("csv", 0.5),
+        ("json", 0.5),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("csv", 30), ("trec_run", 0.5))),
+    ],
+)
 def test_a_compressed_file_that_is_cut_short_is_named(call: Call, tmp_path: Path, format: str, kept: float) -> None:
     log = tmp_path / "log"
     log.mkdir()

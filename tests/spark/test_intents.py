@@ -303,7 +303,9 @@ CONVENTIONS = [
 ]
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
+@pytest.mark.parametrize(
+    "convention", [CONVENTIONS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in CONVENTIONS[1:])], ids=str
+)
 @pytest.mark.parametrize("grades", ["shown", "own intents", "looked up"])
 def test_the_values_are_those_of_the_definitions(spark: SparkSession, convention: Any, grades: str) -> None:
     rows, judged = random_rows(seed=5)

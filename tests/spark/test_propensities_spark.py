@@ -35,7 +35,9 @@ def records(table: DataFrame) -> list[dict[str, Any]]:
 
 
 @pytest.mark.both_engines
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [METHODS[0], *(pytest.param(method, marks=pytest.mark.slow) for method in METHODS[1:])]
+)
 def test_a_log_with_exact_click_rates_gives_the_propensities(spark: SparkSession, method: str) -> None:
     log = spark.createDataFrame(rows_of({"f": {4: (2, 1), 11: (2, 1)}, **EXACT}), SCHEMA)
     rows = records(propensities(log, method=method, replicates=99))  # type: ignore[arg-type]

@@ -68,8 +68,11 @@ class Spark:
 
 
 @pytest.fixture(autouse=True)
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
-    """A machine where nothing is set, and where no session is started for real."""
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    """A machine where nothing is set, and where no session is started for real.
+
+    It is not called spark: tests with that fixture wait for one another (tests/conftest.py).
+    """
     for name in (session_choice.DATABRICKS, session_choice.SUBMITTED, "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
     install_sail(monkeypatch, tmp_path / "packages", works=False)
@@ -155,8 +158,8 @@ def test_the_session_of_a_platform_is_used_and_not_stopped(
     assert not session_choice.choose().here
 
 
-def test_an_active_session_is_used_and_not_stopped(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    spark.active = active = Session("a notebook")
+def test_an_active_session_is_used_and_not_stopped(machine: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.active = active = Session("a notebook")
     # An address in the environment says where that session may have come from.
     monkeypatch.setenv("SPARK_REMOTE", "sc://a:1")
     assert (chosen()[0], active.stopped) == (active, False)
@@ -164,25 +167,25 @@ def test_an_active_session_is_used_and_not_stopped(spark: Spark, monkeypatch: py
         chosen("sc://b:2")
 
 
-def test_a_failure_leaves_a_given_session_running_and_stops_its_own(spark: Spark) -> None:
-    for spark.active in (None, Session("a notebook")):
+def test_a_failure_leaves_a_given_session_running_and_stops_its_own(machine: Spark) -> None:
+    for machine.active in (None, Session("a notebook")):
         choice = session_choice.choose()
         with pytest.raises(OSError), session_choice.session_of(choice, lambda text: None) as used:
             raise OSError("no disk")
-        assert isinstance(used, Session) and used.stopped is (spark.active is None)
+        assert isinstance(used, Session) and used.stopped is (machine.active is None)
 
 
-def test_a_platform_without_a_session_is_one_sentence(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_platform_without_a_session_is_one_sentence(machine: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", SOCKET)
     for kind in (RuntimeError, pyspark.errors.PySparkException):
-        spark.builder.platform = kind("[INVALID_CONNECT_URL] Invalid URL.\n  at x")
+        machine.builder.platform = kind("[INVALID_CONNECT_URL] Invalid URL.\n  at x")
         with pytest.raises(RankmetricsError) as caught:
             chosen()
         assert str(caught.value) == "the platform gives no Spark session: [INVALID_CONNECT_URL] Invalid URL"
 
 
-def test_a_master_that_is_no_address_is_refused_before_anything_else(spark: Spark) -> None:
-    spark.active = Session("a notebook")
+def test_a_master_that_is_no_address_is_refused_before_anything_else(machine: Spark) -> None:
+    machine.active = Session("a notebook")
     with pytest.raises(ConfigError, match=r"^--master is 'foo'; allowed: an address such as local, spark://"):
         chosen("foo")
 

@@ -111,11 +111,11 @@ def test_a_java_too_new_for_the_installed_spark_is_skipped(
     assert sessions.find_java().major == 21
 
 
-@pytest.mark.parametrize(("spark", "newest"), [("3.5.9", 20), ("4.0.5", 23), ("4.1.4", 23), ("4.2.1", sys.maxsize)])
+@pytest.mark.parametrize(("installed", "newest"), [("3.5.9", 20), ("4.0.5", 23), ("4.1.4", 23), ("4.2.1", sys.maxsize)])
 def test_the_newest_usable_java_depends_on_the_spark_version(
-    spark: str, newest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: str, newest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(monkeypatch, tmp_path / "other", pyspark=spark)
+    install(monkeypatch, tmp_path / "other", pyspark=installed)
     assert sessions._newest_java() == newest
 
 
