@@ -33,8 +33,8 @@ def test_one_call_logs_means_differences_parameters_and_the_report(store: str, t
     assert len(run.data.metrics) == 2 * 4 + 2 * 4
     assert run.data.metrics["ap_at_10/control"] == rows["control", "ap@10"]["mean"]
     (key,) = [name for name in run.data.metrics if name.startswith("ndcg_at_5_difference/")]
-    (compared,) = [row for row in figures.compared if row["metric"] == "ndcg@5"]
-    assert run.data.metrics[key] == compared["difference"]
+    (compared,) = [found for found in figures.compared if found.metric == "ndcg@5"]
+    assert run.data.metrics[key] == compared.difference
     assert run.data.params == {
         "convention": "standard", "baseline": "control", "run_id": figures.record["run_id"],
     }  # fmt: skip

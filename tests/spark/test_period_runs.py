@@ -245,7 +245,7 @@ def test_a_day_in_the_middle_that_is_run_again_has_the_look_of_the_data_that_it_
     shown = figures_of_output(spark, log.config(DAYS[2], whole).sink, DAYS[2])
     of_c = read(spark, str(log.out / "user_metrics")).where("experiment_id = 'c'")
     of_users = [row[1] for row in of_c.groupBy("user_id").agg({"ap_at_5": "avg"}).collect()]
-    (row,) = (row for row in shown.compared if (row["experiment_id"], row["metric"]) == ("c", "ap@5"))
+    (row,) = (each.row for each in shown.compared if (each.candidate, each.metric) == ("c", "ap@5"))
     # Who is in a and c is compared: all of these users.
     assert row["mean_candidate"] == pytest.approx(sum(of_users) / len(of_users))
     assert log.rows(DAYS[2])["c", "all", "ap@5"]["mean_candidate"] != pytest.approx(row["mean_candidate"])
