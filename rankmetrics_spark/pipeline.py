@@ -42,6 +42,8 @@ def evaluate(
     *,
     columns: ColumnMap | None = None,
     judgement_columns: Mapping[str, str] | None = None,
+    packed: Mapping[str, object] | None = None,
+    judgement_packed: Mapping[str, object] | None = None,
     convention: str | Mapping[str, object] | Convention = "standard",
     list: str | Sequence[str] = (),
     segments: str | Sequence[str] = (),
@@ -63,8 +65,8 @@ def evaluate(
     """Per-user and per-experiment ranking metrics of an impression log, all out of one pass over it.
 
     Args:
-        impressions: One row per shown item: a DataFrame of Spark, pandas or polars, a table of PyArrow or a list of
-            dicts. A table of Python is computed on the session that is running, else on the laptop engine.
+        impressions: One row per shown item, or per list: a DataFrame of Spark, pandas or polars, a table of PyArrow or
+            a list of dicts. A table of Python is computed on the session that is running, else on the laptop engine.
         metrics: Names such as ``ap@10`` or ``ndcg@10``; each metric once.
         judgements: (user, item, relevance), including items that were never shown. They define the number of relevant
             items and the ideal list.
@@ -72,8 +74,14 @@ def evaluate(
         columns: Role -> column of the impressions: experiment, user, item, position, score, relevance, and intents (a
             text, a whole number, or an array of them) for the metrics of intents; ``None`` = the impressions have no
             such column. A role that is not named is looked for under its long name (``user_id``) and its short name.
+            In a row per list, ``items`` is a column of lists, and item, score, relevance, position and intents are
+            fields of its structs, or columns with one value per item; the rank is the place in the list, from
+            ``first_rank``, unless there is a position. Each row is a list of its own, unless ``list`` names columns.
         judgement_columns: Role -> column of the judgements: user, item, relevance, and intents; an item may have a row
             for each intent.
+        packed: How cells of text hold the items of a list, those of ``columns["items"]``: ``{"separator": " ",
+            "parts": ["item", "relevance"], "between": "-"}`` reads ``N1-1 N2-0``.
+        judgement_packed: How cells of text hold the items of a list of judgements; one without a relevance is relevant.
         convention: A preset, or a mapping with ``preset`` and overrides, or a ``Convention``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.

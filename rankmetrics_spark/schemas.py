@@ -32,9 +32,16 @@ ROLES = {
     "intents": INTENTS,
 }
 """What a config calls a column -> its canonical name."""
+ITEMS = "items"
+LOG_ROLES = {**ROLES, ITEMS: ITEMS}
+"""The same with the column of lists, if a row of the log is a list."""
+OF_ITEM = (ITEM, POSITION, SCORE, RELEVANCE, INTENTS)
+"""What each item of a list has of its own."""
 MISSING = ("NA", "nan", "NaN", "None", "null", "NULL", "<NA>")
 """What pandas and others write for a missing id, and what reads back as the text of one."""
 JUDGEMENT_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance", "intents")}
+JUDGED_ROLES = {**JUDGEMENT_ROLES, ITEMS: ITEMS}
+"""The same with the column of lists, if a row of the judgements holds several items."""
 
 REASON = "reason"
 N_LISTS = "n_lists"
@@ -97,6 +104,14 @@ BOUNDS = ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")
 
 REJECTED = "_rejected"
 """Struct of a faulty row's values as text, with its reason; null for a sound row."""
+ROW = "_row"
+"""Number of the row of a log whose rows are lists of their own; it tells the lists of a user apart."""
+LIST_FAULT = "_list_fault"
+"""Why a row that is a list is faulty as a whole, or null."""
+REJECTED_ITEMS = "_rejected_items"
+"""The faulty items that came with a list, as ``_rejected`` has them."""
+IS_LIST = "_is_list"
+"""Whether a row is a list, and not only what was rejected beside none."""
 N_ROWS = "_rows"
 TOP = "_top"
 """The last rank of a list, if ranks are given."""

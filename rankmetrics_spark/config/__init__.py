@@ -79,7 +79,7 @@ from rankmetrics_spark.config.fields import (
     two_ranks,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
-from rankmetrics_spark.config.options import DEFAULT_METRICS, OPTION, PATHS, LayoutName, Options, with_options
+from rankmetrics_spark.config.options import DEFAULT_METRICS, OPTION, PATHS, LayoutName, Options, Packed, with_options
 from rankmetrics_spark.config.places import (
     check_local_paths,
     check_output,

@@ -11,8 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
 
-from rankmetrics_spark.schemas import INTENTS
-
 MOST_COLUMNS = 20_000
 """Of a CSV file: engines and pandas take minutes to hours for more."""
 _MOST_LINES, _MOST_CHARACTERS = 1000, 1 << 26
@@ -236,13 +234,7 @@ def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
         keys = {key for value in inner for key in value}
         if (len(row) > 1 and all(map(is_number, keys))) or len(keys) > 100:
             return f"it is one document of scores or grades by query and item; allowed: {_ROWS_OF_JSON}"
-    names = [name for name in columns if name != INTENTS]
-    nested = next((name for name in names if _is_list(row, name)), None)
-    if nested is None and names and not any(name.split(".")[0] in row for name in names):
-        nested = next((name for name, value in row.items() if isinstance(value, list)), None)
-    if nested is None:
-        return ""
-    return f"'{nested}' holds a list, and nested lists are not read yet; allowed: a row per item (pandas: df.explode)"
+    return ""
 
 
 _ROWS_OF_JSON = (
@@ -262,14 +254,3 @@ def _is_object(line: str) -> bool:
 def is_plain(value: object) -> bool:
     """Whether a value of JSON is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_list(row: object, name: str) -> bool:
-    """Whether a column, or a struct on the way to a field, is a list."""
-    if isinstance(row, dict) and name in row:
-        return isinstance(row[name], list)
-    for step in name.split("."):
-        if isinstance(row, list):
-            return True
-        row = row.get(step) if isinstance(row, dict) else None
-    return isinstance(row, list)

@@ -1,10 +1,13 @@
 """What an evaluation is asked to do: one description for a config file, for Python and for the command line."""
 
+# A section is frozen, so one default may serve every config.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
 from rankmetrics_spark.config.fields import (
     Section,
@@ -19,11 +22,12 @@ from rankmetrics_spark.config.fields import (
     names,
     number,
     refuse,
+    section,
     text,
 )
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
-from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
+from rankmetrics_spark.schemas import JUDGED_ROLES, LOG_ROLES
 
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
 """``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``."""
@@ -91,6 +95,49 @@ def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
     return tuple(numbers)
 
 
+PARTS = ("item", "position", "score", "relevance")
+_PACKED = "How cells of text hold the items of a list."
+
+
+def _read_parts(path: str, value: object) -> tuple[str, ...]:
+    parts = tuple(str(part) for part in listed(path, value))
+    if unknown_part := next((part for part in parts if part not in PARTS), None):
+        raise ConfigError(f"{path}: {unknown('part', unknown_part, PARTS)}")
+    if "item" not in parts or len({*parts}) < len(parts):
+        raise refuse(path, [*parts], f"each part once, item among them, out of {', '.join(PARTS)}")
+    return parts
+
+
+def _read_mark(path: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise refuse(path, value, "a text of at least one character")
+    return value
+
+
+@dataclass(frozen=True)
+class Packed(Section):
+    """How a cell of text holds several items: ``N1-1 N2-0`` has the separator ``" "`` and ``-`` between its parts."""
+
+    at: ClassVar[str] = "source.packed"
+
+    separator: str = key(" ", _read_mark, "Between two items.")
+    parts: tuple[str, ...] = key(("item",), _read_parts, "What an item consists of, in order.")
+    between: str | None = key(None, _read_mark, "Between two parts; the first part may hold it too.")
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that parts can be told apart."""
+        super().__post_init__()
+        if (self.between is None) != (len(self.parts) == 1):
+            raise self._refused("between", f"a text with several parts, and none with one; there are {len(self.parts)}")
+
+
+@dataclass(frozen=True)
+class PackedJudgements(Packed):
+    """The same for judgements."""
+
+    at: ClassVar[str] = "judgements.packed"
+
+
 @dataclass(frozen=True)
 class Options(Section):
     """Everything an evaluation is asked to do; nothing here depends on the schema of the input.
@@ -109,18 +156,26 @@ class Options(Section):
     metrics: tuple[Metric, ...] = key(
         DEFAULT_METRICS, _read_metrics, "Names such as ``ap@10`` or ``ndcg@10``; each metric once.", "metrics"
     )
-    convention: Convention = key(  # noqa: RUF009  # A convention is frozen.
+    convention: Convention = key(
         "standard", _read_convention, "A preset, or a mapping with ``preset`` and overrides.", "convention"
     )
     rank_by: str = key(
         "position", choice("position", "score"), "By a column of ranks, or by score: the highest first.", "rank_by"
     )
     columns: Mapping[str, str | None] = key(
-        {}, mapped(ROLES, nullable=ROLES.keys() - {"user"}), "Role -> column of the impressions.", "source.columns"
+        {},
+        mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items"}),
+        "Role -> column of the impressions.",
+        "source.columns",
     )
     judgement_columns: Mapping[str, str] = key(
-        {}, mapped(JUDGEMENT_ROLES), "Role -> column of the judgements.", "judgements.columns"
+        {},
+        mapped(JUDGED_ROLES),
+        "Role -> column of the judgements.",
+        "judgements.columns",
     )
+    packed: Packed | None = key(None, section(Packed), _PACKED, "source.packed")
+    judgement_packed: PackedJudgements | None = key(None, section(PackedJudgements), _PACKED, "judgements.packed")
     list: tuple[str, ...] = key(
         (), names, "Columns that tell a user's lists apart; a user's value is the mean over their lists.", "source.list"
     )

@@ -11,9 +11,9 @@ from typing import ClassVar, TypeAlias, cast
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.contents import separated_by_tabs
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
-from rankmetrics_spark.config.options import OPTION, with_options
+from rankmetrics_spark.config.options import OPTION, Packed, PackedJudgements, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.schemas import EXPERIMENT, JUDGEMENT_ROLES, ROLES
+from rankmetrics_spark.schemas import EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES
 
 EXAMPLE_USERS = 20
 """Users who lost and gained most that a page has of queries; of people it has none unless asked for."""
@@ -224,6 +224,8 @@ class Input(fields.Section):
             elif role not in self.columns:
                 roles.setdefault(canonical, canonical)
                 roles.setdefault(role, role)
+        if lists := self.columns.get(ITEMS):
+            roles[lists.lower()] = lists
         return tuple(roles.values())
 
     def ids(self) -> tuple[str, ...]:
@@ -259,6 +261,7 @@ class Source(Input):
     format: str = fields.key(None, _format_of("source"), _READ_AS)
     path: Paths | None = _PATHS  # type: ignore[assignment]
     columns: Mapping[str, str | None] = OPTION
+    packed: Packed | None = OPTION
     list: tuple[str, ...] = OPTION
     segments: tuple[str, ...] = OPTION
     segment_combinations: tuple[tuple[str, ...], ...] = OPTION
@@ -339,6 +342,7 @@ class Judgements(Input):
 
     format: str = fields.key(None, _format_of("judgements"), _READ_AS)
     columns: Mapping[str, str] = OPTION
+    packed: PackedJudgements | None = OPTION
 
 
 @dataclass(frozen=True)

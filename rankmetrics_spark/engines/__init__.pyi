@@ -45,11 +45,13 @@ from .tables import as_number as as_number
 from .tables import as_text as as_text
 from .tables import check_unambiguous as check_unambiguous
 from .tables import computing as computing
+from .tables import field_of as field_of
 from .tables import in_one_step as in_one_step
 from .tables import in_slices as in_slices
 from .tables import own_or_field as own_or_field
 from .tables import rows_of as rows_of
 from .tables import schema_text as schema_text
+from .tables import steps_to as steps_to
 from .tables import struct_udf as struct_udf
 from .tables import text_fields as text_fields
 from .tables import with_fields as with_fields

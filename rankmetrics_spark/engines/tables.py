@@ -128,7 +128,7 @@ def with_fields(table: DataFrame, names: Iterable[str]) -> DataFrame:
     If a column is named ``user.id``, it stays as it is.
     """
     dotted = [name for name in dict.fromkeys(names) if "." in name and name not in table.columns]
-    paths = {name: steps for name in dotted if (steps := _steps(table.schema, name))}
+    paths = {name: steps for name in dotted if (steps := steps_to(table.schema, name))}
     return table.select("*", *(_field(steps).alias(name) for name, steps in paths.items())) if paths else table
 
 
@@ -143,20 +143,26 @@ def with_typed_nulls(table: DataFrame, schema: T.StructType) -> DataFrame:
     return table.withColumns({name: F.col(quoted(name)).cast("int") for name in nulls}) if nulls else table
 
 
-def _steps(schema: T.StructType, name: str) -> list[str]:
+def steps_to(schema: T.StructType, name: str) -> list[str]:
     """Return the names of the nested fields that lead to ``name``, outermost first; empty if there is no such field."""
     for field in schema.fields:
         if field.name == name:
             return [name]
         if name.startswith(f"{field.name}.") and isinstance(field.dataType, T.StructType):
-            inner = _steps(field.dataType, name[len(field.name) + 1 :])
+            inner = steps_to(field.dataType, name[len(field.name) + 1 :])
             if inner:
                 return [field.name, *inner]
     return []
 
 
+def field_of(steps: Sequence[str]) -> str:
+    """SQL: the field of a struct that these names lead to; null where a struct is, which has values then on Sail."""
+    parents = (f"{'.'.join(steps[:depth])} IS NOT NULL" for depth in range(1, len(steps)))
+    return f"CASE WHEN {' AND '.join(parents)} THEN {'.'.join(steps)} END"
+
+
 def _field(steps: Sequence[str]) -> Column:
-    return F.col(".".join(map(quoted, steps)))
+    return F.expr(field_of([*map(quoted, steps)]))
 
 
 def text_fields(names: Iterable[str]) -> list[T.StructField]:
@@ -179,7 +185,7 @@ def own_or_field(rows: DataFrame, names: Iterable[str]) -> DataFrame:
     columns = {}
     for name in set(names) & set(rows.columns):
         others = T.StructType([field for field in rows.schema.fields if field.name != name])
-        if steps := _steps(others, name):
+        if steps := steps_to(others, name):
             columns[name] = F.coalesce(F.col(quoted(name)), _field(steps))
     return rows.withColumns(columns) if columns else rows
 

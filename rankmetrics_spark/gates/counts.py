@@ -99,7 +99,9 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
     negative = f"CASE WHEN {sch.REJECTED} IS NULL THEN {sch.N_NEGATIVE} END" if sch.N_NEGATIVE in columns else "0"
     sums_of_rows = _SUMS | {"rows_outside": rows_outside, "negative_grades": negative}
     if plan.scoring.looks_up:
-        tops = {"top_items": f"least({sch.N_SHOWN}, {plan.scoring.top})", "judged_top_items": sch.N_KNOWN_TOP}
+        # Of a null and a number, the number is the least one: faulty rows have no list.
+        top = f"CASE WHEN {sch.REJECTED} IS NULL THEN least({sch.N_SHOWN}, {plan.scoring.top}) END"
+        tops = {"top_items": top, "judged_top_items": sch.N_KNOWN_TOP}
         sums_of_rows |= tops | {"refuted": sch.N_REFUTED}
     sums = outcome.groupBy(sch.EXPERIMENT).agg(
         F.sum(sch.N_ROWS).alias("rows"),

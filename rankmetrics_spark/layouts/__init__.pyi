@@ -13,6 +13,7 @@ from .packings import GRADES as GRADES
 from .packings import HASHES as HASHES
 from .packings import LARGEST_MASKED_GRADE as LARGEST_MASKED_GRADE
 from .packings import LAYOUTS as LAYOUTS
+from .packings import LONGEST as LONGEST
 from .packings import MASK_RANKS as MASK_RANKS
 from .packings import NO_ENTRIES as NO_ENTRIES
 from .packings import RANKS as RANKS

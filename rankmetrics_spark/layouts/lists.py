@@ -15,7 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, has_repeat, order_within, pair_starts
-from rankmetrics_spark.schemas import ENTRIES, HASH, INTENTS, ITEM, POSITION, RELEVANCE, SCORE, Columns
+from rankmetrics_spark.schemas import (
+    ENTRIES,
+    HASH,
+    INTENTS,
+    ITEM,
+    N_ROWS,
+    POSITION,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    Columns,
+)
 
 Arrays: TypeAlias = Mapping[str, pa.Array]
 """Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
@@ -89,12 +100,25 @@ class Packing:
         aggregates: Column -> aggregate that Python reads.
         evidence: Column -> aggregate that only ``flags`` read.
         flags: Column -> condition on the aggregates; ``_flagged`` marks a list that must be computed from its rows.
+        entry: Field -> its SQL over a row, of the rows that travel one by one.
+        condition: Of these rows; empty for all.
     """
 
     item_hash: str
     aggregates: Mapping[str, str]
     evidence: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
+    entry: Mapping[str, str] = field(default_factory=dict)
+    condition: str = ""
+
+    @classmethod
+    def of_entries(cls, item_hash: str, entry: Mapping[str, str], condition: str = "", **more: Any) -> Packing:
+        """Rows that travel one by one, and their number, with ``more`` aggregates, evidence or flags."""
+        row = ", ".join(sql if sql == name else f"{sql} AS {name}" for name, sql in entry.items())
+        chosen = f" AND ({condition})" if condition else ""
+        entries = f"collect_list(struct({row})) FILTER (WHERE {REJECTED} IS NULL{chosen})"
+        aggregates = {N_ROWS: "count(1)", ENTRIES: entries, **more.pop("aggregates", {})}
+        return cls(item_hash, aggregates, entry=entry, condition=condition, **more)
 
 
 class Layout(Protocol):

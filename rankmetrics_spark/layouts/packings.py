@@ -177,6 +177,8 @@ class Masks:
         return RankedLists(batch, none, none)
 
 
+_GRADE = {sch.RELEVANCE: f"double({sch.RELEVANCE})"}
+
 NO_ENTRIES = f"cast(array() AS array<struct<{sch.POSITION}: bigint, {sch.HASH}: bigint, {sch.RELEVANCE}: double>>)"
 """SQL: the entries of a list without rows."""
 
@@ -203,13 +205,13 @@ class Relevant:
         """SQL from the rows of a list to its entries; flags lists in which a rank may repeat."""
         condition = f"{sch.RANK_MAY_REPEAT} OR {RELEVANT}" if self.recheck else RELEVANT
         with_item = columns.item and repeats
-        row = entry(sch.POSITION, *([sch.HASH] if with_item else []), f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}")
-        entries = {sch.ENTRIES: f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL AND ({condition}))"}
+        row = {sch.POSITION: sch.POSITION, **({sch.HASH: sch.HASH} if with_item else {}), **_GRADE}
         hash_sql = item_hash(with_item, condition)
         if self.recheck:
-            return Packing(hash_sql, COUNT_ROWS | entries | {sch.RANK_MAY_REPEAT: f"max({sch.RANK_MAY_REPEAT})"})
+            aggregates = {sch.RANK_MAY_REPEAT: f"max({sch.RANK_MAY_REPEAT})"}
+            return Packing.of_entries(hash_sql, row, condition, aggregates=aggregates)
         flags = dict.fromkeys((sch.FLAGGED, sch.RANK_MAY_REPEAT), RANK_MAY_REPEAT_SQL)
-        return Packing(hash_sql, COUNT_ROWS | entries, RANK_AGGREGATES, flags)
+        return Packing.of_entries(hash_sql, row, condition, evidence=RANK_AGGREGATES, flags=flags)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows``, and ``_entries`` of ``position``, ``relevance`` and perhaps ``_hash``."""
@@ -251,16 +253,14 @@ class Rows:
 
     def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its entries; it flags no list."""
-        order = [name for name in (sch.POSITION, sch.SCORE) if getattr(columns, name)]
+        names = [name for name in (sch.POSITION, sch.SCORE) if getattr(columns, name)]
         # Tied scores are ordered by the item id itself, and so are items that add as many intents to a list.
-        text = [sch.ITEM] if (columns.score or columns.item_text) and columns.item else []
-        relevance = [f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}"] if columns.relevance else []
-        intents = [sch.INTENTS] if columns.intents == "shown" else []
-        row = entry(*order, sch.HASH, *text, *relevance, *intents)
-        entries = {sch.ENTRIES: f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL)"}
+        names += [sch.HASH, *[sch.ITEM] * ((columns.score or columns.item_text) and columns.item)]
+        row = {name: name for name in names} | (_GRADE if columns.relevance else {})
+        row |= {sch.INTENTS: sch.INTENTS} if columns.intents == "shown" else {}
         looked_up = not columns.relevance or columns.intents == "judged"
         is_hashed = columns.item and (repeats or looked_up or columns.list_hash is not None)
-        return Packing(item_hash(is_hashed), COUNT_ROWS | entries)
+        return Packing.of_entries(item_hash(is_hashed), row)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""

@@ -62,7 +62,7 @@ def judged_grades(entries: Entries, columns: Arrays) -> mx.Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
     # Lists of one user have the same judgements, which are searched once: the runs of a track share their topics.
     users = (
-        columns[sch.USER].dictionary_encode().indices
+        columns[sch.USER].dictionary_encode(null_encoding="encode").indices
         if sch.USER in columns
         else pa.array(range(len(columns[sch.POOL_HASH])))
     )

@@ -22,7 +22,16 @@ from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
-from rankmetrics_spark.road import FAULTY, GRADE, Tables, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.road import (
+    FAULTY,
+    GRADE,
+    Tables,
+    checked_rows,
+    flat_judgements,
+    flat_log,
+    make_plan,
+    typed_judgements,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -254,7 +263,10 @@ class Log:
         impressions = sources.read(spark, config.source, config.source.required_columns())
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
-        plan = make_plan(config.options, impressions.schema, judgements.schema if judgements else None)
+        impressions, options, _ = flat_log(impressions, config.options)
+        if judgements is not None:
+            judgements, options = flat_judgements(judgements, options)
+        plan = make_plan(options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(sch.ITEM) in impressions.columns))
         text_numbers, judged = plan.options.text_numbers, plan.scoring.judged
         rows = checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)

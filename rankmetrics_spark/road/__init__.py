@@ -19,6 +19,7 @@ from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import checking, ranking, scoring
+from rankmetrics_spark.road import nested as nst
 from rankmetrics_spark.road.aggregation import (
     SUMS_OF_USERS,
     SUMS_OVER_LISTS,
@@ -39,6 +40,7 @@ from rankmetrics_spark.road.checking import (
     pools,
     typed_judgements,
 )
+from rankmetrics_spark.road.nested import flat_judgements, flat_log
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
 
@@ -56,6 +58,7 @@ class Tables:
         judgements: The judgements as they came.
         pools: The judged items of each user.
         keep: Stores what several tables are made from, when the first of them is made; None stores nothing.
+        nested: The log as it came, if its rows are lists.
     """
 
     plan: Plan
@@ -63,6 +66,7 @@ class Tables:
     judgements: DataFrame | None
     pools: DataFrame | None
     keep: Keep | None = None
+    nested: nst.Nested | None = None
 
     @classmethod
     def of(
@@ -83,21 +87,23 @@ class Tables:
         """
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
         impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
+        impressions, options, lists = flat_log(impressions, options)
         if judgements is not None:
             own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
+            judgements, options = flat_judgements(judgements, options)
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
-        plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
+        plan = plan.on(engine_of(impressions.sparkSession), impressions.schema, lists is not None)
         text, pools = options.text_numbers, None
         rows = checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
         if judgements is not None:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
-        if keep is not None:
+        if keep is not None and lists is None:
             plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
-        return cls(plan, rows, judgements, pools, keep)
+        return cls(plan, rows, judgements, pools, keep, lists)
 
     # ---- the pass over the input
 
@@ -109,6 +115,8 @@ class Tables:
             # The gates refuse what is infinite, and name the experiment.
             lenient = replace(plan.scoring, finite=False)
             return replace(self, plan=replace(plan, scoring=lenient)).outcome
+        if self.nested is not None:
+            return self._of_nested[1]
         packed = self._packed
         # The column of faulty rows, without one. Sail finds no field of a struct that only one table has.
         none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"
@@ -131,6 +139,20 @@ class Tables:
             outcome = outcome.unionByName(faulty, allowMissingColumns=True)
         return outcome
 
+    @cached_property
+    def _of_nested(self) -> tuple[DataFrame, DataFrame]:
+        """Scored lists, and the outcome, of a log of lists: what is faulty comes with the scores."""
+        columns = self.plan.columns
+        beside = scoring.columns_beside(columns, self.plan.layout, self.plan.scoring)
+        beside |= {name: name for name in (sch.IS_LIST, sch.REJECTED_ITEMS)}
+        scored = self._kept(self._in_python(self._packed, self.plan.layout, kept=beside), "outcome")
+        faulty = scored.where(f"{sch.CONVENTION_INDEX} = 0 AND {sch.REJECTED_ITEMS} IS NOT NULL").selectExpr(
+            *columns.keys, f"1L AS {sch.N_ROWS}", f"explode({sch.REJECTED_ITEMS}) AS {sch.REJECTED}"
+        )
+        none = f"{checking.no_rejected(columns)} AS {sch.REJECTED}"
+        lists = scored.where(sch.IS_LIST).drop(sch.IS_LIST, sch.REJECTED_ITEMS)
+        return lists, lists.selectExpr("*", none).unionByName(faulty, allowMissingColumns=True)
+
     def _kept(self, rows: DataFrame, name: str) -> DataFrame:
         return rows if self.keep is None else self.keep(rows, name)
 
@@ -138,6 +160,10 @@ class Tables:
     def _packed(self) -> DataFrame:
         """Rank: the rows grouped by list, and groups of faulty rows; on Sail the lists only."""
         plan = self.plan
+        if self.nested is not None:
+            names = checking.read_of(plan.columns)
+            kinds = checking.kinds_of(self.nested.rows, plan.mapping, names)
+            return nst.packed(self.nested, plan, kinds)
         if plan.engine == "sail":
             return ranking.packed_sound(self.rows, plan.columns, plan.layout, plan.scoring.repeats)
         return ranking.share_exchange(ranking.packed(self.rows, plan.columns, plan.layout, plan.scoring.repeats))
@@ -184,12 +210,16 @@ class Tables:
     @cached_property
     def lists(self) -> DataFrame:
         """One row per (list, convention), in internal names."""
-        return self._scored(self._packed) if self.keep is None else self.outcome.where(f"{sch.REJECTED} IS NULL")
+        if self.nested is not None:
+            return self._of_nested[0]
+        if self.keep is None:
+            return self._scored(self._packed)
+        return self.outcome.where(f"{sch.REJECTED} IS NULL")
 
     @property
     def faulty(self) -> DataFrame:
         """Groups of equal faulty rows."""
-        if self.keep is None:
+        if self.keep is None and self.nested is None:
             return self._faulty_groups(self._packed)
         return _faulty_of(self.outcome, self.plan.columns)
 
@@ -296,8 +326,9 @@ class Tables:
         with_unseen = _has_population(plan, "judged", "either")
         if with_unseen == "false":
             return members
-        known = self._packed if self.keep is None else self.outcome
-        users_with_list = known.where(f"{sch.REJECTED} IS NULL").select(sch.EXPERIMENT, sch.USER).distinct()
+        at_once = self.keep is None and self.nested is None
+        known = self._packed.where(f"{sch.REJECTED} IS NULL") if at_once else self.lists
+        users_with_list = known.select(sch.EXPERIMENT, sch.USER).distinct()
         judged_users = pools.crossJoin(F.broadcast(users_with_list.select(sch.EXPERIMENT).distinct()))
         others = judged_users.join(users_with_list, [sch.EXPERIMENT, sch.USER], "left_anti")
         empty = others.selectExpr(

@@ -40,13 +40,42 @@ def checked_rows(
     impressions: DataFrame, mapping: Mapping[str, str | None], columns: sch.Columns, text: bool, null_is_unjudged: bool
 ) -> DataFrame:
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job."""
-    names = (*columns.keys, *columns.values)
+    names, mapping = (*columns.keys, *columns.values), dict(mapping)
     intents = [sch.INTENTS] * (columns.intents == "shown")
-    read = (*names, *columns.of_user, *intents)
+    of_list = [sch.LIST_FAULT] * (sch.LIST_FAULT in impressions.columns)
+    read = (*read_of(columns), *of_list)
     table = renamed(impressions, mapping, read, "impressions", text)
-    kinds = _kinds(impressions, mapping, read)
-    faults = [
-        f"WHEN {condition} THEN {literal(label)}"
+    kinds = kinds_of(impressions, mapping, read)
+    found = faults(columns, kinds, mapping, text, null_is_unjudged)
+    reason = first_fault([*((None, name) for name in of_list), *((label, sql) for _, label, sql in found)])
+    as_texts = texts(kinds, engine_of(impressions.sparkSession))
+    raw = ", ".join(f"{as_texts[name]} AS {name}" for name in names)
+    return table.selectExpr(
+        *(f"{typed(name, kinds[name], columns, text) or as_texts[name]} AS {name}" for name in names),
+        *(f"{as_texts[name]} AS {name}" for name in columns.of_user if name != sch.COVARIATE),
+        *([covariate(kinds)] if columns.covariate else []),
+        *(f"{typed(name, kinds[name], columns, text)} AS {name}" for name in intents),
+        f"struct({raw}) AS {sch.RAW}",
+        f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {sch.REASON}, {raw}) END AS {sch.REJECTED}",
+    )
+
+
+def read_of(columns: sch.Columns) -> tuple[str, ...]:
+    """Internal names of the columns of a log that are read."""
+    return (*columns.keys, *columns.values, *columns.of_user, *[sch.INTENTS] * (columns.intents == "shown"))
+
+
+def faults(
+    columns: sch.Columns,
+    kinds: Mapping[str, T.DataType],
+    mapping: Mapping[str, str | None],
+    text: bool,
+    null_is_unjudged: bool,
+) -> list[tuple[str, str, str]]:
+    """(column, reason, condition) of each possible fault of a row, in the order of the check."""
+    names = (*columns.keys, *columns.values)
+    return [
+        (name, label, condition)
         for name in (*names, *columns.segment_columns)
         # A rank that only breaks ties never makes a row faulty.
         if not (columns.by_score and name == sch.POSITION)
@@ -55,22 +84,25 @@ def checked_rows(
         if name in names or label.startswith(UNDECODABLE)
         if not (null_is_unjudged and label == "null_relevance")
     ]
-    reason = f"CASE {' '.join(faults)} END"
-    engine = engine_of(impressions.sparkSession)
-    texts = {name: as_text(name, kind, engine) for name, kind in kinds.items() if name != sch.INTENTS}
-    raw = ", ".join(f"{texts[name]} AS {name}" for name in names)
-    covariate = []
-    if columns.covariate:
-        covariate = [f"nullif({number(sch.COVARIATE, kinds[sch.COVARIATE])}, double('NaN')) AS {sch.COVARIATE}"]
-    return table.selectExpr(
-        *(f"{_typed(name, kinds[name], columns) or texts[name]} AS {name}" for name in names),
-        *(f"{texts[name]} AS {name}" for name in columns.segment_columns),
-        *covariate,
-        *(f"{texts[name]} AS {name}" for name in columns.of_user if name == sch.CLUSTER_OF_USER),
-        *(f"{_hashes(kinds[name], text)} AS {name}" for name in intents),
-        f"struct({raw}) AS {sch.RAW}",
-        f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {sch.REASON}, {raw}) END AS {sch.REJECTED}",
+
+
+def first_fault(conditions: Sequence[tuple[str | None, str]]) -> str:
+    """SQL: the reason whose condition holds first, or null; without a reason, the condition is a column that has it."""
+    cases = " ".join(
+        f"WHEN {sql} THEN {literal(label)}" if label is not None else f"WHEN {sql} IS NOT NULL THEN {sql}"
+        for label, sql in conditions
     )
+    return f"CASE {cases} END" if cases else "string(null)"
+
+
+def texts(kinds: Mapping[str, T.DataType], engine: str) -> dict[str, str]:
+    """Column -> its SQL as a text."""
+    return {name: as_text(name, kind, engine) for name, kind in kinds.items() if name != sch.INTENTS}
+
+
+def covariate(kinds: Mapping[str, T.DataType]) -> str:
+    """SQL: the column of the covariate, null where it is no number."""
+    return f"nullif({number(sch.COVARIATE, kinds[sch.COVARIATE])}, double('NaN')) AS {sch.COVARIATE}"
 
 
 def is_called_missing(name: str) -> str:
@@ -94,10 +126,10 @@ def renamed(
     table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
 ) -> DataFrame:
     """The mapped columns under canonical names, with usable types; a name mapped to null becomes a constant."""
-    columns, expressions = table.columns, []
+    columns, expressions = [name for name in table.columns if name not in (sch.ROW, sch.LIST_FAULT)], []
     for name in names:
         source = mapping.get(name, name)
-        if source is not None and source not in columns:
+        if source is not None and source not in table.columns:
             hint = REQUESTS if name == sch.USER and what == "impressions" else ""
             if name == sch.POSITION and what == "impressions":
                 by, none = (
@@ -115,9 +147,8 @@ def renamed(
             )
         if source is not None:
             check_unambiguous(table, source, what)
-        value = f"'{sch.EVERYONE}'" if source is None else sch.quoted(source)
-        expressions.append(f"{value} AS {name}")
-    for name, kind in _kinds(table, mapping, names).items():
+        expressions.append(f"{source_of(mapping, name)} AS {name}")
+    for name, kind in kinds_of(table, mapping, names).items():
         each, allowed, types = kind, _IDS, "a string, number, boolean, date, timestamp or binary"
         if name == sch.INTENTS:
             each = kind.elementType if isinstance(kind, T.ArrayType) else kind
@@ -129,12 +160,17 @@ def renamed(
         if not isinstance(each, allowed):
             source = mapping.get(name, name)
             found = f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}"
-            rows = "; nested lists are not read yet: a row per item (pandas: df.explode)"
-            raise InputError(f"{found}; it must be {types}{rows if isinstance(each, T.ArrayType) else ''}")
+            raise InputError(f"{found}; it must be {types}")
     return table.selectExpr(*expressions)
 
 
-def _kinds(table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str]) -> dict[str, T.DataType]:
+def source_of(mapping: Mapping[str, str | None], name: str) -> str:
+    """SQL: the column under a canonical name; one that is mapped to null is a constant."""
+    source = mapping.get(name, name)
+    return f"'{sch.EVERYONE}'" if source is None else sch.quoted(source)
+
+
+def kinds_of(table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str]) -> dict[str, T.DataType]:
     """The type of each column under its canonical name, without asking the engine once more."""
     kinds = {field.name: field.dataType for field in table.schema.fields}
     sources = {name: mapping.get(name, name) for name in names}
@@ -172,8 +208,10 @@ def _hashes(kind: T.DataType, text: bool) -> str:
     return f"CASE WHEN {is_array} THEN coalesce({parsed}, {hashes}) ELSE {hashes} END"
 
 
-def _typed(name: str, kind: T.DataType, columns: sch.Columns) -> str | None:
+def typed(name: str, kind: T.DataType, columns: sch.Columns, text: bool) -> str | None:
     """SQL: the column in the type that the engine computes with; None = as text."""
+    if name == sch.INTENTS:
+        return _hashes(kind, text)
     if name == sch.POSITION and columns.by_score:
         return f"double({number(name, kind)})"
     if name == sch.POSITION:
@@ -246,8 +284,12 @@ def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, te
 
 def no_rejected(columns: sch.Columns) -> str:
     """SQL: the null of ``_rejected``, in its type."""
-    fields = ", ".join(f"{name}: string" for name in (sch.REASON, *columns.keys, *columns.values))
-    return f"cast(null AS struct<{fields}>)"
+    return f"cast(null AS {rejected_type(columns).simpleString()})"
+
+
+def rejected_type(columns: sch.Columns) -> T.StructType:
+    """The type of ``_rejected``."""
+    return T.StructType([T.StructField(n, T.StringType()) for n in (sch.REASON, *columns.keys, *columns.values)])
 
 
 def rejected_rows(groups: DataFrame, columns: sch.Columns) -> DataFrame:
@@ -269,7 +311,9 @@ def as_quarantined(rows: DataFrame, columns: sch.Columns) -> DataFrame:
 def _quarantined(columns: sch.Columns) -> dict[str, str]:
     """Internal name -> name in ``quarantine``, in its order."""
     lists = dict(zip(columns.list_columns, sch.public_names(columns.list, sch.QUARANTINE_COLUMNS), strict=True))
-    return {name: lists.get(name, name) for name in (*columns.keys, *columns.values, sch.REASON)}
+    # The number of a row is another one in another order of the rows.
+    shown = (name for name in (*columns.keys, *columns.values, sch.REASON) if lists.get(name) != sch.ROW)
+    return {name: lists.get(name, name) for name in shown}
 
 
 COLUMNS = (sch.USER, sch.ITEM, sch.RELEVANCE)
@@ -306,10 +350,12 @@ def typed_judgements(
 
     With ``intents``, also the column ``intents``: the hash of each intent of a row.
     """
-    table = renamed(judgements, mapping, (*COLUMNS, *[sch.INTENTS] * intents), "judgements", text)
-    kinds = _kinds(judgements, mapping, (*COLUMNS, *[sch.INTENTS] * intents))
-    faults = [
-        f"WHEN {condition} THEN {literal(label)}"
+    of_list = [sch.LIST_FAULT] * (sch.LIST_FAULT in judgements.columns)
+    read = (*COLUMNS, *[sch.INTENTS] * intents, *of_list)
+    table = renamed(judgements, mapping, read, "judgements", text)
+    kinds = kinds_of(judgements, mapping, read)
+    found = [
+        (label, condition)
         for name in COLUMNS
         for label, condition in _faults(name, kinds[name], 1, mapping.get(name), text)
     ]
@@ -317,7 +363,9 @@ def typed_judgements(
     ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (sch.USER, sch.ITEM))
     grade = f"double({number(sch.RELEVANCE, kinds[sch.RELEVANCE])})"
     hashes = [f"{_hashes(kinds[sch.INTENTS], text)} AS {sch.INTENTS}"] if intents else []
-    return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"CASE {' '.join(faults)} END AS {FAULTY}", *hashes)
+    return table.selectExpr(
+        *ids, f"{grade} AS {GRADE}", f"{first_fault([*((None, n) for n in of_list), *found])} AS {FAULTY}", *hashes
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, of_single_lists
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring
+from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring, recheck_of
 from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
 
@@ -80,14 +80,17 @@ class Plan:
         """Whether means are over lists instead of users."""
         return self.options.mean_over == "lists"
 
-    def on(self, engine: str, impressions: T.StructType) -> Plan:
+    def on(self, engine: str, impressions: T.StructType, of_lists: bool = False) -> Plan:
         """The same plan for an engine.
 
         Sail computes twice what two branches of a query share. Unless the options name a layout, it therefore gets one
         that flags no list.
         """
         layout = self.layout
-        if engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
+        if of_lists:
+            # Its rows are read once, so whatever needs a second look is looked at in the first one.
+            layout = layout if layout.name == "rows" else recheck_of(layout)
+        elif engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
             judged, hashed = self.scoring.judged, self.columns.item and self.scoring.repeats
             small = isinstance(_kind(impressions, self.mapping[sch.RELEVANCE]), _SMALL) and not judged
             layout = Numbers(small, hashed, judged=judged)

@@ -54,8 +54,16 @@ def _aggregates(packing: Packing, columns: sch.Columns) -> dict[str, str]:
     The segment of a list is the smallest of its rows' values; ``_mixed`` is whether these differ. A covariate or
     a cluster on which rows differ is unknown.
     """
+    aggregates = {**packing.aggregates, **described(columns)}
+    if columns.relevance:
+        aggregates[sch.N_NEGATIVE] = f"count_if({sch.RELEVANCE} < 0)"
+    return aggregates if columns.by_score else aggregates | {sch.TOP: f"max({sch.POSITION})"}
+
+
+def described(columns: sch.Columns) -> dict[str, str]:
+    """Aggregates of segments, covariate and cluster, over the rows of a list."""
     names = columns.segment_columns
-    aggregates = {**packing.aggregates, **{name: f"min({name})" for name in names}}
+    aggregates = {name: f"min({name})" for name in names}
     if columns.covariate:
         aggregates[sch.COVARIATE] = sch.only_value(sch.COVARIATE)
     if columns.cluster:
@@ -63,9 +71,7 @@ def _aggregates(packing: Packing, columns: sch.Columns) -> dict[str, str]:
     if names:
         differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
         aggregates[sch.MIXED] = " OR ".join(differ)
-    if columns.relevance:
-        aggregates[sch.N_NEGATIVE] = f"count_if({sch.RELEVANCE} < 0)"
-    return aggregates if columns.by_score else aggregates | {sch.TOP: f"max({sch.POSITION})"}
+    return aggregates
 
 
 def _grouped(rows: DataFrame, columns: sch.Columns, packing: Packing, keys: Sequence[str]) -> DataFrame:

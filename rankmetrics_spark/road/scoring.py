@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import Computed, Step, computing, group_means, in_slices, struct_udf, weight_of
 from rankmetrics_spark.layouts import COUNTS, Arrays, Layout, Scoring, score_batch
+from rankmetrics_spark.road.checking import rejected_type
 
 
 def scored(
@@ -39,7 +40,8 @@ def scored(
         scores = struct_udf(score, arguments, T.StructType(_scores(scoring)))(*arguments).alias("_scores")
         scored_lists = inputs.select(*kept, sch.N_ROWS, scores)
         return scored_lists.selectExpr(*kept, sch.N_ROWS, f"0 AS {sch.CONVENTION_INDEX}", "_scores.*")
-    fields = T.StructType([T.StructField(name, _KINDS.get(name, T.StringType())) for name in (*kept, sch.N_ROWS)])
+    kinds = _KINDS | {sch.REJECTED_ITEMS: T.ArrayType(rejected_type(columns))}
+    fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in (*kept, sch.N_ROWS)])
     from_python = [T.StructField(sch.ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
     computed = T.StructType([T.StructField(sch.CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
     step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
@@ -59,6 +61,7 @@ def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> di
 _KINDS = {
     **{sch.COVARIATE: T.DoubleType(), sch.N_ROWS: T.LongType(), sch.TOP: T.LongType(), sch.N_NEGATIVE: T.LongType()},
     **dict.fromkeys((sch.MIXED, sch.ALL_ROWS_SEEN, sch.JUDGED, sch.FLAGGED, sch.RANK_MAY_REPEAT), T.BooleanType()),
+    sch.IS_LIST: T.BooleanType(),
 }
 """Types of the columns that are kept beside the scores; the others are texts."""
 

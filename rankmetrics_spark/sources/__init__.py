@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark import errors as err
 from rankmetrics_spark.config import HEADS, NO_NAMES, NUMBER_AT, Input, Source, Token, tokens, values_as_names
 from rankmetrics_spark.engines import TIMES, engine_of, own_or_field, text_fields, with_fields, with_typed_nulls
-from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
+from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
     UNREADABLE,
@@ -291,7 +291,8 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
         inference = {"columnnameofcorruptrecord": UNREADABLE, "samplingratio": "1.0"}
         options = {"primitivesasstring": "true"} | json_options(section.options)
         inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(UNREADABLE).schema.fields
-        fields = [requested.get(field.name, field) for field in inferred]
+        # A list stays one.
+        fields = [f if isinstance(f.dataType, T.ArrayType) else requested.get(f.name, f) for f in inferred]
         return own_or_field(read_json_lines(spark, section, options, fields), requested)
     # Without a filter, Spark does not have to read the files to infer a schema.
     nested = [name for name in requested if "." in name and all(name.split("."))]
@@ -307,7 +308,33 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
     candidates = [name for name in requested if name not in filled and name not in roles - configured]
     if candidates and total:
         filled |= _columns_with_values(rows, candidates)[0]
-    return rows.drop(*(name for name in requested if total and name not in filled))
+    rows = rows.drop(*(name for name in requested if total and name not in filled))
+    return _with_lists(rows, section)
+
+
+def _with_lists(rows: DataFrame, section: Input) -> DataFrame:
+    """The rows of JSON, whose values are texts, with the lists among the columns of items as arrays.
+
+    A text that is no list becomes null, which is a list that is faulty.
+    """
+    lists = section.columns.get(ITEMS)
+    of_item: Any = {section.columns.get(role) or role for role in section.roles if role != "user"}
+    of_item = {*of_item, *(section.roles[role] for role in section.roles if role != "user"), lists} & {*rows.columns}
+    of_item = sorted(of_item)
+    counts = [f"count_if(ltrim({quoted(name)}) LIKE '[%') > 0" for name in of_item]
+    # Objects have no schema: a field is one that has been seen.
+    fields = [name for name in section.required_columns() if name not in rows.columns] if lists in of_item else []
+    steps = (part.replace("\\", "").replace("'", "") for part in (name.partition(".")[0] for name in fields))
+    counts += [f"""count_if(contains({quoted(str(lists))}, '"{name}"')) > 0""" for name in steps]
+    found = [*(rows.limit(1000).selectExpr(*counts).first() or ())] if counts else []
+    arrays = [name for name, is_list in zip(of_item, found, strict=False) if is_list]
+    if not arrays:
+        return rows
+    seen = [name for name, is_there in zip(fields, found[len(of_item) :], strict=True) if is_there]
+    kinds: dict[str, T.ArrayType] = dict.fromkeys(arrays, T.ArrayType(T.StringType()))
+    if lists in arrays and seen:
+        kinds[str(lists)] = T.ArrayType(T.StructType(text_fields(seen)))
+    return rows.withColumns({name: F.from_json(quoted(name), kind) for name, kind in kinds.items()})
 
 
 def _filter(rows: DataFrame, section: Input) -> DataFrame:

@@ -20,7 +20,7 @@ from rankmetrics_spark.engines import SUMS, AnyTable, Batches, SumTable, coded, 
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, shape, unknown
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.road import Plan, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, typed_judgements
 from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, ROLES, USER, Columns
 from rankmetrics_spark.studies.frame import added_up
 
@@ -60,6 +60,7 @@ def log_of_lists(
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    table, options, _ = flat_log(table, options)
     return table, make_plan(options, table.schema)
 
 

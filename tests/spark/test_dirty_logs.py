@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate, read, run
 from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.errors import QualityError
 from rankmetrics_spark.metrics import parse
 from tests.helpers.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
 from tests.helpers.logs import assert_close, bits, by_user, config
@@ -115,14 +116,14 @@ def _write(folder: Path, rows: Sequence[Row] | Sequence[Judged]) -> None:
     pq.write_table(pa.table(table), folder / "part-0.parquet")
 
 
-def result_of(logs: Logs, case: Case, table: DataFrame | None = None) -> Any:
+def result_of(logs: Logs, case: Case, table: DataFrame | None = None, columns: Any = None) -> Any:
     """The evaluation of the logs by the package."""
     return evaluate(
-        _shown(case, logs.table if table is None else table),
+        _shown(case, logs.table if table is None else table) if columns is None else table,
         case.metrics,
         None if case.grades == "shown" else logs.judgements,
         case.rank_by,  # type: ignore[arg-type]
-        columns={"relevance": None} if case.grades == "looked up" else {"relevance": "relevance"},
+        columns=columns or {"relevance": None if case.grades == "looked up" else "relevance"},
         convention=case.convention,
         list=["session"] if case.session else (),
         layout=case.layout,  # type: ignore[arg-type]
@@ -183,6 +184,47 @@ def test_every_value_and_every_row_left_out_is_that_of_the_brute_force_evaluatio
     if case.repeated_items == "all":
         left_out = result.quarantine.groupBy("experiment_id", "user_id", "reason").count().collect()
         assert {tuple(row)[:3]: row["count"] for row in left_out} == dict(expected.left_out)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [pytest.param(case, marks=() if in_every_run(case) else pytest.mark.slow, id=case.name) for case in CASES],
+)
+def test_a_log_with_a_row_per_list_gives_the_bits_of_its_items(logs: dict[bool, Logs], given: Case) -> None:
+    case = _with_metrics(given)
+    log = _shown(case, logs[given.small].table)
+    # Of a list that has a key, some items come in another row.
+    keys = ["experiment_id", "user_id", *(["session", F.expr("xxhash64(item_id) % 2")] if case.session else [])]
+    item = F.struct("item_id", F.col("position").alias("slot"), "score", F.col("relevance").alias("clicks"))
+    rows = log.groupBy(*keys).agg(F.collect_list(item).alias("shown"))
+    relevance = None if case.grades == "looked up" else "clicks"
+    columns = {"items": "shown", "position": "slot", "relevance": relevance}
+    log = log.withColumnsRenamed({"position": "slot", "relevance": "clicks"})
+    # A row without a list key is a list of its own.
+    one = case if case.session else replace(case, session=True)
+    log = log if case.session else log.withColumn("session", F.lit("the only one"))
+    flat = result_of(logs[given.small], one, log, {"position": "slot", "relevance": relevance})
+    nested = result_of(logs[given.small], case, rows, columns)
+    actual, expected = by_user(nested.user_metrics), by_user(flat.user_metrics)
+    assert actual.keys() == expected.keys()
+    for key, row in expected.items():
+        assert {name: bits(actual[key][name]) for name in row} == {name: bits(value) for name, value in row.items()}, (
+            key
+        )
+    left = [
+        Counter(map(tuple, result.quarantine.drop(*[] if case.session else ["session"]).collect()))
+        for result in (nested, flat)
+    ]
+    assert left[0] == left[1]
+    assert _counted(nested) == _counted(flat)
+
+
+def _counted(result: Any) -> Any:
+    """What is counted of a log, or why it is refused."""
+    try:
+        return result.check(max_invalid_fraction=1).counts
+    except QualityError as error:
+        return str(error)
 
 
 def _check_ranges(result: dict[tuple[str, str], dict[str, Any]], case: Case) -> None:

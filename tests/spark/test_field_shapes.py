@@ -30,8 +30,8 @@ def config(source: dict[str, Any], judgements: dict[str, Any] | None = None, **m
     return {"source": source, **({"judgements": judgements} if judgements else {}), **more}
 
 
-def log(path: object, experiment: str | None = None, **columns: str | None) -> dict[str, Any]:
-    return {"path": path, "columns": {**({"experiment": experiment} if experiment else {}), **columns}}
+def log(path: object, experiment: str | None = "", **columns: str | None) -> dict[str, Any]:
+    return {"path": path, "columns": {**({} if experiment == "" else {"experiment": experiment}), **columns}}
 
 
 def table(path: str, user: str, item: str, relevance: str, **options: Any) -> dict[str, Any]:
@@ -65,17 +65,22 @@ WAYS: list[Any] = [
     ("dict_json", ["run_*.json", "--judgements", "qrels.json"], "it is one document of scores or grades by query"),
     ("dict_json", config(JSON_RUNS, {"path": "qrels.json"}, rank_by="score"), "it is one document over several lines"),
     ("msmarco", ["runs", "--judgements", "qrels.dev.tsv"], FIRST),
-    ("msmarco", config({**log("runs", None, user="1001", item="50005", position="1"), "format": "csv",
+    ("msmarco", config({**log("runs", user="1001", item="50005", position="1"), "format": "csv",
                         "options": TABS, "experiment_from": "file"},
                        {"format": "trec_qrels", "path": "qrels.dev.tsv"}), FIRST),
-    ("msmarco", config({**log("runs/*.tsv", None, user="_c0", item="_c1", position="_c2"), "options": {"header": False},
+    ("msmarco", config({**log("runs/*.tsv", user="_c0", item="_c1", position="_c2"), "options": {"header": False},
                         "experiment_from": "file"}, {"format": "trec_qrels", "path": "qrels.dev.tsv"}), RIGHT),
     ("letor", ["test.txt"], "it holds rows of SVMlight (LETOR): features and grades, and no ranking"),
     ("arrays_jsonl", ["served.jsonl"], "columns of lists (items, clicked), which need a row per item of a list"),
-    ("arrays_jsonl", config(log("served.jsonl", "model", item="items", relevance="clicked")), "nested lists are not"),
+    ("arrays_jsonl", config(log("served.jsonl", "model", item="items", relevance="clicked")), RIGHT),
     ("structs_jsonl", ["served.jsonl"], "columns of lists (results), which need a row per item of a list"),
-    ("structs_jsonl", config(log("served.jsonl", "variant", item="results.id")), "'results.id' holds a list, and"),
+    ("structs_jsonl", config(log("served.jsonl", "variant", items="results", item="id", relevance="clicked")), RIGHT),
     ("cells_csv", ["submissions", "--judgements", "solution.csv"], "'prediction' holds lists in its cells, such as "),
+    ("cells_csv", config({**log("submissions/*.csv", user="customer_id", items="prediction"), "packed": {},
+                          "experiment_from": "file"},
+                         {**log("solution.csv", user="customer_id", items="article_ids"), "packed": {}}), RIGHT),
+    ("behaviors_tsv", config({**log("behaviors.tsv", experiment=None, user="_c1", items="_c4"), "options": {"header": False},
+                              "packed": {"parts": ["item", "relevance"], "between": "-"}}), RIGHT),
     ("behaviors_tsv", ["behaviors.tsv"], FIRST),
     ("behaviors_tsv", config({"path": "behaviors.tsv"}), FIRST),
     ("clicks_apart", ["impressions.csv", "--judgements", "clicks.csv"], CLICKS),

@@ -305,7 +305,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
     record = json.loads(json.dumps(as_dict(result)))
     assert record == {
         "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
-                   "options": {"password": "(hidden)", "header": "true"}, "list": [], "segments": [],
+                   "options": {"password": "(hidden)", "header": "true"}, "packed": None, "list": [], "segments": [],
                    "segment_combinations": [], "first_rank": 1, "experiment_from": "tag", "team": None, "ranks": {}},
         "judgements": None,
         "rank_by": "position",

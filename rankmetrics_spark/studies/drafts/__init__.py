@@ -15,7 +15,7 @@ from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Quality, Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.layouts import entry
-from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, ROLES, USER, quoted
 from rankmetrics_spark.statistics import CORRECTIONS
 from rankmetrics_spark.studies import frame
@@ -149,6 +149,7 @@ def preferences(
     extra = [ranks[ranker] for ranker in ordered] or [str(request.team)]
     names = (*options.columns.values(), *options.list, *extra)
     table = eng.table_of(log, "log", names, (*ROLES, *ROLES.values()))
+    table, options, _ = flat_log(table, options)
     draft = Draft(request.baseline, tuple(ordered))
     wrong, texts = "column '{name}' has type {kind}; it must be a string or a number", []
     allowed = T.StringType | T.NumericType | T.BooleanType

@@ -18,7 +18,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
-from rankmetrics_spark.road import make_plan, pools, top_rows
+from rankmetrics_spark.road import flat_judgements, flat_log, make_plan, pools, top_rows
 from rankmetrics_spark.studies import frame, refusals
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
@@ -216,6 +216,8 @@ def unjudged(
     table = eng.table_of(impressions, "impressions", roles.values(), (*sch.ROLES, *sch.ROLES.values()), judgements)
     names = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
     judged = eng.table_of(judgements, "judgements", options.judgement_columns.values(), names, table)
+    table, options, _ = flat_log(table, options)
+    judged, options = flat_judgements(judged, options)
     plan = make_plan(options, table.schema, judged.schema)
     cuts = [metric.cut for metric in options.metrics]
     deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)

@@ -20,7 +20,7 @@ from rankmetrics_spark.config import Options, Section, as_given, choice, key, li
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
-from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
@@ -186,6 +186,7 @@ def off_policy(
     weighting = Weighting.of(keywords | {"ranks": ranks})
     names = (*options.columns.values(), *options.list, *weighting.columns)
     table = eng.table_of(impressions, "impressions", names, (*sch.ROLES, *sch.ROLES.values()))
+    table, options, _ = flat_log(table, options)
     users, has_items = _users(table, options, weighting)
     work = _Work(options.metrics, weighting, has_items, options.first_rank)
     rules = Rules(

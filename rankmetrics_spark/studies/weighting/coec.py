@@ -28,7 +28,7 @@ from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Section, count, key, number
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Floats, Ints
-from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER, Columns
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
@@ -123,6 +123,7 @@ def coec_judgements(
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
     table = eng.table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    table, options, _ = flat_log(table, options)
     plan = make_plan(options, table.schema)
     present = replace(plan.columns, item=True, relevance=True, position=True)
     every = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)

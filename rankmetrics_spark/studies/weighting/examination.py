@@ -20,7 +20,7 @@ from rankmetrics_spark.config import Options, Section, choice, count, key, names
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
@@ -139,6 +139,7 @@ def propensities(
     roles = {**roles, "item": None}
     options = Options(columns=roles, list=harvesting.key, confidence=confidence, first_rank=first_rank)
     table = eng.table_of(impressions, "impressions", (*options.columns.values(), *options.list), (POSITION, RELEVANCE))
+    table, options, _ = flat_log(table, options)
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)
     rows = [row.asDict() for row in eng.few_rows(eng.in_one_step(partials, final, _CHECKED))]
