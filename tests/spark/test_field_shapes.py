@@ -79,7 +79,7 @@ WAYS: list[Any] = [
     ("cells_csv", config({**log("submissions/*.csv", user="customer_id", items="prediction"), "packed": {},
                           "experiment_from": "file"},
                          {**log("solution.csv", user="customer_id", items="article_ids"), "packed": {}}), RIGHT),
-    ("behaviors_tsv", config({**log("behaviors.tsv", experiment=None, user="_c1", items="_c4"), "options": {"header": False},
+    ("behaviors_tsv", config({**log("behaviors.tsv", None, user="_c1", items="_c4"), "options": {"header": False},
                               "packed": {"parts": ["item", "relevance"], "between": "-"}}), RIGHT),
     ("behaviors_tsv", ["behaviors.tsv"], FIRST),
     ("behaviors_tsv", config({"path": "behaviors.tsv"}), FIRST),
