@@ -158,7 +158,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     table = table if request.metrics else comparison.without_unstored(table, pointers, days.dates if days else (date,))
     of_days = comparison.days_of_experiments(every_date, days, table.metrics) if days else None
     table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
-    comparison.Request.of(section).refuse_too_many_replicates(len(experiments), len(table.metrics))
+    comparison.refuse_too_many_replicates(section, len(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
     losses = _rows(comparison.largest_changes(table, section, request.losses, "loss") if request.losses else None)

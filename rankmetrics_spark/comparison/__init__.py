@@ -48,7 +48,7 @@ from rankmetrics_spark.comparison.rows import (
 )
 from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
-from rankmetrics_spark.comparison.totals import Request
+from rankmetrics_spark.comparison.totals import n_cells, pairs_of, refuse_too_many_replicates
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
@@ -247,7 +247,7 @@ def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, 
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
-    return over_time(table, Request.of(comparison), Rules.of(comparison, table), start)
+    return over_time(table, comparison, Rules.of(comparison, table), start)
 
 
 def _refuse_nothing(comparison: cfg.Comparison) -> None:
@@ -275,16 +275,16 @@ def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | 
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics, rules = tuple(STATISTICS.values()), Rules.of(comparison, table)
-    body = partial(final, request=Request.of(comparison), rules=rules, statistics=statistics)
+    body = partial(final, request=comparison, rules=rules, statistics=statistics)
     return in_one_step(partials, body, types_of(statistics))
 
 
 def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
-    request, table = Request.of(comparison), _of_units(table, comparison)
-    partials = sums_by_key(table, request)
+    table = _of_units(table, comparison)
+    partials = sums_by_key(table, comparison)
     if comparison.wilcoxon and comparison.is_requested:
-        partials = partials.unionByName(signed_ranks(table, request))
+        partials = partials.unionByName(signed_ranks(table, comparison))
     return partials
 
 
@@ -334,7 +334,7 @@ def decomposition(table: UserTable, comparison: cfg.Comparison, segment: str) ->
         One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
         ``within``. Over the labels, mix and within add up to the difference of the means.
     """
-    partials = sums_by_key(table, Request.of(cfg.Comparison(baseline=comparison.baseline))).where("kind = 'arm'")
+    partials = sums_by_key(table, cfg.Comparison(baseline=comparison.baseline)).where("kind = 'arm'")
     body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
     split = in_one_step(partials, body, DECOMPOSITION)
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)

@@ -14,7 +14,8 @@ from rankmetrics_spark.comparison.families import Rules, interval, intervals_at
 from rankmetrics_spark.comparison.measures import SIDES, Ints, Key, Totals
 from rankmetrics_spark.comparison.notes import notes
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
-from rankmetrics_spark.comparison.totals import Request, replicate_means
+from rankmetrics_spark.comparison.totals import replicate_means
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
 from rankmetrics_spark.statistics import users_needed as users_that_show
@@ -263,7 +264,7 @@ def _resampled(rows: Compared) -> Bools:
     return np.asarray(still | (error >= _FINEST_ERROR))
 
 
-@statistic(needs="flips")
+@statistic(needs="randomization")
 def p_randomization(rows: Compared) -> st.Floats:
     """Random signs of the differences, paired rows."""
     p = np.full(len(rows.keys), np.nan)
@@ -292,7 +293,7 @@ def bootstrap(rows: Compared) -> st.Floats:
     return bounds
 
 
-@statistic(needs="reshuffles")
+@statistic(needs="aa_check")
 def aa_share(rows: Compared) -> st.Floats:
     """Share of p-values below `1 - confidence` when users change sides at random. Far from 0.05 means that the test
     does not fit the data. The sides of independent rows are of equal size there, so it says less about arms of very
@@ -376,7 +377,7 @@ def n_days(rows: Compared) -> Any:
 def comparison_rows(
     totals: Totals,
     ranks: Mapping[Key, Ranks],
-    request: Request,
+    request: Comparison,
     rules: Rules,
     statistics: Iterable[Statistic] | None = None,
 ) -> dict[str, Any]:

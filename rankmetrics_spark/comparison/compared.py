@@ -16,7 +16,6 @@ from rankmetrics_spark.comparison.families import Families, Rules, intervals_at
 from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import (
-    Request,
     arm_moments,
     experiments_of,
     large_enough,
@@ -25,6 +24,7 @@ from rankmetrics_spark.comparison.totals import (
     row_keys,
 )
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 
 Bools = npt.NDArray[np.bool_]
@@ -61,7 +61,7 @@ class Compared:
 
     totals: Totals
     ranks: Mapping[Key, Ranks]
-    request: Request
+    request: Comparison
     rules: Rules
     keys: list[Key]
     arms: tuple[st.Sums, st.Sums]
@@ -69,7 +69,7 @@ class Compared:
     paired: Bools
 
     @classmethod
-    def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], request: Request, rules: Rules) -> Compared:
+    def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], request: Comparison, rules: Rules) -> Compared:
         """The rows of all pairs; refuses the name of an experiment that has no users."""
         known = experiments_of(totals)
         refuse_unknown([request.baseline, *request.candidates, *(rules.shares or ())], known)

@@ -18,8 +18,8 @@ import pandas as pd
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import Cells, Ints, Totals
 from rankmetrics_spark.comparison.pairs import add_rows, shared_users
-from rankmetrics_spark.comparison.totals import Request
 from rankmetrics_spark.comparison.units import UserRows
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 
 DAY, CUMULATIVE, SINCE_FIRST, BEFORE, SLOPE = "day", "cumulative", "days_since_first", "before", "slope"
@@ -94,7 +94,7 @@ def _share_without(with_value: npt.NDArray[Any], lists: npt.NDArray[Any]) -> st.
     return np.where(lists > 0, 1 - np.minimum(with_value / np.maximum(lists, 1), 1), 0.0)
 
 
-def add_days(totals: Totals, days: UserDays, request: Request, start: str | None = None) -> None:
+def add_days(totals: Totals, days: UserDays, request: Comparison, start: str | None = None) -> None:
     """Add what these users contribute to an effect over time.
 
     Args:
@@ -108,7 +108,7 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
     """
     earlier = days.date < np.datetime64(start) if start else np.zeros(len(days.date), bool)
     period = days.where(~earlier)
-    if request.drop_shared:
+    if request.shared_users == "drop":
         shared = shared_users(period.rows, request)[0]
         period = period.where(~shared[period.rows.user])
     if not len(period.date):
@@ -150,7 +150,7 @@ def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:
     return [f"{kind}={value}" for value in distinct.tolist()], code.reshape(-1)
 
 
-def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
+def _add_states(totals: Totals, days: UserDays, request: Comparison) -> None:
     """What each user has up to each of their days; a state ends on the user's next day, or is of ``all`` the period."""
     user, own = days.rows.user, days.own
     dates, t = np.unique(days.date, return_inverse=True)
@@ -203,7 +203,7 @@ def _running(numbers: Ints, group: Ints) -> Ints:
 # ---- the slopes of users
 
 
-def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Request) -> None:
+def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Comparison) -> None:
     """Add the least-squares slope of each user over their own days, with its information as the weight.
 
     The weighted mean over the users is the slope by fixed effects of users: those who are there for more days than
@@ -230,4 +230,4 @@ def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Request) -
         of_metrics["lists"][metric] = squares
     others = {"before": none, "before_own": none, "without": none}
     rows = days.rows.take(first, segments=everyone, relevant=relevant, **others, **of_metrics)
-    add_rows(totals, rows, replace(request, drop_shared=False))
+    add_rows(totals, rows, replace(request, shared_users="keep"))

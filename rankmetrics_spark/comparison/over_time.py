@@ -32,8 +32,8 @@ from rankmetrics_spark.comparison.sums import (
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
-from rankmetrics_spark.comparison.totals import Request
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
@@ -52,12 +52,12 @@ OVER_TIME = {
 _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 
-def over_time(table: UserTable, request: Request, rules: Rules, start: str | None) -> DataFrame:
+def over_time(table: UserTable, request: Comparison, rules: Rules, start: str | None) -> DataFrame:
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
     if sch.DATE not in table.rows.columns:
         raise InputError(f"user_metrics has no column {sch.DATE}: {unknown('column', sch.DATE, table.rows.columns)}")
     refuse_other_types(table.rows)
-    plain = replace(request, bootstrap=0, flips=0, reshuffles=0)
+    plain = replace(request, bootstrap=None, randomization=None, aa_check=None)
     dated = replace(table, segments={_DATE_LABEL: sch.DATE}, combinations=(), within={})
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
@@ -79,7 +79,7 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
 
 
 def _sums_of_days(
-    batches: Batches, layout: Layout, weights: Mapping[str, str], request: Request, start: str | None
+    batches: Batches, layout: Layout, weights: Mapping[str, str], request: Comparison, start: str | None
 ) -> Iterator[pa.RecordBatch]:
     totals = Totals()
     for rows in whole_users(noted(batches, totals), layout):
@@ -94,14 +94,14 @@ def _sums_of_days(
     yield from as_batches(totals)
 
 
-def _final(batches: Batches, request: Request, rules: Rules, start: str | None) -> Iterator[pa.RecordBatch]:
+def _final(batches: Batches, request: Comparison, rules: Rules, start: str | None) -> Iterator[pa.RecordBatch]:
     totals, _ = read(batches)
     refuse_several(totals)
     if totals.sums:
         yield from rows_of(over_time_rows(totals, request, rules, start), OVER_TIME)
 
 
-def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | None = None) -> dict[str, Any]:
+def over_time_rows(totals: Totals, request: Comparison, rules: Rules, start: str | None = None) -> dict[str, Any]:
     """The rows of an effect over time, column by column.
 
     Args:

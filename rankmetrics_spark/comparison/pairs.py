@@ -11,15 +11,16 @@ import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import KINDS, Cells, Group, Ints, Key, Name, Totals
-from rankmetrics_spark.comparison.totals import Request
+from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 
 MOST_VALUES = 2**24
 """Values of users in pairs that are resampled in one go."""
 
 
-def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
+def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
     """Add what these users contribute to the sums of every experiment and pair.
 
     Args:
@@ -33,7 +34,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
     for labels, code in rows.segments[:1]:
         key = np.sort((rows.user * len(rows.experiments) + rows.experiment) * len(labels) + code)
         refuse_repeats(key[1:] == key[:-1])
-    if request.drop_shared:
+    if request.shared_users == "drop":
         # Users of more than one of the compared experiments are counted only.
         shared, counts = shared_users(rows, request)
         if rows.segments[0][0] == [EVERYONE]:
@@ -51,7 +52,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         rows = replace(rows, values=values)
     for labels, code in rows.segments:
         _add_arms(totals, rows, labels, code)
-    pairs = request.pairs(rows.experiments)
+    pairs = pairs_of(request, rows.experiments)
     # Most users of an independent test are in no pair.
     paired = rows.of_users(np.bincount(rows.user, minlength=len(rows.keys)) > 1)
     if len(paired.user) and len(pairs[0]):
@@ -63,11 +64,11 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         for labels, code in paired.segments:
             for some in RowPairs.of(paired, labels, code, pairs):
                 _add_pairs(totals, some, paired)
-    if request.most_replicates:
+    if most_replicates(request):
         _add_replicates(totals, rows, request, pairs)
 
 
-def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_], Ints]:
+def shared_users(rows: UserRows, request: Comparison) -> tuple[npt.NDArray[np.bool_], Ints]:
     """(u,) whether a user is in several of the compared experiments, and (e,) how many such users each one has."""
     chosen = {request.baseline, *request.candidates} if request.candidates else {*rows.experiments}
     compared = np.array([name in chosen for name in rows.experiments])
@@ -210,18 +211,17 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
             pairs.add(totals, "before_pair", metric, (known,), x=e, d=d, b=b)
 
 
-def _add_replicates(totals: Totals, rows: UserRows, request: Request, pairs: tuple[Ints, Ints]) -> None:
+def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[Ints, Ints]) -> None:
     """Add the weighted sums of all metrics in every replicate: one product of matrices for each kind of weights."""
     weights: dict[str, npt.NDArray[Any]] = {}
     # Drawn once for all metrics and segments.
-    if request.bootstrap:
-        weights["bootstrap"] = st.poisson_weights(rows.keys, request.bootstrap_seed, request.bootstrap)
-    signs = ("flips", request.flip_seed, request.flips), ("reshuffles", request.reshuffle_seed, request.reshuffles)
-    for kind, seed, n in signs:
-        if n:
+    for kind, of in resamplings(request).items():
+        if kind == "bootstrap":
+            weights[kind] = st.poisson_weights(rows.keys, of.seed, of.replicates)
+        else:
             # The last replicate has + for every user.
             plus = np.ones((len(rows.keys), 1), np.int8)
-            weights[kind] = np.concatenate([st.random_signs(rows.keys, seed, n), plus], axis=1)
+            weights[kind] = np.concatenate([st.random_signs(rows.keys, of.seed, of.replicates), plus], axis=1)
     arms: list[tuple[Name, Name]] = [("", name) for name in rows.experiments]
     left, right = pairs
     for labels, code in rows.segments:
@@ -252,8 +252,8 @@ def _summands(
     return {
         # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
         "bootstrap": [_Columns("bootstrap_arm", arms, (v, has_value)), _Columns("bootstrap_pair", names, (x, y, both))],
-        "flips": [_Columns("flips", names, (y - x, both))],
-        "reshuffles": [
+        "randomization": [_Columns("flips", names, (y - x, both))],
+        "aa_check": [
             _Columns("aa_paired", names, (y - x, both)),
             _Columns("aa_independent", names, (either, either * either, one)),
         ],

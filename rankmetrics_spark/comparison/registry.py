@@ -14,9 +14,9 @@ F = TypeVar("F", bound=Callable[[Compared], Any])
 TYPES = ("double", "long", "string")
 NEEDS = {
     "ranks": "`wilcoxon: true`",
-    "flips": "`randomization: true`",
+    "randomization": "`randomization: true`",
     "bootstrap": "`bootstrap: true`",
-    "reshuffles": "`aa_check: true`",
+    "aa_check": "`aa_check: true`",
     "shares": "`shares: {...}`",
     "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
     "looks": "`looks: any` or `looks: {planned: ...}`",

@@ -13,7 +13,8 @@ from rankmetrics_spark.comparison.families import Rules, interval
 from rankmetrics_spark.comparison.measures import Key, Name, Totals
 from rankmetrics_spark.comparison.registry import Statistic, types_of
 from rankmetrics_spark.comparison.sums import read, refuse_several
-from rankmetrics_spark.comparison.totals import Request, arm_moments, experiments_of, refuse_unknown, replicate_means
+from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, rows_of
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
 from rankmetrics_spark.statistics import decompose, t_interval
@@ -35,7 +36,7 @@ CLUSTER_MEANS = {
 
 
 def final(
-    batches: Batches, request: Request, rules: Rules, statistics: Sequence[Statistic]
+    batches: Batches, request: Comparison, rules: Rules, statistics: Sequence[Statistic]
 ) -> Iterator[pa.RecordBatch]:
     totals, ranks = read(batches)
     refuse_several(totals)

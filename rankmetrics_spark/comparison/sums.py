@@ -39,9 +39,9 @@ from rankmetrics_spark.comparison.table import (
     parts,
     shares_without,
 )
-from rankmetrics_spark.comparison.totals import Request
+from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
 from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
-from rankmetrics_spark.config import Days
+from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
@@ -91,27 +91,27 @@ class Layout:
     rows_at_once: int = ROWS_AT_ONCE
 
 
-def sums_by_key(table: UserTable, request: Request) -> DataFrame:
+def sums_by_key(table: UserTable, request: Comparison) -> DataFrame:
     """Sums by key of each partition of users; where there are many, already added up over partitions."""
     partials = _in_parts(_sums_of_users, PARTIALS, table, request)
     if table.of_days is not None:
         partials = partials.unionByName(table.of_days)
-    if not request.all_pairs and not request.most_replicates:
+    if request.pairs != "all" and not most_replicates(request):
         return partials
     return Step(added, PARTIALS).of(partials.repartition(*KEY))
 
 
-def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, request: Request) -> DataFrame:
+def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, request: Comparison) -> DataFrame:
     """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
-    n = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
+    n = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, most_replicates(request))))
     each = parts(table)
     layouts = (Layout(metrics, tuple(part.segments), part.combinations, not i, n) for i, part in enumerate(each))
     steps = (
         Step(partial(body, layout=layout, request=request), schema).of(
             by_user(
                 part,
-                *(lists_by_metric(part) if request.over_lists else ()),
+                *(lists_by_metric(part) if request.mean_over == "lists" else ()),
                 *([hash_of_lists(part)] if request.only_changed else ()),
                 *shares_without(part),
                 *alike_columns(part.alike),
@@ -123,7 +123,7 @@ def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, 
     return reduce(DataFrame.unionByName, steps)
 
 
-def _sums_of_users(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:
+def _sums_of_users(batches: Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
     totals = Totals()
     for rows in whole_users(noted(batches, totals), layout):
         for units in (rows,) if rows.member is None else rows_of_clusters(totals, rows):
@@ -335,9 +335,9 @@ _SIZES = T.StructType(
 )
 
 
-def signed_ranks(table: UserTable, request: Request) -> DataFrame:
+def signed_ranks(table: UserTable, request: Comparison) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
-    pairs = replace(request, bootstrap=0, flips=0, reshuffles=0)
+    pairs = replace(request, bootstrap=None, randomization=None, aa_check=None)
     sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, alike=()), pairs).groupBy(*KEY, "size")
     counted = sizes.agg(F.sum("positive").alias("positive"), F.sum("negative").alias("negative"))
     smaller = Window.partitionBy(*KEY).orderBy("size").rowsBetween(Window.unboundedPreceding, -1)
@@ -356,7 +356,7 @@ def signed_ranks(table: UserTable, request: Request) -> DataFrame:
     return summed.select(*KEY, nothing.alias("sums"), nothing.alias("replicates"), piece, "ranks")
 
 
-def _signed_sizes(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:
+def _signed_sizes(batches: Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
     for rows in whole_users(batches, layout):
         counts = [*signed_sizes(rows, request)]
         if counts:
@@ -366,7 +366,7 @@ def _signed_sizes(batches: Batches, layout: Layout, request: Request) -> Iterato
             yield pa.RecordBatch.from_arrays([*texts, *numbers], _SIZES.fieldNames())
 
 
-def signed_sizes(rows: UserRows, request: Request) -> Iterator[tuple[Key, Floats, Ints, Ints]]:
+def signed_sizes(rows: UserRows, request: Comparison) -> Iterator[tuple[Key, Floats, Ints, Ints]]:
     """The sizes of the differences of the users in both experiments of a pair, without zeros.
 
     Args:
@@ -376,7 +376,7 @@ def signed_sizes(rows: UserRows, request: Request) -> Iterator[tuple[Key, Floats
     Yields:
         Key of the pair, (k,) distinct sizes, and how many differences of each size are positive and negative.
     """
-    baselines, candidates = request.pairs(rows.experiments)
+    baselines, candidates = pairs_of(request, rows.experiments)
     for labels, code in rows.segments:
         units = Units.of(rows, labels, code)
         for metric, values in rows.values.items():

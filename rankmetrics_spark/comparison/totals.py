@@ -3,129 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import measures
 from rankmetrics_spark.comparison.measures import KINDS, LIMBS, SHAPES, Ints, Key, Name, Totals
-from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.config import Comparison, Resampling
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
 
 
-@dataclass(frozen=True)
-class Request:
-    """Which pairs are formed, and how often users are resampled.
+def resamplings(request: Comparison) -> dict[str, Resampling]:
+    """Key of ``comparison`` -> how often it resamples the users."""
+    each = {name: getattr(request, name) for name in ("bootstrap", "randomization", "aa_check")}
+    return {name: drawn for name, drawn in each.items() if drawn is not None}
 
-    Attributes:
-        baseline: The experiment that the others are compared with.
-        candidates: Only these; empty = all.
-        all_pairs: Every pair, the baseline first, then in the order of the names.
-        bootstrap: Replicates of the Poisson bootstrap; 0 = none.
-        bootstrap_seed: Its seed.
-        flips: Replicates of the sign-flip test; 0 = none.
-        flip_seed: Its seed.
-        reshuffles: Replicates of the A/A check; 0 = none.
-        reshuffle_seed: Its seed.
-        drop_shared: Whether users of more than one of these experiments are left out.
-        over_lists: Whether means are over lists instead of users.
-        clustered: Whether clusters of users are the unit.
-        only_changed: Whether a pair is made of the users whose lists differ.
+
+def most_replicates(request: Comparison) -> int:
+    """The largest number of replicates of any kind."""
+    return max((drawn.replicates for drawn in resamplings(request).values()), default=0)
+
+
+def _n_pairs(request: Comparison, n_experiments: int) -> int:
+    """How many pairs so many experiments form, if the baseline and the candidates are among them."""
+    if request.pairs == "all":
+        return n_experiments * (n_experiments - 1) // 2
+    return (len(request.candidates) or n_experiments - 1) if request.baseline is not None else 0
+
+
+def n_cells(request: Comparison, n_experiments: int) -> int:
+    """How many whole numbers the replicates of one metric of one segment are.
+
+    >>> n_cells(Comparison("a", bootstrap=True), 2)  # 3 limbs x 1,000 x (2 sums of 2 experiments + 3 sums of a pair)
+    21000
     """
+    pairs = _n_pairs(request, n_experiments)
+    # Signs have one replicate more: all of them are + in it.
+    n = {kind: drawn.replicates + (kind != "bootstrap") for kind, drawn in resamplings(request).items()}
+    of_each = {
+        "bootstrap_arm": n_experiments * n.get("bootstrap", 0),
+        "bootstrap_pair": pairs * n.get("bootstrap", 0),
+        "flips": pairs * n.get("randomization", 0),
+        "aa_paired": pairs * n.get("aa_check", 0),
+        "aa_independent": pairs * n.get("aa_check", 0),
+    }
+    return LIMBS * sum(SHAPES[kind] * n for kind, n in of_each.items())
 
-    baseline: Name = None
-    candidates: tuple[str, ...] = ()
-    all_pairs: bool = False
-    bootstrap: int = 0
-    bootstrap_seed: int = 1
-    flips: int = 0
-    flip_seed: int = 1
-    reshuffles: int = 0
-    reshuffle_seed: int = 1
-    drop_shared: bool = False
-    over_lists: bool = False
-    clustered: bool = False
-    only_changed: bool = False
 
-    @classmethod
-    def of(cls, comparison: Comparison) -> Request:
-        """What a comparison asks for."""
-        bootstrap, flips, reshuffles = comparison.bootstrap, comparison.randomization, comparison.aa_check
-        return cls(
-            baseline=comparison.baseline,
-            candidates=comparison.candidates,
-            all_pairs=comparison.pairs == "all",
-            drop_shared=comparison.shared_users == "drop",
-            over_lists=comparison.mean_over == "lists",
-            clustered=comparison.cluster is not None,
-            only_changed=comparison.only_changed,
-            bootstrap=bootstrap.replicates if bootstrap else 0,
-            bootstrap_seed=bootstrap.seed if bootstrap else 1,
-            flips=flips.replicates if flips else 0,
-            flip_seed=flips.seed if flips else 1,
-            reshuffles=reshuffles.replicates if reshuffles else 0,
-            reshuffle_seed=reshuffles.seed if reshuffles else 1,
+def refuse_too_many_replicates(request: Comparison, n_experiments: int, n_metrics: int) -> None:
+    """Refuse what could not be held, before anything is resampled; segments come on top of it.
+
+    Raises:
+        ConfigError: Says how many sums there would be, and how many replicates can be had.
+    """
+    n, most = n_cells(request, n_experiments) * n_metrics, most_replicates(request)
+    if n > measures.MOST_CELLS:
+        raise ConfigError(
+            f"comparison: {most:,} replicates of {_n_pairs(request, n_experiments):,} pairs and "
+            f"{n_metrics:,} metrics are {n:,} numbers; allowed: {measures.MOST_CELLS:,}, so at most "
+            f"{most * measures.MOST_CELLS // n:,} replicates, or fewer pairs or metrics"
         )
 
-    @property
-    def most_replicates(self) -> int:
-        """The largest number of replicates of any kind."""
-        return max(self.bootstrap, self.flips, self.reshuffles)
 
-    def n_pairs(self, n_experiments: int) -> int:
-        """How many pairs so many experiments form, if the baseline and the candidates are among them."""
-        if self.all_pairs:
-            return n_experiments * (n_experiments - 1) // 2
-        return (len(self.candidates) or n_experiments - 1) if self.baseline is not None else 0
+def pairs_of(request: Comparison, experiments: Sequence[Name]) -> tuple[Ints, Ints]:
+    """Indices of baseline and candidate of every pair that these experiments form.
 
-    def cells(self, n_experiments: int) -> int:
-        """How many whole numbers the replicates of one metric of one segment are.
+    Every pair starts with the baseline, then follows the order of the names.
 
-        >>> Request("a", bootstrap=1_000).cells(2)  # 3 limbs x 1,000 x (2 sums of 2 experiments + 3 sums of a pair)
-        21000
-        """
-        pairs = self.n_pairs(n_experiments)
-        of_each = {
-            "bootstrap_arm": n_experiments * self.bootstrap,
-            "bootstrap_pair": pairs * self.bootstrap,
-            "flips": pairs * (self.flips + 1) * bool(self.flips),
-            "aa_paired": pairs * (self.reshuffles + 1) * bool(self.reshuffles),
-            "aa_independent": pairs * (self.reshuffles + 1) * bool(self.reshuffles),
-        }
-        return LIMBS * sum(SHAPES[kind] * n for kind, n in of_each.items())
-
-    def refuse_too_many_replicates(self, n_experiments: int, n_metrics: int) -> None:
-        """Refuse what could not be held, before anything is resampled; segments come on top of it.
-
-        Raises:
-            ConfigError: Says how many sums there would be, and how many replicates can be had.
-        """
-        n = self.cells(n_experiments) * n_metrics
-        if n > measures.MOST_CELLS:
-            raise ConfigError(
-                f"comparison: {self.most_replicates:,} replicates of {self.n_pairs(n_experiments):,} pairs and "
-                f"{n_metrics:,} metrics are {n:,} numbers; allowed: {measures.MOST_CELLS:,}, so at most "
-                f"{self.most_replicates * measures.MOST_CELLS // n:,} replicates, or fewer pairs or metrics"
-            )
-
-    def pairs(self, experiments: Sequence[Name]) -> tuple[Ints, Ints]:
-        """Indices of baseline and candidate of every pair that these experiments form.
-
-        >>> [places.tolist() for places in Request(baseline="b").pairs(["a", "b", "c"])]
-        [[1, 1], [0, 2]]
-        >>> [places.tolist() for places in Request(all_pairs=True).pairs(["b", "a", None])]
-        [[1, 1, 0], [0, 2, 2]]
-        """
-        first = [i for i, name in enumerate(experiments) if name is not None and name == self.baseline]
-        rest = sorted(set(range(len(experiments))) - set(first), key=lambda i: (experiments[i] is None, experiments[i]))
-        chosen = [i for i in rest if not self.candidates or experiments[i] in self.candidates]
-        pairs = [(i, j) for i in first for j in chosen]
-        if self.all_pairs:
-            ordered = [*first, *rest]
-            pairs = [(i, j) for k, i in enumerate(ordered) for j in ordered[k + 1 :]]
-        return np.array([i for i, _ in pairs], np.int64), np.array([j for _, j in pairs], np.int64)
+    >>> [places.tolist() for places in pairs_of(Comparison("b"), ["a", "b", "c"])]
+    [[1, 1], [0, 2]]
+    >>> [places.tolist() for places in pairs_of(Comparison(pairs="all"), ["b", "a", None])]
+    [[1, 1, 0], [0, 2, 2]]
+    """
+    first = [i for i, name in enumerate(experiments) if name is not None and name == request.baseline]
+    rest = sorted(set(range(len(experiments))) - set(first), key=lambda i: (experiments[i] is None, experiments[i]))
+    chosen = [i for i in rest if not request.candidates or experiments[i] in request.candidates]
+    pairs = [(i, j) for i in first for j in chosen]
+    if request.pairs == "all":
+        ordered = [*first, *rest]
+        pairs = [(i, j) for k, i in enumerate(ordered) for j in ordered[k + 1 :]]
+    return np.array([i for i, _ in pairs], np.int64), np.array([j for _, j in pairs], np.int64)
 
 
 def experiments_of(totals: Totals) -> list[Name]:
@@ -157,14 +115,14 @@ def replicate_means(sums: Ints) -> st.Floats:
     return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))
 
 
-def row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[Key]:
+def row_keys(totals: Totals, request: Comparison, known: Sequence[Name]) -> list[Key]:
     """One key per pair, segment and metric that one of the two experiments has, in this order."""
     cells: dict[Name, dict[tuple[str, str], None]] = {}
     for key in totals.sums:
         if key.kind in ("arm", "shared"):
             cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
     rows = []
-    for i, j in zip(*request.pairs(known), strict=True):
+    for i, j in zip(*pairs_of(request, known), strict=True):
         cells_of_pair = dict.fromkeys([*cells[known[i]], *cells[known[j]]])
         rows += [Key("pair", known[i], known[j], segment, metric) for segment, metric in sorted(cells_of_pair)]
     return rows

@@ -67,7 +67,7 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Ma
         names = " and of ".join(f"{name}, {role}" for name, role in late.items())
         raise InputError(f"the log has no valid row of {names}; run this again when it has")
     if request.is_requested:
-        comparison.Request.of(request).refuse_too_many_replicates(len(experiments), len(config.metrics))
+        comparison.refuse_too_many_replicates(request, len(experiments), len(config.metrics))
 
 
 def kept_beside(store: Store, partitions: Partitions) -> list[str]:
@@ -85,7 +85,7 @@ def kept_beside(store: Store, partitions: Partitions) -> list[str]:
 def compared_of(request: Comparison, counts: Counts, earlier: Earlier) -> Compared | None:
     """Return which experiments a run compares, and from which other runs; None if there is no pair."""
     names = [name for name, count in counts.items() if count["lists"]]
-    places = dict.fromkeys(int(place) for part in comparison.Request.of(request).pairs(names) for place in part)
+    places = dict.fromkeys(int(place) for part in comparison.pairs_of(request, names) for place in part)
     every_pair = request.pairs == "all"
     if not (request.is_requested and places):
         return None
@@ -167,7 +167,7 @@ def averages(users: Users, tables: Tables) -> DataFrame:
 def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> Written:
     """Stage ``comparisons``; nothing is published."""
     names = [name for name, count in counts.items() if count["lists"]]
-    _, candidates = comparison.Request.of(users.request).pairs(names)
+    _, candidates = comparison.pairs_of(users.request, names)
     candidates_with_lists = {names[i] for i in candidates}
     counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
     sums = users.sums if users.compared is users.table else None

@@ -14,7 +14,6 @@ from scipy.stats import rankdata
 from rankmetrics_spark.comparison import (
     Key,
     Ranks,
-    Request,
     Rules,
     Totals,
     UserRows,
@@ -22,6 +21,7 @@ from rankmetrics_spark.comparison import (
     comparison_rows,
     signed_sizes,
 )
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE, segment_label
 
 METRIC = "ap@10"
@@ -92,14 +92,14 @@ def _coded(column: pd.Series) -> tuple[npt.NDArray[np.int64], list[Any]]:
     return np.array([labels.index(None if pd.isna(label) else label) for label in column], np.int64), labels
 
 
-def totals_of(rows: UserRows, request: Request) -> Totals:
+def totals_of(rows: UserRows, request: Comparison) -> Totals:
     """The sums of these users."""
     totals = Totals()
     add_rows(totals, rows, request)
     return totals
 
 
-def ranks_of(rows: UserRows, request: Request) -> dict[Key, Ranks]:
+def ranks_of(rows: UserRows, request: Comparison) -> dict[Key, Ranks]:
     """The sums of signed ranks, by ``scipy.stats.rankdata``."""
     result = {}
     for key, sizes, positive, negative in signed_sizes(rows, request):
@@ -113,7 +113,7 @@ def ranks_of(rows: UserRows, request: Request) -> dict[Key, Ranks]:
 
 def compared(
     users: pd.DataFrame,
-    request: Request | None = None,
+    request: Comparison | None = None,
     metrics: Sequence[str] = (METRIC,),
     segments: Sequence[str] = (),
     **rules: Any,
@@ -127,7 +127,7 @@ def compared(
         segments: Columns of ``users``.
         **rules: Of ``Rules``; by default higher is better for every metric, and 1 the best.
     """
-    question = request or Request(all_pairs=True)
+    question = request or Comparison(pairs="all")
     both = {"directions": dict.fromkeys(metrics, True), "ranges": dict.fromkeys(metrics, (0.0, 1.0))}
     chosen = Rules(**(both | rules))
     rows = user_rows(users, metrics, segments)
@@ -135,9 +135,14 @@ def compared(
     return by_key(comparison_rows(totals_of(rows, question), ranks, question, chosen))
 
 
-def one(users: pd.DataFrame, request: Request | None = None, **rules: Any) -> dict[str, Any]:
+def one(users: pd.DataFrame, request: Comparison | None = None, **rules: Any) -> dict[str, Any]:
     """The row of b against a over all users."""
-    return compared(users, request or Request("a"), **rules)[PAIR]
+    return compared(users, request or Comparison("a"), **rules)[PAIR]
+
+
+def times(n: int) -> dict[str, int]:
+    """As many replicates."""
+    return {"replicates": n}
 
 
 def values(n: int, seed: int = 1) -> tuple[Any, Any]:

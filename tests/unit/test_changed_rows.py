@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.comparison import Request, Rules, UserTable
+from rankmetrics_spark.comparison import Rules, UserTable
 from rankmetrics_spark.config import Comparison, Config, Gate, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import gate_checks
 from rankmetrics_spark.layouts import LAYOUTS, Reading
 from rankmetrics_spark.metrics import list_hashes, parse, resolve
 from rankmetrics_spark.report import sentence, verdict_of
-from tests.helpers.users import METRIC, PAIR, compared, table
+from tests.helpers.users import METRIC, PAIR, compared, table, times
 
-REQUEST = Request("a", only_changed=True)
+REQUEST = Comparison("a", only_changed=True)
 
 
 def users(n: int = 60, seed: int = 1) -> pd.DataFrame:
@@ -44,7 +44,7 @@ def pairs_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def one(rows: pd.DataFrame, **rules: Any) -> dict[str, Any]:
-    return compared(rows, replace(REQUEST, bootstrap=200), only_changed=True, design="paired", **rules)[PAIR]
+    return compared(rows, replace(REQUEST, bootstrap=times(200)), only_changed=True, design="paired", **rules)[PAIR]
 
 
 def test_only_users_whose_lists_differ_are_tested() -> None:
@@ -78,7 +78,7 @@ def test_the_diluted_effect_counts_the_other_users_as_0() -> None:
 def test_segments_are_filtered_too_and_families_stay() -> None:
     every = pairs_of(users())
     request = compared(users(), REQUEST, segments=("country",), only_changed=True, design="paired")
-    plain = compared(users(), Request("a"), segments=("country",), design="paired")
+    plain = compared(users(), Comparison("a"), segments=("country",), design="paired")
     for label in ("de", "fr"):
         own = every[(every["country"] == label) & every["changed"]]
         rest = every[(every["country"] != label) & every["changed"]]
@@ -91,7 +91,7 @@ def test_segments_are_filtered_too_and_families_stay() -> None:
 
 
 def test_without_the_option_nothing_is_filtered_and_no_column_is_new() -> None:
-    plain = compared(users().drop(columns="list_hash"), Request("a"))[PAIR]
+    plain = compared(users().drop(columns="list_hash"), Comparison("a"))[PAIR]
     assert (plain["n_users"], "share_changed" in plain) == (60, False)
 
 

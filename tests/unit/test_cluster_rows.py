@@ -12,7 +12,7 @@ import pytest
 import statsmodels.formula.api as smf
 from scipy import stats
 
-from rankmetrics_spark.comparison import Request, Rules, Totals, add_rows, comparison_rows, rows_of_clusters
+from rankmetrics_spark.comparison import Rules, Totals, add_rows, comparison_rows, rows_of_clusters
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse
@@ -21,7 +21,7 @@ from tests.helpers.users import METRIC, PAIR, Found, apart, by_key, compared, ke
 
 
 def of_clusters(
-    users: pd.DataFrame, segments: Sequence[str] = (), request: Request | None = None, **rules: Any
+    users: pd.DataFrame, segments: Sequence[str] = (), request: Comparison | None = None, **rules: Any
 ) -> Found:
     """The rows of ``comparisons`` with the column ``household`` as the unit; a user without one is alone."""
     alone = users["household"].isna()
@@ -29,7 +29,7 @@ def of_clusters(
     rows = user_rows(users.assign(user=names), segments=segments)
     order = np.argsort(pd.factorize(names)[0], kind="stable")
     members = keys_of(users["user"].iloc[order])
-    totals, question = Totals(), request or Request("a", clustered=True)
+    totals, question = Totals(), request or Comparison("a")
     for units in rows_of_clusters(totals, replace(rows, member=members, alone=alone.to_numpy()[order])):
         add_rows(totals, units, question)
     chosen = Rules(**({"directions": {METRIC: True}, "cluster": "household"} | rules))
@@ -74,7 +74,7 @@ def test_the_error_is_that_of_least_squares_with_clusters_in_statsmodels() -> No
     assert (row["n_users_baseline"], row["n_users_candidate"]) == tuple(map(len, parts))
     assert (row["cluster"], row["n_members_baseline"], row["n_members_candidate"]) == ("household", 300, 300)
     # Users taken for independent ones: an interval that is far too narrow.
-    alone = compared(users, Request("a"))[PAIR]
+    alone = compared(users, Comparison("a"))[PAIR]
     assert row["standard_error"] > 1.5 * alone["standard_error"]
     assert row["mean_baseline"] == pytest.approx(alone["mean_baseline"], rel=1e-14)
 
@@ -112,7 +112,7 @@ def test_households_that_are_in_both_experiments_are_paired() -> None:
 
 def test_clusters_of_one_user_are_the_users_to_the_bit() -> None:
     users = households(5)
-    plain = compared(users, Request("a"))[PAIR]
+    plain = compared(users, Comparison("a"))[PAIR]
     result = of_clusters(users.assign(household="of " + users["user"]))[PAIR]
     assert {name: result[name] for name in plain} == plain
 
@@ -163,7 +163,7 @@ def test_a_segment_has_the_part_of_each_cluster_and_no_rest_where_clusters_are_s
 def test_lists_are_counted_within_clusters_too() -> None:
     users = households(10)
     users["list_count"] = np.random.default_rng(1).integers(1, 9, len(users)).astype(float)
-    row = of_clusters(users, request=Request("a", over_lists=True, clustered=True), over_lists=True)[PAIR]
+    row = of_clusters(users, request=Comparison("a", mean_over="lists"), over_lists=True)[PAIR]
     lists = users.loc[users.index.repeat(users["list_count"].astype(int))]
     expected = stats.ttest_ind(influence(lists, "b"), influence(lists, "a"), equal_var=False)
     assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
@@ -174,7 +174,7 @@ def test_lists_are_counted_within_clusters_too() -> None:
 def test_clusters_of_several_experiments_can_be_left_out() -> None:
     users = households(11)
     users.loc[[0, 600 - 1], "household"] = "shared"
-    row = of_clusters(users, request=Request("a", clustered=True, drop_shared=True), design="independent")[PAIR]
+    row = of_clusters(users, request=Comparison("a", shared_users="drop"), design="independent")[PAIR]
     kept = users[users["household"] != "shared"]
     expected = stats.ttest_ind(influence(kept, "b"), influence(kept, "a"), equal_var=False)
     assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
@@ -218,7 +218,7 @@ def test_intervals_by_household_cover_the_true_difference_and_those_by_user_do_n
     draws, truth = 400, 0.1
     for seed in range(draws):
         users = households(1_000 + seed, n=160, size=4, both=paired)
-        row, naive = of_clusters(users)[PAIR], compared(users, Request("a"))[PAIR]
+        row, naive = of_clusters(users)[PAIR], compared(users, Comparison("a"))[PAIR]
         covered += row["ci_low"] <= truth <= row["ci_high"]
         by_user += naive["ci_low"] <= truth <= naive["ci_high"]
     noise = np.sqrt(0.95 * 0.05 / draws)

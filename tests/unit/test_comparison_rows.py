@@ -15,7 +15,6 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from rankmetrics_spark.comparison import (
     STATISTICS,
-    Request,
     Rules,
     Totals,
     comparison_rows,
@@ -23,12 +22,25 @@ from rankmetrics_spark.comparison import (
     mean_intervals,
     statistic,
 )
-from rankmetrics_spark.config import Days
+from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import Compared, Entry, History, Pointer
 from rankmetrics_spark.statistics import minimum_detectable_effect, poisson_weights, strictest_level
 from tests.helpers.commands import ROOT
-from tests.helpers.users import METRIC, PAIR, apart, by_key, compared, keys_of, one, table, totals_of, user_rows, values
+from tests.helpers.users import (
+    METRIC,
+    PAIR,
+    apart,
+    by_key,
+    compared,
+    keys_of,
+    one,
+    table,
+    times,
+    totals_of,
+    user_rows,
+    values,
+)
 from tests.statistics_table import updated
 
 # ---- against SciPy, statsmodels and NumPy
@@ -100,7 +112,7 @@ def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> N
     def means(of: Any) -> Any:
         return weights.T @ of / weights.sum(axis=0)
 
-    request = Request("a", bootstrap=400, bootstrap_seed=9)
+    request = Comparison("a", bootstrap={"replicates": 400, "seed": 9})
     paired, independent = (one(users, request, design=design) for design in ("paired", "independent"))
     # The users are the same, so both designs see the same replicates.
     expected = np.quantile(means(b - a), [0.025, 0.975])
@@ -115,17 +127,17 @@ def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> N
 
 def test_one_user_has_no_bootstrap_interval_and_equal_values_have_one_without_width() -> None:
     users = table({"a": [1 / 3], "b": [1 / 3]})
-    result = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules())
+    result = mean_intervals(totals_of(user_rows(users), Comparison("a", bootstrap=times(99))), Rules())
     assert np.isnan([result["bootstrap_ci_low"], result["bootstrap_ci_high"]]).all()
     users = table({"a": [1 / 3] * 9, "b": [0.1] * 9})
-    result = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules())
+    result = mean_intervals(totals_of(user_rows(users), Comparison("a", bootstrap=times(99))), Rules())
     for name in ("bootstrap_ci_low", "bootstrap_ci_high"):
         assert result[name] == pytest.approx([1 / 3, 0.1], rel=1e-15)
 
 
 def test_the_randomization_test_agrees_with_scipy() -> None:
     a, b = values(25)
-    row = one(table({"a": a, "b": b}), Request("a", flips=9_999))
+    row = one(table({"a": a, "b": b}), Comparison("a", randomization=times(9_999)))
     expected = stats.permutation_test(
         (b - a,), np.mean, permutation_type="samples", vectorized=True, n_resamples=9_999, random_state=1
     )
@@ -137,7 +149,10 @@ def test_the_randomization_test_agrees_with_scipy() -> None:
 def test_an_aa_check_finds_about_as_many_differences_as_the_level_says(users: str) -> None:
     rng = np.random.default_rng(6)
     a, b = rng.normal(0, 1, 200), rng.normal(0.5, 1, 200)
-    row = one(table({"a": a, "b": b}) if users == "paired" else apart(a=a, b=b), Request("a", reshuffles=4_000))
+    row = one(
+        table({"a": a, "b": b}) if users == "paired" else apart(a=a, b=b),
+        Comparison("a", aa_check=times(4_000)),
+    )
     assert row["design"] == users
     assert row["aa_share"] == pytest.approx(0.05, abs=5 * np.sqrt(0.05 * 0.95 / 4_000))
 
@@ -146,7 +161,7 @@ def test_an_aa_check_finds_about_as_many_differences_as_the_level_says(users: st
 
 
 def everything(users: pd.DataFrame, totals: Totals | None = None) -> Any:
-    request = Request("a", all_pairs=True, bootstrap=99, flips=99, reshuffles=99)
+    request = Comparison("a", pairs="all", bootstrap=times(99), randomization=times(99), aa_check=times(99))
     rules = Rules(cuped=True, shares={"a": 1, "b": 1}, directions={METRIC: True})
     result = comparison_rows(totals or totals_of(user_rows(users, segments=["country"]), request), {}, request, rules)
     return {key: {name: repr(value) for name, value in row.items()} for key, row in by_key(result).items()}
@@ -165,7 +180,7 @@ def test_the_order_of_the_users_changes_no_bit_of_a_row() -> None:
     rows = everything(users)
     assert everything(users.sample(frac=1, random_state=3)) == rows
     part = users["user"].map(lambda name: int(name[1:]) % 4)
-    request = Request("a", all_pairs=True, bootstrap=99, flips=99, reshuffles=99)
+    request = Comparison("a", pairs="all", bootstrap=times(99), randomization=times(99), aa_check=times(99))
     added = Totals()
     for i in (3, 0, 2, 1):
         result = totals_of(user_rows(users[part == i], segments=["country"]), request)
@@ -196,7 +211,7 @@ def test_other_experiments_change_only_the_correction_of_a_row() -> None:
 def test_each_segment_is_a_test_of_its_own_users() -> None:
     a, b = values(40)
     users = table({"a": a, "b": b}).assign(country=["de", "fr"] * 40)
-    result = compared(users, Request("a"), segments=["country"])
+    result = compared(users, Comparison("a"), segments=["country"])
     assert [key[2] for key in result] == ["all", "country=de", "country=fr"]
     for label, part in (("country=de", slice(0, None, 2)), ("country=fr", slice(1, None, 2))):
         row = result["a", "b", label, METRIC]
@@ -208,7 +223,7 @@ def test_the_design_of_a_segment_is_that_of_all_users() -> None:
     users = table({"a": [0.1, 0.2, 0.3, 0.5], "b": [0.2, 0.4, 0.5, 0.6]})
     # All users of b moved to another country: no user is in both within a country.
     users["country"] = ["de"] * 4 + ["fr"] * 4
-    result = compared(users, Request("a"), segments=["country"])
+    result = compared(users, Comparison("a"), segments=["country"])
     assert {row["design"] for row in result.values()} == {"paired"}
     assert result["a", "b", "country=fr", METRIC]["note"] == "no users in a"
     assert np.isnan(result["a", "b", "country=fr", METRIC]["difference"])
@@ -217,16 +232,16 @@ def test_the_design_of_a_segment_is_that_of_all_users() -> None:
 def test_a_segment_of_both_whose_users_moved_says_that_no_user_is_in_both() -> None:
     users = table({"a": [0.1, 0.2, 0.3, 0.5], "b": [0.2, 0.4, 0.5, 0.6]})
     users["country"] = ["de", "de", "fr", "fr", "fr", "fr", "de", "de"]
-    row = compared(users, Request("a"), segments=["country"])["a", "b", "country=de", METRIC]
+    row = compared(users, Comparison("a"), segments=["country"])["a", "b", "country=de", METRIC]
     assert (row["n_users"], row["note"]) == (0, "no users in both experiments")
     assert np.isnan(row["p_value"]) and np.isnan(row["difference"])
 
 
 def test_small_segments_are_left_out_and_all_users_never_are() -> None:
     users = apart(a=[0.1, 0.2, 0.3, 0.4], b=[0.2, 0.4, 0.1]).assign(country=["de", "de", "fr", "fr", "de", "fr", "fr"])
-    result = compared(users, Request("a"), segments=["country"], min_users=2)
+    result = compared(users, Comparison("a"), segments=["country"], min_users=2)
     assert [key[2] for key in result] == ["all", "country=fr"]
-    assert [key[2] for key in compared(users, Request("a"), segments=["country"], min_users=99)] == ["all"]
+    assert [key[2] for key in compared(users, Comparison("a"), segments=["country"], min_users=99)] == ["all"]
 
 
 # ---- direction
@@ -259,7 +274,7 @@ def test_a_difference_that_is_not_shown_has_no_better_side() -> None:
 )
 def test_the_detectable_effect_is_that_of_the_corrected_test(correction: str, level: float) -> None:
     a, b = values(40)
-    rows = compared(table({"a": a, "b": b, "c": b[::-1], "d": a[::-1]}), Request("a"), correction=correction)
+    rows = compared(table({"a": a, "b": b, "c": b[::-1], "d": a[::-1]}), Comparison("a"), correction=correction)
     row, n = rows[PAIR], 40
     assert row["n_comparisons"] == 3
     assert row["power"] == 0.8
@@ -292,29 +307,29 @@ def test_a_change_of_the_detectable_effect_is_found_in_four_of_five_draws() -> N
 
 def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
     users = table({"control": [0.1, 0.2], "candidate_a": [0.2, 0.3]})
-    for request in (Request("contrl"), Request("contrl", all_pairs=True)):
+    for request in (Comparison("contrl"), Comparison("contrl", pairs="all")):
         with pytest.raises(
             ConfigError, match="unknown experiment 'contrl'; did you mean 'control'\\? known: candidate_a"
         ):
             compared(users, request)
     with pytest.raises(ConfigError, match="unknown experiment 'candidate_b'; did you mean 'candidate_a'"):
-        compared(users, Request("control", candidates=("candidate_b",)))
+        compared(users, Comparison("control", candidates=("candidate_b",)))
     with pytest.raises(ConfigError, match="unknown experiment 'x'; known: candidate_a, control"):
-        compared(users, Request("control"), shares={"x": 1, "control": 1})
+        compared(users, Comparison("control"), shares={"x": 1, "control": 1})
 
 
 def test_each_row_has_the_number_of_the_look_at_its_pair() -> None:
     entry = Entry("20261101T000000-00000000", ("b",), compared=Compared(("a", "b")))
     days = {date: Pointer(date, (entry,)) for date in ("2026-11-08", "2026-11-09")}
-    result = compared(mixed_users(), Request("a"), looks=History.before("2026-11-10", days))
+    result = compared(mixed_users(), Comparison("a"), looks=History.before("2026-11-10", days))
     assert {key[1]: row["look"] for key, row in result.items()} == {"b": 3, "c": 1}
-    assert {row["look"] for row in compared(mixed_users(), Request("a")).values()} == {None}
+    assert {row["look"] for row in compared(mixed_users(), Comparison("a")).values()} == {None}
 
 
 def test_only_the_candidates_are_compared_and_all_pairs_start_with_the_baseline() -> None:
     users = table({name: values(9, seed)[0] for seed, name in enumerate("dcba")})
-    assert [key[:2] for key in compared(users, Request("b", candidates=("d",)))] == [("b", "d")]
-    assert [key[:2] for key in compared(users, Request("c", all_pairs=True))] == [
+    assert [key[:2] for key in compared(users, Comparison("b", candidates=("d",)))] == [("b", "d")]
+    assert [key[:2] for key in compared(users, Comparison("c", pairs="all"))] == [
         ("c", "a"),
         ("c", "b"),
         ("c", "d"),
@@ -330,7 +345,7 @@ def test_only_the_candidates_are_compared_and_all_pairs_start_with_the_baseline(
 def test_users_who_do_not_follow_the_planned_shares_forbid_a_verdict() -> None:
     rng = np.random.default_rng(10)
     users = apart(a=rng.normal(0, 1, 500), b=rng.normal(3, 1, 300), c=rng.normal(0, 1, 400))
-    row = one(users, Request("a", candidates=("b",)), shares={"a": 2, "b": 2, "c": 2})
+    row = one(users, Comparison("a", candidates=("b",)), shares={"a": 2, "b": 2, "c": 2})
     p = stats.chisquare([500, 300, 400]).pvalue
     assert row["sample_ratio_p"] == pytest.approx(p, rel=1e-12)
     assert row["note"] == f"not trustworthy: the users do not follow the planned shares (p = {p:.2g})"
@@ -357,7 +372,7 @@ def test_mix_and_within_add_up_to_the_difference() -> None:
     rng = np.random.default_rng(15)
     users = apart(a=rng.random(60), b=rng.random(50)).assign(country=rng.choice(["de", "fr", None], 110), x="=")
     result = decomposition_rows(
-        totals_of(user_rows(users, segments=["country", "x"]), Request("a")), "a", (), "country"
+        totals_of(user_rows(users, segments=["country", "x"]), Comparison("a")), "a", (), "country"
     )
     assert result["segment"] == ["country=de", "country=fr", "country=null"]
     means = users.groupby("experiment")[METRIC].mean()
@@ -366,7 +381,7 @@ def test_mix_and_within_add_up_to_the_difference() -> None:
 
 def test_a_segment_of_one_experiment_changes_the_mix_alone() -> None:
     users = apart(a=[0.2, 0.4], b=[0.2, 0.4, 0.9]).assign(country=["de", "de", "de", "de", "fr"])
-    result = decomposition_rows(totals_of(user_rows(users, segments=["country"]), Request("a")), "a", (), "country")
+    result = decomposition_rows(totals_of(user_rows(users, segments=["country"]), Comparison("a")), "a", (), "country")
     assert result["within"] == [0, 0]
     # (0.2 + 0.4 + 0.9) / 3 - (0.2 + 0.4) / 2
     assert sum(result["mix"]) == pytest.approx(0.2, rel=1e-12)
@@ -374,7 +389,7 @@ def test_a_segment_of_one_experiment_changes_the_mix_alone() -> None:
 
 
 def test_a_decomposition_of_a_baseline_that_is_not_there_names_the_nearest() -> None:
-    totals = totals_of(user_rows(apart(control=[0.1], b=[0.2]).assign(c="x"), segments=["c"]), Request())
+    totals = totals_of(user_rows(apart(control=[0.1], b=[0.2]).assign(c="x"), segments=["c"]), Comparison())
     with pytest.raises(ConfigError, match="did you mean 'control'"):
         decomposition_rows(totals, "contol", (), "c")
 

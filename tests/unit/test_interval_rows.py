@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from rankmetrics_spark.comparison import Request
 from rankmetrics_spark.config import Comparison, PlannedLooks
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import Figures
@@ -108,7 +107,7 @@ def test_the_interval_is_that_of_t_at_the_level_of_the_correction(correction: st
 @pytest.mark.parametrize("cuped", [False, True])
 def test_alone_the_interval_is_that_of_the_deciding_test_to_the_bit(looks: str, cuped: bool) -> None:
     users = log(4, METRICS[1:2])
-    row = compared(users, Request("a", candidates=("b",)), metrics=METRICS[1:2], cuped=cuped, **LOOKS[looks])[
+    row = compared(users, Comparison("a", candidates=("b",)), metrics=METRICS[1:2], cuped=cuped, **LOOKS[looks])[
         "a", "b", "all", "m2"
     ]
     prefix = "cuped_" if cuped and looks == "one" else "sequential_" if looks != "one" else ""
@@ -137,7 +136,7 @@ def test_at_the_edge_of_the_decision_interval_and_decision_change_together() -> 
     def row(shift: float, **rules: Any) -> dict[str, Any]:
         users = table({"a": base, "b": base + noise + shift})
         users["m2"] = [*base, *other]
-        return compared(users, Request("a"), metrics=(METRIC, "m2"), **rules)["a", "b", "all", METRIC]
+        return compared(users, Comparison("a"), metrics=(METRIC, "m2"), **rules)["a", "b", "all", METRIC]
 
     low, high = 0.0, 0.5
     for step in range(24):
@@ -156,7 +155,7 @@ def test_at_the_edge_of_the_decision_interval_and_decision_change_together() -> 
 def test_a_p_value_that_is_too_small_for_a_number_has_the_level_that_is_always_enough() -> None:
     base = np.random.default_rng(9).random(600)
     users = table({"a": base, "b": base + 0.5 + np.tile([1e-4, -1e-4], 300), "c": base[::-1]})
-    row = compared(users, Request("a"))["a", "b", "all", METRIC]
+    row = compared(users, Comparison("a"))["a", "b", "all", METRIC]
     assert row["p_value"] == row["p_adjusted"] == 0 and row["n_comparisons"] == 2
     half = stats.t.isf(0.05 / 2 / 2, 599) * row["standard_error"]
     assert row["adjusted_ci_high"] - row["difference"] == pytest.approx(half, rel=1e-6)
@@ -168,7 +167,7 @@ def test_without_a_spread_nothing_is_known_of_the_size_of_a_difference_that_is_s
     few = compared(table({"a": np.zeros(4), "b": np.full(4, 0.5), "c": np.zeros(4)}))["a", "b", "all", METRIC]
     assert few["better"] is None and np.isnan([few["adjusted_ci_low"], few["adjusted_relative_ci_low"]]).all()
     users = table({"a": np.full(8, 0.5), "b": np.full(8, 1.0), "c": np.full(8, 0.5)})
-    rows = compared(users, Request("a"))
+    rows = compared(users, Comparison("a"))
     for name, bound, better in (("b", np.nan, "candidate"), ("c", 1 - 0.0125 ** (1 / 8), None)):
         row = rows["a", name, "all", METRIC]
         # Holm's level of the larger of two p-values is that of both together.
@@ -199,7 +198,7 @@ def rows_of_draws(drawn: dict[str, Any], before: dict[str, Any] | None = None, *
     for name, values in (before or {}).items():
         of_draws |= {f"before {name}": values, f"own {name}": values}
     users = pd.concat([users, pd.DataFrame(of_draws)], axis=1)
-    return [*compared(users, Request("a"), metrics=[*drawn], correction="none", **rules).values()]
+    return [*compared(users, Comparison("a"), metrics=[*drawn], correction="none", **rules).values()]
 
 
 @pytest.mark.parametrize("independent", [False, True])
@@ -343,7 +342,7 @@ def test_no_screen_shows_an_interval_that_contradicts_the_words_beside_it(correc
         hits = (rng.random(4 * n) < 0.5) * rng.random(4 * n)
         users[metric] = hits + np.repeat([0, 0.2, 0.6, 0.0], n) * (rng.random(4 * n) < 0.8)
     users["country"] = ["de", "fr", "it"] * (4 * n // 3)
-    request, names = Request("a"), ("ap@5", "ap@10", "p@5", "rr")
+    request, names = Comparison("a"), ("ap@5", "ap@10", "p@5", "rr")
     result = compared(users, request, names, ("country",), correction=correction, design="paired", **LOOKS[looks])
     means = [
         {"experiment_id": name, "segment": "all", "metric": metric, "mean": 0.5, "n_users": n, "confidence": 0.95}

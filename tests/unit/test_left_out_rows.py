@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
-from rankmetrics_spark.comparison import Request
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.report import Figures, check_rows, checks
 from rankmetrics_spark.statistics import left_out_p
 from tests.helpers.users import METRIC, apart, compared, one, table
 
-A_B = Request("a")
+A_B = Comparison("a")
 
 
 def skipped(has: dict[str, int], n: int = 500) -> pd.DataFrame:

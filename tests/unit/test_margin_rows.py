@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 from statsmodels.stats.weightstats import CompareMeans, ttost_ind, ttost_paired
 
-from rankmetrics_spark.comparison import Request
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
@@ -36,7 +35,7 @@ def same(n: int = 150, effect: float = -0.005, seed: int = 1) -> tuple[Any, Any]
 
 
 def row_of(users: pd.DataFrame, margin: float, in_shares: bool, **rules: Any) -> dict[str, Any]:
-    return compared(users, Request("a"), margins={METRIC: (margin, in_shares)}, **rules)["a", "b", "all", METRIC]
+    return compared(users, Comparison("a"), margins={METRIC: (margin, in_shares)}, **rules)["a", "b", "all", METRIC]
 
 
 # ---- oracles
@@ -148,7 +147,7 @@ def test_nothing_is_shown_without_a_test_a_margin_or_a_direction() -> None:
     a, b = same()
     users = table({"a": a, "b": b})
     both = users.assign(rr=users[METRIC])
-    result = compared(both, Request("a"), metrics=(METRIC, "rr"), margins={METRIC: (0.1, False)})
+    result = compared(both, Comparison("a"), metrics=(METRIC, "rr"), margins={METRIC: (0.1, False)})
     assert np.isnan([result["a", "b", "all", "rr"][name] for name in COLUMNS]).all()
     assert result["a", "b", "all", "rr"]["within_margin"] is None
     row = row_of(users, 0.1, False, directions={METRIC: None})
@@ -157,7 +156,7 @@ def test_nothing_is_shown_without_a_test_a_margin_or_a_direction() -> None:
     assert np.isnan(one_user["p_no_worse"]) and one_user["within_margin"] is None
     spoilt = row_of(users.iloc[:-60], 0.1, False, shares={"a": 1.0, "b": 9.0}, design="independent")
     assert spoilt["note"].startswith("not trustworthy") and spoilt["within_margin"] is None
-    assert "margin" not in compared(users, Request("a"))["a", "b", "all", METRIC]
+    assert "margin" not in compared(users, Comparison("a"))["a", "b", "all", METRIC]
 
 
 def test_a_few_users_without_a_spread_show_little() -> None:
@@ -250,7 +249,7 @@ def test_a_margin_claims_no_win_and_no_loss_that_the_corrected_test_does_not_sho
     worst = f"{(2.1 + stats.t.ppf(0.975, 1998)) * error:.4f}"
     for sign, says in ((1, "shown"), (-1, f"not shown, it may be {worst} below")):
         users = apart(a=a, b=a + sign * 2.1 * error, c=a + 0.5 * error)
-        result = compared(users, Request("a"), margins={METRIC: (0.01, False)}, directions={METRIC: True})
+        result = compared(users, Comparison("a"), margins={METRIC: (0.01, False)}, directions={METRIC: True})
         row = result["a", "b", "all", METRIC]
         assert row["better"] is None and row["p_value"] == pytest.approx(2 * stats.t.sf(2.1, 1998))
         assert (row["p_no_worse"] < 0.025, row["p_no_worse"] > 0.975) == (sign > 0, sign < 0)

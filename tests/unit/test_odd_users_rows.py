@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
-from rankmetrics_spark.comparison import Request
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import sentence
-from tests.helpers.users import METRIC, apart, compared, one, table, values
+from tests.helpers.users import METRIC, apart, compared, one, table, times, values
 
-REPLICATES = Request("a", bootstrap=400, flips=300, reshuffles=300)
+REPLICATES = Comparison("a", bootstrap=times(400), randomization=times(300), aa_check=times(300))
 
 
 # ---- hostile users
@@ -82,10 +82,10 @@ def test_bootstrap_intervals_grow_with_the_values() -> None:
     by_size: list[Any] = []
     for size in (1.0, 1 / 3, 0.1):
         values = [size] * 4 + [0.0] * 6
-        row = one(table({"a": [0.0] * 10, "b": values}), Request("a", bootstrap=999))
+        row = one(table({"a": [0.0] * 10, "b": values}), Comparison("a", bootstrap=times(999)))
         by_size.append((row["bootstrap_ci_low"] / size, row["bootstrap_ci_high"] / size))
         assert by_size[-1] == pytest.approx(by_size[0], rel=1e-6)
-        same = one(table({"a": [0.0] * 10, "b": [size] * 10}), Request("a", bootstrap=999))
+        same = one(table({"a": [0.0] * 10, "b": [size] * 10}), Comparison("a", bootstrap=times(999)))
         assert np.isnan([same["bootstrap_ci_low"], same["bootstrap_ci_high"]]).all()
 
 
@@ -154,13 +154,13 @@ def test_an_experiment_whose_users_have_no_value_is_reported_even_as_the_baselin
     row = one(users, REPLICATES)
     assert (row["note"], row["n_users_candidate"]) == ("no users with a value in b", 0)
     untested(row)
-    turned = compared(users, Request("b"))["b", "a", "all", METRIC]
+    turned = compared(users, Comparison("b"))["b", "a", "all", METRIC]
     assert turned["note"] == "no users with a value in b"
     untested(turned)
 
 
 def test_one_experiment_alone_has_no_rows() -> None:
-    assert compared(table({"a": [0.1, 0.2]}), Request("a")) == {}
+    assert compared(table({"a": [0.1, 0.2]}), Comparison("a")) == {}
 
 
 def test_without_overlap_a_paired_design_has_nothing_to_test() -> None:
@@ -248,7 +248,7 @@ def test_a_user_in_two_experiments_is_reported_and_the_verdict_stays() -> None:
 
 
 def test_rows_without_an_experiment_are_an_experiment_without_a_name() -> None:
-    result = compared(table({"a": [0.1, 0.2, 0.4], None: [0.2, 0.2, 0.1]}), Request(all_pairs=True))
+    result = compared(table({"a": [0.1, 0.2, 0.4], None: [0.2, 0.2, 0.1]}), Comparison(pairs="all"))
     assert [key[:2] for key in result] == [("a", None)]
 
 
@@ -313,7 +313,7 @@ def with_shared(n: int = 200) -> pd.DataFrame:
 
 def test_users_of_more_than_one_experiment_are_left_out_and_counted() -> None:
     users = with_shared()
-    result = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    result = compared(users, Comparison("a", shared_users="drop"), design="independent")["a", "b", "all", METRIC]
     experiments = users.groupby("user")["experiment"].nunique()
     alone = users[users["user"].map(experiments) == 1]
     a, b = (alone.loc[alone["experiment"] == name, METRIC] for name in "ab")
@@ -323,12 +323,12 @@ def test_users_of_more_than_one_experiment_are_left_out_and_counted() -> None:
     assert result["note"] == (
         "without 20 of the 200 users of a and 25 of the 200 users of b, who are in more than one experiment"
     )
-    kept = compared(users, Request("a"), design="independent")["a", "b", "all", METRIC]
+    kept = compared(users, Comparison("a"), design="independent")["a", "b", "all", METRIC]
     assert kept["n_users_both"] == 20 and "20 users are in both experiments" in kept["note"]
 
 
 def test_only_experiments_that_are_compared_share_users() -> None:
-    request = Request("a", candidates=("b",), drop_shared=True)
+    request = Comparison("a", candidates=("b",), shared_users="drop")
     result = compared(with_shared(), request, design="independent")["a", "b", "all", METRIC]
     assert result["n_users_candidate"] == 180
     assert result["note"].startswith("without 20 of the 200 users of a and 20 of the 200 users of b,")
@@ -338,14 +338,14 @@ def test_users_who_are_left_out_belong_to_the_sample_ratio() -> None:
     # Nine of ten users are in a: 20 who are in both would be a quarter of b, and a small part of a.
     names = {"a": [f"u{i}" for i in range(720)], "b": [f"u{i}" for i in range(700, 780)]}
     users = table({name: np.linspace(0, 1, len(of)) for name, of in names.items()}, names)
-    request = Request("a", drop_shared=True)
+    request = Comparison("a", shared_users="drop")
     result = compared(users, request, design="independent", shares={"a": 9, "b": 1})["a", "b", "all", METRIC]
     assert result["sample_ratio_p"] == pytest.approx(stats.chisquare([720, 80], [720, 80]).pvalue)
 
 
 def test_where_every_user_is_left_out_the_row_says_so() -> None:
     users = table({"a": [0.1, 0.2], "b": [0.3, 0.4]})
-    result = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    result = compared(users, Comparison("a", shared_users="drop"), design="independent")["a", "b", "all", METRIC]
     assert np.isnan(result["p_value"])
     assert result["note"] == (
         "no users in a and b; without 2 of the 2 users of a and 2 of the 2 users of b, who are in more than one "

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.comparison import Request
 from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
@@ -39,7 +38,7 @@ def influence(values: Any, lists: Any) -> Any:
 
 
 def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
-    return compared(users, Request("a", over_lists=True), **OVER_LISTS, **rules)[PAIR]
+    return compared(users, Comparison("a", mean_over="lists"), **OVER_LISTS, **rules)[PAIR]
 
 
 def test_an_independent_row_is_welchs_test_of_the_influence_of_users() -> None:
@@ -109,7 +108,7 @@ def test_the_standard_error_is_that_of_a_bootstrap_over_users() -> None:
 def test_with_one_list_per_user_both_means_are_the_same_to_the_bit() -> None:
     (a, _), (b, _) = heavy_users(30, 8), heavy_users(40, 9)
     users = apart(a=a, b=b)
-    over_users = compared(users, Request("a"))[PAIR]
+    over_users = compared(users, Comparison("a"))[PAIR]
     over_lists = one(users.assign(list_count=1.0))
     told_apart = {"mean_over", "n_lists_baseline", "n_lists_candidate"}
     assert {name: value for name, value in over_lists.items() if name not in told_apart} == {
@@ -148,7 +147,7 @@ def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
     (a, n), (b, m) = heavy_users(60, 11), heavy_users(60, 12)
     country = ["de"] * 20 + ["at"] * 40
     users = apart(a=a, b=b).assign(list_count=[*n, *m], country=country * 2)
-    rows = compared(users, Request("a", over_lists=True), segments=["country"], **OVER_LISTS)
+    rows = compared(users, Comparison("a", mean_over="lists"), segments=["country"], **OVER_LISTS)
     row = rows["a", "b", "country=de", METRIC]
     own, rest = slice(0, 20), slice(20, 60)
 
@@ -165,8 +164,8 @@ def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
 
 def test_shared_users_are_left_out_with_their_lists() -> None:
     users = table({"a": [0.1, 0.2, 0.4], "b": [0.9, 0.3, 0.5]}, {"a": ["u", "v", "w"], "b": ["u", "x", "y"]})
-    result = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), Request("a", drop_shared=True, over_lists=True),
-                     **OVER_LISTS, design="independent")[PAIR]  # fmt: skip
+    asked = Comparison("a", shared_users="drop", mean_over="lists")
+    result = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), asked, **OVER_LISTS, design="independent")[PAIR]
     assert (result["mean_baseline"], result["mean_candidate"]) == pytest.approx((0.35, 0.4))
 
 

@@ -11,7 +11,8 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from rankmetrics_spark.comparison import Request, Rules, Totals, add_days, over_time_rows
+from rankmetrics_spark.comparison import Rules, Totals, add_days, over_time_rows
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.user_days import DATES, days_of, developed, log
 from tests.helpers.users import METRIC
@@ -230,8 +231,8 @@ def test_the_order_of_the_rows_and_the_chunks_change_no_bit() -> None:
     again = developed(rows.sample(frac=1.0, random_state=3), DATES[3])
     totals = Totals()
     for _, some in rows.groupby("user"):
-        add_days(totals, days_of(some), Request(baseline="a"), DATES[3])
-    columns = over_time_rows(totals, Request(baseline="a"), Rules(), DATES[3])
+        add_days(totals, days_of(some), Comparison(baseline="a"), DATES[3])
+    columns = over_time_rows(totals, Comparison(baseline="a"), Rules(), DATES[3])
     assert str(again) == str(result)
     assert str([*zip(*columns.values(), strict=True)]) == str([tuple(row.values()) for row in result.values()])
 
@@ -241,7 +242,7 @@ def test_two_rows_of_a_user_and_a_date_and_unknown_experiments_are_refused() -> 
     with pytest.raises(InputError, match="two rows of one experiment"):
         developed(pd.concat([rows, rows.iloc[:1]]))
     with pytest.raises(ConfigError, match="unknown experiment 'd'"):
-        developed(rows, request=Request(baseline="d"))
+        developed(rows, request=Comparison(baseline="d"))
 
 
 def test_a_value_that_cannot_be_summed_leaves_no_test_behind() -> None:
@@ -264,7 +265,7 @@ def test_days_with_few_users_are_left_out() -> None:
 def test_users_of_two_experiments_are_left_out_of_every_row_where_that_is_asked_for() -> None:
     rows = log(users=20)
     rows.loc[rows.user.isin(["b3", "b4"]) & (rows.date > DATES[6]), "experiment"] = "a"
-    dropped = developed(rows, request=Request(baseline="a", drop_shared=True), design="independent")
+    dropped = developed(rows, request=Comparison(baseline="a", shared_users="drop"), design="independent")
     without = developed(rows[~rows.user.isin(["b3", "b4"])], design="independent")
     assert str(dropped) == str(without) and str(dropped) != str(developed(rows, design="independent"))
 

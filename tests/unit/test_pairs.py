@@ -13,21 +13,24 @@ import pytest
 from rankmetrics_spark.comparison import (
     SUM_KINDS,
     Key,
-    Request,
     Totals,
     measures,
+    n_cells,
     pairs,
+    pairs_of,
+    refuse_too_many_replicates,
     signed_sizes,
 )
 from rankmetrics_spark.comparison import (
     sums as sums_by_key,
 )
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
-from tests.helpers.users import METRIC, keys_of, table, totals_of, user_rows
+from tests.helpers.users import METRIC, keys_of, table, times, totals_of, user_rows
 
 ARM_SUMS, PAIR_SUMS = SUM_KINDS["arm"].columns, SUM_KINDS["pair"].columns
-EVERYTHING = Request("a", all_pairs=True, bootstrap=130, flips=70, reshuffles=65)
+EVERYTHING = Comparison("a", pairs="all", bootstrap=times(130), randomization=times(134), aa_check=times(129))
 
 
 def whole(sums: Any, names: tuple[str, ...], kind: str) -> Fraction:
@@ -58,7 +61,7 @@ def plain(result: Totals) -> dict[Any, Any]:
 
 def test_the_sums_of_an_experiment_are_those_of_its_users() -> None:
     users = table({"a": [0.5, 0.25, np.nan, 2.0**61]}).assign(relevant=[True, False, True, True])
-    sums = totals_of(user_rows(users), Request()).sums[Key("arm", "", "a", "all", METRIC)]
+    sums = totals_of(user_rows(users), Comparison()).sums[Key("arm", "", "a", "all", METRIC)]
     assert dict(zip(ARM_SUMS[:4], sums[:4].tolist(), strict=True)) == {
         "users": 4,
         "n": 3,
@@ -73,7 +76,7 @@ def test_the_sums_of_an_experiment_are_those_of_its_users() -> None:
 
 def test_the_sums_of_a_pair_are_those_of_the_users_in_both() -> None:
     users = table({"a": [0.5, 0.25, np.nan, 1.0], "b": [1.0, 0.25, 3.0, 0.5, 9.0]})
-    sums = totals_of(user_rows(users), Request("a")).sums[Key("pair", "a", "b", "all", METRIC)]
+    sums = totals_of(user_rows(users), Comparison("a")).sums[Key("pair", "a", "b", "all", METRIC)]
     # Users 0, 1 and 3: differences 0.5, 0 and -0.5.
     assert sums[: PAIR_SUMS.index("x_0")].tolist() == [3, 1, 1]
     expected = {"x": "7/4", "xx": "21/16", "y": "7/4", "yy": "21/16", "d": 0, "dd": "1/2", "ddd": 0}
@@ -83,7 +86,7 @@ def test_the_sums_of_a_pair_are_those_of_the_users_in_both() -> None:
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_sums_of_values_of_any_size_are_exact_to_the_last_limb(scale: float) -> None:
     values = np.random.default_rng(1).normal(0, scale, 50)
-    sums = totals_of(user_rows(table({"a": values})), Request()).sums[Key("arm", "", "a", "all", METRIC)]
+    sums = totals_of(user_rows(table({"a": values})), Comparison()).sums[Key("arm", "", "a", "all", METRIC)]
     expected = sum((Fraction(v) for v in values), Fraction(0))
     # A value is kept to 2**-60.
     assert abs(whole(sums, ARM_SUMS, "v") - expected) <= len(values) * Fraction(1, 2**61)
@@ -97,7 +100,7 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
     wide = users.pivot(index="user", columns="experiment", values=METRIC)
     keys = keys_of(wide.index)
     weights = poisson_weights(keys, 1, 130).astype(float)
-    signs = random_signs(keys, 1, 70).astype(float)
+    signs = random_signs(keys, 1, 134).astype(float)
     a, b, d = wide["a"].to_numpy(), wide["b"].to_numpy(), (wide["b"] - wide["a"]).to_numpy()
     both = ~np.isnan(d)
     for kind, baseline, drawn, columns in (
@@ -153,7 +156,7 @@ def test_other_experiments_change_no_bit_of_a_pair() -> None:
 
 def test_a_user_who_changes_the_segment_between_experiments_is_in_both_only_as_a_whole() -> None:
     users = table({"a": [0.1, 0.2], "b": [0.3, 0.4]}).assign(country=["de", "de", "de", "fr"])
-    result = totals_of(user_rows(users, segments=["country"]), Request("a")).sums
+    result = totals_of(user_rows(users, segments=["country"]), Comparison("a")).sums
     both = {key.segment: int(sums[0]) for key, sums in result.items() if key.kind == "pair"}
     assert both == {"all": 2, "country=de": 1}
     n = {(key.candidate, key.segment): int(sums[0]) for key, sums in result.items() if key.kind == "arm"}
@@ -162,7 +165,7 @@ def test_a_user_who_changes_the_segment_between_experiments_is_in_both_only_as_a
 
 
 def test_an_experiment_whose_users_have_no_value_is_there_with_none() -> None:
-    result = totals_of(user_rows(table({"a": [0.1], "b": [np.nan, np.nan]})), Request("a")).sums
+    result = totals_of(user_rows(table({"a": [0.1], "b": [np.nan, np.nan]})), Comparison("a")).sums
     assert result[Key("arm", "", "b", "all", METRIC)][:4].tolist() == [2, 0, 0, 0]
     assert not [key for key in result if key.kind == "pair"]
 
@@ -178,25 +181,25 @@ def few_of_many(n_experiments: int, users: int = 60) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@pytest.mark.parametrize("all_pairs", [False, True])
-def test_rows_are_paired_within_a_user_and_within_nothing_else(all_pairs: bool) -> None:
-    users, request = few_of_many(7).assign(shop=lambda rows: rows["shop"].str[0]), Request("e0", all_pairs=all_pairs)
-    result = totals_of(user_rows(users, segments=["shop"]), request).sums
+@pytest.mark.parametrize("which", ["baseline", "all"])
+def test_rows_are_paired_within_a_user_and_within_nothing_else(which: str) -> None:
+    users = few_of_many(7).assign(shop=lambda rows: rows["shop"].str[0])
+    result = totals_of(user_rows(users, segments=["shop"]), Comparison("e0", pairs=which)).sums
     both = {key[1:4]: int(sums[0]) for key, sums in result.items() if key.kind == "pair"}
     expected: dict[Any, int] = {}
     for _, own in users.groupby("user"):
         names = sorted(own["experiment"])
         for first, second in itertools.combinations(names, 2):
-            for segment in ("all", f"shop={own['shop'].iloc[0]}") if all_pairs or first == "e0" else ():
+            for segment in ("all", f"shop={own['shop'].iloc[0]}") if which == "all" or first == "e0" else ():
                 expected[first, second, segment] = expected.get((first, second, segment), 0) + 1
     assert both == expected
 
 
-@pytest.mark.parametrize("all_pairs", [False, True])
-def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(all_pairs: bool) -> None:
-    def n_cells(n_experiments: int) -> tuple[int, int]:
+@pytest.mark.parametrize("which", ["baseline", "all"])
+def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(which: str) -> None:
+    def counted(n_experiments: int) -> tuple[int, int]:
         rows = user_rows(few_of_many(n_experiments), segments=["shop"])
-        places = Request("e0", all_pairs=all_pairs).pairs(rows.experiments)
+        places = pairs_of(Comparison("e0", pairs=which), rows.experiments)
         labels, code = rows.segments[1]
         paired = sum(len(some.left) for some in pairs.RowPairs.of(rows, labels, code, places))
         cells = measures.Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
@@ -204,14 +207,14 @@ def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(all_pair
 
     # 60 users with three rows each: two rows beside that of the baseline, and three pairs of any two.
     for n_experiments in (10, 100, 1_000):
-        paired, n_groups = n_cells(n_experiments)
-        assert paired == (180 if all_pairs else 120)
+        paired, n_groups = counted(n_experiments)
+        assert paired == (180 if which == "all" else 120)
         assert n_groups <= 180
 
 
 def test_sizes_of_differences_are_counted_by_sign_without_zeros() -> None:
     users = table({"a": [0.0, 0.0, 0.0, 0.0, 0.0], "b": [0.5, -0.5, 0.5, 0.0, np.nan]})
-    ((key, sizes, positive, negative),) = signed_sizes(user_rows(users), Request("a"))
+    ((key, sizes, positive, negative),) = signed_sizes(user_rows(users), Comparison("a"))
     assert key == Key("ranks", "a", "b", "all", METRIC)
     assert (sizes.tolist(), positive.tolist(), negative.tolist()) == ([0.5], [2], [1])
 
@@ -219,36 +222,37 @@ def test_sizes_of_differences_are_counted_by_sign_without_zeros() -> None:
 def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
     users = table({"a": [0.1, 0.2]}, {"a": ["u", "u"]})
     with pytest.raises(InputError, match="a user has two rows of one experiment in user_metrics; allowed: one"):
-        totals_of(user_rows(users), Request())
+        totals_of(user_rows(users), Comparison())
 
 
 @pytest.mark.parametrize(
     "request_",
     [
         EVERYTHING,
-        Request("a", bootstrap=130),
-        Request("a", ("c",), flips=70, reshuffles=65),
-        Request(all_pairs=True, reshuffles=65),
+        Comparison("a", bootstrap=times(130)),
+        Comparison("a", candidates=("c",), randomization=times(134), aa_check=times(129)),
+        Comparison(pairs="all", aa_check=times(129)),
     ],
 )
-def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Request) -> None:
+def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Comparison) -> None:
     users = table({name: np.random.default_rng(1).random(9) for name in "abcd"})
     # Some users are in one of two experiments alone, as the A/A check of different users wants them.
     result = totals_of(user_rows(users[users.index % 5 > 0]), request_)
-    assert request_.cells(4) == sum(sums.size for sums in result.replicates.values()) == result.n_cells
+    assert n_cells(request_, 4) == sum(sums.size for sums in result.replicates.values()) == result.n_cells
 
 
 def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> None:
-    request = Request(all_pairs=True, bootstrap=50_000, flips=50_000)
+    request = Comparison(pairs="all", bootstrap=times(50_000), randomization=times(50_000))
     # 66 pairs of 12 experiments: 3 limbs x (50,000 x (2 x 12 + 3 x 66) + 50,001 x 2 x 66) = 53,100,396 a metric.
-    request.refuse_too_many_replicates(12, 1)
+    refuse_too_many_replicates(request, 12, 1)
     with pytest.raises(ConfigError) as caught:
-        request.refuse_too_many_replicates(12, 5)
+        refuse_too_many_replicates(request, 12, 5)
     assert str(caught.value) == (
         "comparison: 50,000 replicates of 66 pairs and 5 metrics are 265,501,980 numbers; allowed: 100,000,000, so at "
         "most 18,832 replicates, or fewer pairs or metrics"
     )
-    Request(all_pairs=True, bootstrap=18_832, flips=18_832).refuse_too_many_replicates(12, 5)
+    fewer = Comparison(pairs="all", bootstrap=times(18_832), randomization=times(18_832))
+    refuse_too_many_replicates(fewer, 12, 5)
 
 
 def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,39 +269,39 @@ def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: 
 def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measures, "MOST_CELLS", 3_000)
     with pytest.raises(ConfigError, match="allowed: fewer replicates, pairs, metrics or segments"):
-        totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Request("a", bootstrap=250))
+        totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Comparison("a", bootstrap=times(250)))
 
 
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (Request("c"), ["ca", "cb", "cd"]),
-        (Request("c", candidates=("d", "a")), ["ca", "cd"]),
-        (Request("c", all_pairs=True), ["ca", "cb", "cd", "ab", "ad", "bd"]),
-        (Request(all_pairs=True), ["ab", "ac", "ad", "bc", "bd", "cd"]),
-        (Request("x"), []),
-        (Request(), []),
+        (Comparison("c"), ["ca", "cb", "cd"]),
+        (Comparison("c", candidates=("d", "a")), ["ca", "cd"]),
+        (Comparison("c", pairs="all"), ["ca", "cb", "cd", "ab", "ad", "bd"]),
+        (Comparison(pairs="all"), ["ab", "ac", "ad", "bc", "bd", "cd"]),
+        (Comparison("x"), []),
+        (Comparison(), []),
     ],
 )
-def test_pairs_start_with_the_baseline_and_follow_the_names(request_: Request, expected: list[str]) -> None:
+def test_pairs_start_with_the_baseline_and_follow_the_names(request_: Comparison, expected: list[str]) -> None:
     for names in (["a", "b", "c", "d"], ["d", "b", "a", "c"]):
-        assert [names[i] + names[j] for i, j in zip(*request_.pairs(names), strict=True)] == expected
+        assert [names[i] + names[j] for i, j in zip(*pairs_of(request_, names), strict=True)] == expected
 
 
 def test_128_experiments_make_8128_pairs() -> None:
-    assert len(Request(all_pairs=True).pairs([f"e{i}" for i in range(128)])[0]) == 8128
+    assert len(pairs_of(Comparison(pairs="all"), [f"e{i}" for i in range(128)])[0]) == 8128
 
 
 def test_the_limbs_of_a_cube_hold_the_cube_of_the_largest_difference() -> None:
     largest = LARGEST_SUMMAND
     users = table({"a": [-largest], "b": [largest]})
-    sums = totals_of(user_rows(users), Request("a")).sums[Key("pair", "a", "b", "all", METRIC)]
+    sums = totals_of(user_rows(users), Comparison("a")).sums[Key("pair", "a", "b", "all", METRIC)]
     assert whole(sums, PAIR_SUMS, "ddd") == Fraction(2) ** 183
     assert POWERS[3][0] == 150
 
 
 def test_replicates_are_held_only_for_pairs_that_have_users() -> None:
-    request = Request("a", all_pairs=True, bootstrap=100, flips=99, reshuffles=98)
+    request = Comparison("a", pairs="all", bootstrap=times(100), randomization=times(99), aa_check=times(100))
     rows = pd.concat([table({"a": [1.0, 2.0], "b": [2.0, 3.0]}), table({"c": [1.0]}, {"c": ["u9"]})])
     result = totals_of(user_rows(rows), request).replicates
     # Flips and reshuffles have one more: the users as they are. Users in both experiments, or in one, are in a pair.
@@ -306,6 +310,6 @@ def test_replicates_are_held_only_for_pairs_that_have_users() -> None:
         "bootstrap_arm": 3 * 2 * 100,
         "bootstrap_pair": 3 * 3 * 100,
         "flips": 3 * 2 * 100,
-        "aa_paired": 3 * 2 * 99,
-        "aa_independent": 3 * 3 * 99,
+        "aa_paired": 3 * 2 * 101,
+        "aa_independent": 3 * 3 * 101,
     }

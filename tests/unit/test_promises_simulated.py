@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankmetrics_spark.comparison import STATISTICS, Request, Rules, comparison_rows
+from rankmetrics_spark.comparison import STATISTICS, Rules, comparison_rows
+from rankmetrics_spark.config import Comparison
 from tests.helpers.users import METRIC, apart, by_key, compared, table, totals_of, user_rows
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,7 @@ def log(
 
 def draws(n: int, paired: bool, seed: int, effects: Any = None, users: int = 50, **rules: Any) -> Iterator[list[Row]]:
     """The rows of so many tests; a third of the users are in each segment."""
-    rng, request = np.random.default_rng(seed), Request(all_pairs=True)
+    rng, request = np.random.default_rng(seed), Comparison(pairs="all")
     segments = ("country",) if rules.pop("segments", True) else ()
     shape = {"roles": ROLES, "design": "paired" if paired else "independent"} | rules
     chosen = Rules(**({"directions": dict.fromkeys(METRICS, True)} | shape))
@@ -144,7 +145,9 @@ def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_rows(paired
         # A candidate that is worse by just the margin.
         worse = other * (1 - margin) if in_shares else other - margin
         arms = {"a": base, "b": worse}
-        rows = compared(table(arms) if paired else apart(**arms), Request("a"), margins={METRIC: (margin, in_shares)})
+        rows = compared(
+            table(arms) if paired else apart(**arms), Comparison("a"), margins={METRIC: (margin, in_shares)}
+        )
         (row,) = rows.values()
         shown += row["within_margin"] is not None
         equivalent += row["within_margin"] == "equivalent"
@@ -163,7 +166,7 @@ def test_intervals_over_lists_cover_in_94_to_96_of_100_tests_with_heavy_users(pa
         level[1] = 0.7 * level[0] + 0.3 * level[1] + truth if paired else level[1] + truth
         arms = {"a": level[0], "b": level[1]}
         log_of_users = (table(arms) if paired else apart(**arms)).assign(list_count=lists.ravel())
-        (row,) = compared(log_of_users, Request("a", over_lists=True), over_lists=True).values()
+        (row,) = compared(log_of_users, Comparison("a", mean_over="lists"), over_lists=True).values()
         covered += row["ci_low"] <= truth <= row["ci_high"]
     assert 0.94 <= covered / n <= 0.96
 

@@ -11,7 +11,8 @@ import statsmodels.formula.api as smf
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from rankmetrics_spark.comparison import Request, Rules, comparison_rows
+from rankmetrics_spark.comparison import Rules, comparison_rows
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import LIMB_UNIT, Moments, difference_of_differences, welch
 from tests.helpers.users import METRIC, apart, by_key, compared, table, totals_of, user_rows
@@ -37,7 +38,7 @@ def others(sizes: tuple[int, int] = (110, 90), seed: int = 2) -> pd.DataFrame:
 
 
 def row_of(users: pd.DataFrame, segment: str = "country=de", **rules: Any) -> dict[str, Any]:
-    return compared(users, Request("a"), segments=("country",), **rules)["a", "b", segment, METRIC]
+    return compared(users, Comparison("a"), segments=("country",), **rules)["a", "b", segment, METRIC]
 
 
 def test_paired_users_are_two_groups_of_differences() -> None:
@@ -75,10 +76,10 @@ def test_different_users_are_four_groups_with_the_interaction_of_a_least_squares
 
 
 def test_all_users_have_no_rest_and_rows_without_segments_lack_the_columns() -> None:
-    result = compared(both(), Request("a"), segments=("country",))
+    result = compared(both(), Comparison("a"), segments=("country",))
     assert np.isnan(result["a", "b", EVERYONE, METRIC]["p_rest"])
     assert np.isnan(result["a", "b", EVERYONE, METRIC]["rest_difference"])
-    assert "p_rest" not in compared(both(), Request("a"))["a", "b", EVERYONE, METRIC]
+    assert "p_rest" not in compared(both(), Comparison("a"))["a", "b", EVERYONE, METRIC]
 
 
 @pytest.mark.parametrize("correction", ["holm", "fdr_bh", "none"])
@@ -90,7 +91,7 @@ def test_p_values_are_corrected_over_candidates_and_values_of_a_column_by_role(c
     roles = {METRIC: "primary", "m2": "secondary", "m3": "secondary"}
     result = compared(
         users,
-        Request("a"),
+        Comparison("a"),
         metrics=tuple(roles),
         segments=("country", "device"),
         roles=roles,
@@ -107,27 +108,27 @@ def test_p_values_are_corrected_over_candidates_and_values_of_a_column_by_role(c
 
 def test_one_family_corrects_the_segments_of_all_columns_together() -> None:
     users = both().assign(device=["web", "app", "tv"] * 80)
-    result = compared(users, Request("a"), segments=("country", "device"), one_family=True, correction="bonferroni")
+    result = compared(users, Comparison("a"), segments=("country", "device"), one_family=True, correction="bonferroni")
     rows = [row for row in result.values() if row["segment"] != EVERYONE]
     assert [row["p_rest_adjusted"] for row in rows] == pytest.approx([min(1, 7 * r["p_rest"]) for r in rows])
 
 
 def test_the_only_two_segments_of_a_column_are_one_question() -> None:
     users = both().assign(country=["de", "fr"] * 120)
-    result = compared(users, Request("a"), segments=("country",), correction="bonferroni")
+    result = compared(users, Comparison("a"), segments=("country",), correction="bonferroni")
     de, fr = (result["a", "b", f"country={name}", METRIC] for name in ("de", "fr"))
     assert de["from_rest"] == pytest.approx(-fr["from_rest"], rel=1e-12)
     assert 0.01 < de["p_rest"] < 0.9
     assert de["p_rest_adjusted"] == fr["p_rest_adjusted"] == pytest.approx(de["p_rest"], rel=1e-12)
     # With one of them left out as too small, the other one still is one question.
     users = users[~((users.country == "fr") & (users.user > "u3"))]
-    result = compared(users, Request("a"), segments=("country",), correction="bonferroni", min_users=50)
+    result = compared(users, Comparison("a"), segments=("country",), correction="bonferroni", min_users=50)
     assert [key[2] for key in result] == [EVERYONE, "country=de"]
 
 
 def test_who_has_lists_in_several_segments_is_in_no_rest() -> None:
     users = both()
-    whole, request = user_rows(users), Request("a")
+    whole, request = user_rows(users), Comparison("a")
     totals = totals_of(whole, request)
     # The first user has lists in a second country too.
     more = pd.concat([users, users.iloc[[0]].assign(country="xx")])

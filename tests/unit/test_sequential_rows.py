@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from rankmetrics_spark.comparison import STATISTICS, Request, types_of
+from rankmetrics_spark.comparison import STATISTICS, types_of
 from rankmetrics_spark.config import Comparison, Config, Gate, PlannedLooks, as_dict, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.findings import Finding
@@ -131,7 +131,7 @@ def test_what_can_be_found_is_what_this_look_can_find() -> None:
 def test_the_corrected_effect_is_that_of_the_stricter_level() -> None:
     users = both()
     users["ndcg"] = users[METRIC]
-    row = compared(users, Request("a"), metrics=(METRIC, "ndcg"), sequential="any", tuning_users=700)[
+    row = compared(users, Comparison("a"), metrics=(METRIC, "ndcg"), sequential="any", tuning_users=700)[
         "a", "b", "all", METRIC
     ]
     # The mixture is that of the run's level, also where a comparison has to pass half of it.
@@ -166,7 +166,7 @@ def test_each_pair_has_the_bound_of_its_own_look() -> None:
     rng = np.random.default_rng(5)
     users = table({name: rng.random(400) for name in "abc"})
     looks = {("a", "b"): 1, ("a", "c"): 9}
-    rows = compared(users, Request("a"), sequential=PlannedLooks(10, "obrien_fleming"), looks=looks)
+    rows = compared(users, Comparison("a"), sequential=PlannedLooks(10, "obrien_fleming"), looks=looks)
     for name, look in (("b", 1), ("c", 9)):
         row = rows["a", name, "all", METRIC]
         bound = spending_bounds(np.arange(1, look + 1) / 10, 0.025, "obrien_fleming")[-1]
