@@ -79,7 +79,15 @@ from rankmetrics_spark.config.fields import (
     two_ranks,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
-from rankmetrics_spark.config.options import DEFAULT_METRICS, OPTION, PATHS, LayoutName, Options, Packed, with_options
+from rankmetrics_spark.config.options import (
+    DEFAULT_METRICS,
+    PATHS,
+    LayoutName,
+    Options,
+    Packed,
+    SectionWithOptions,
+    option,
+)
 from rankmetrics_spark.config.places import (
     check_local_paths,
     check_output,
@@ -112,8 +120,7 @@ ENGINES = ("spark", "sail")
 
 
 @dataclass(frozen=True)
-@with_options
-class Config(Section):
+class Config(SectionWithOptions):
     """Everything a run is asked to do; made by ``load`` or ``from_mapping``, or from sections and plain values.
 
     ``{date}`` in the paths and filters stands for the evaluation date.
@@ -131,7 +138,7 @@ class Config(Section):
     rank_by: str = key(None, as_given)
     metrics: tuple[Metric, ...] = key(None, as_given)
     convention: Convention = key(None, as_given)
-    percentiles: tuple[float, ...] = OPTION
+    percentiles: tuple[float, ...] = option("percentiles")
     quality: Quality = key({}, section(Quality), "What happens to faulty rows.")
     comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
     gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.days import Period, PlannedLooks, looks
-from rankmetrics_spark.config.options import OPTION, with_options
+from rankmetrics_spark.config.options import SectionWithOptions, option
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
@@ -52,8 +52,7 @@ class AaCheck(Resampling):
 
 
 @dataclass(frozen=True)
-@with_options
-class Cuped(fields.Section):
+class Cuped(SectionWithOptions):
     """Variance reduction with the values that the users had before the experiment: one of the two is given."""
 
     at: ClassVar[str] = "comparison.cuped"
@@ -61,7 +60,7 @@ class Cuped(fields.Section):
     date: str | None = fields.key(
         None, fields.day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output."
     )
-    column: str | None = OPTION
+    column: str | None = option("covariate")
 
     def __post_init__(self) -> None:
         """Checks that there is a date or a column."""
@@ -127,8 +126,7 @@ def _metric(path: str, value: object) -> Metric:
 
 
 @dataclass(frozen=True)
-@with_options
-class Comparison(fields.Section):
+class Comparison(SectionWithOptions):
     """Which experiments are compared, and how."""
 
     at: ClassVar[str] = "comparison"
@@ -140,7 +138,7 @@ class Comparison(fields.Section):
     candidates: tuple[str, ...] = fields.key(
         (), _each(fields.text), "Only these are compared with the baseline; empty = all."
     )
-    confidence: float = OPTION
+    confidence: float = option("confidence")
     correction: str = fields.key(
         "holm",
         fields.choice("holm", "bonferroni", "fdr_bh", "tukey", "none"),
@@ -180,9 +178,9 @@ class Comparison(fields.Section):
         fields.choice("keep", "drop"),
         "``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.",
     )
-    mean_over: str = OPTION
-    cluster: str | None = OPTION
-    only_changed: bool = OPTION
+    mean_over: str = option("mean_over")
+    cluster: str | None = option("cluster")
+    only_changed: bool = option("only_changed")
     wilcoxon: bool = fields.key(
         False, fields.flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test."
     )

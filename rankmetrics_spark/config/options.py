@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, g
 
 from rankmetrics_spark.config.fields import (
     Section,
-    SectionT,
     choice,
     count,
     field_names,
@@ -270,19 +269,22 @@ class Options(Section):
 
 PATHS: Mapping[str, str] = {spec.name: spec.metadata["path"] for spec in fields(Options) if spec.metadata.get("path")}
 """Option -> its path in a config, if a config has it."""
-OPTION: Any = field(default=None)
-"""A key that ``with_options`` fills in; a section declares it where its type or its place among the keys matters."""
 
 
-def with_options(cls: type[SectionT]) -> type[SectionT]:
-    """A decorator of sections, below ``dataclass``: each option with a path in this section becomes a key of it."""
-    hints = get_type_hints(Options)
-    for name, path in PATHS.items():
-        at, _, last = path.rpartition(".")
-        if at == cls.at and vars(cls).get(last, OPTION) is OPTION:
-            cls.__annotations__.setdefault(last, hints[name])
-            setattr(cls, last, key(**Options.__dataclass_fields__[name].metadata))
-    return cls
+def option(name: str) -> Any:
+    """An option as a key of the section that its path is in."""
+    return key(**Options.__dataclass_fields__[name].metadata)
+
+
+class SectionWithOptions(Section):
+    """A section that has the options whose paths are in it, declared or not."""
+
+    def __init_subclass__(cls) -> None:
+        for name, path in PATHS.items():
+            at, _, last = path.rpartition(".")
+            if at == cls.at and last not in vars(cls):
+                cls.__annotations__[last] = get_type_hints(Options)[name]
+                setattr(cls, last, option(name))
 
 
 def _check_columns(options: Options) -> None:

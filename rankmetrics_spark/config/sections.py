@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias, cast
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.contents import separated_by_tabs
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
-from rankmetrics_spark.config.options import OPTION, Packed, PackedJudgements, with_options
+from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES
 
@@ -251,8 +251,7 @@ _PATHS = fields.key(
 
 
 @dataclass(frozen=True)
-@with_options
-class Source(Input):
+class Source(Input, SectionWithOptions):
     """The impressions: an ``Input`` with its lists and segments."""
 
     at: ClassVar[str] = "source"
@@ -260,12 +259,12 @@ class Source(Input):
 
     format: str = fields.key(None, _format_of("source"), _READ_AS)
     path: Paths | None = _PATHS  # type: ignore[assignment]
-    columns: Mapping[str, str | None] = OPTION
-    packed: Packed | None = OPTION
-    list: tuple[str, ...] = OPTION
-    segments: tuple[str, ...] = OPTION
-    segment_combinations: tuple[tuple[str, ...], ...] = OPTION
-    first_rank: int = OPTION
+    columns: Mapping[str, str | None] = option("columns")
+    packed: Packed | None = option("packed")
+    list: tuple[str, ...] = option("list")
+    segments: tuple[str, ...] = option("segments")
+    segment_combinations: tuple[tuple[str, ...], ...] = option("segment_combinations")
+    first_rank: int = option("first_rank")
     experiment_from: str = fields.key(
         "tag",
         fields.choice("tag", "file", "folder"),
@@ -333,21 +332,19 @@ class Source(Input):
 
 
 @dataclass(frozen=True)
-@with_options
-class Judgements(Input):
+class Judgements(Input, SectionWithOptions):
     """The judgements; they define m and the ideal list."""
 
     at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
 
     format: str = fields.key(None, _format_of("judgements"), _READ_AS)
-    columns: Mapping[str, str] = OPTION
-    packed: PackedJudgements | None = OPTION
+    columns: Mapping[str, str] = option("judgement_columns")
+    packed: PackedJudgements | None = option("judgement_packed")
 
 
 @dataclass(frozen=True)
-@with_options
-class Quality(fields.Section):
+class Quality(SectionWithOptions):
     """What happens to faulty rows."""
 
     at: ClassVar[str] = "quality"
@@ -360,7 +357,7 @@ class Quality(fields.Section):
         fields.number(0, 1, inclusive=True),
         "Largest fraction of faulty judgements or rows, also in each experiment.",
     )
-    repeated_items: str = OPTION
+    repeated_items: str = option("repeated_items")
     gates: Mapping[str, Mapping[str, float]] = fields.key(
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
