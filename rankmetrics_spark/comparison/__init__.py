@@ -18,7 +18,7 @@ from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.contrasts import against_rest, margins, within_margin
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
-from rankmetrics_spark.comparison.families import Rules
+from rankmetrics_spark.comparison.families import Question
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.measures import KINDS as SUM_KINDS
 from rankmetrics_spark.comparison.measures import Key, Totals
@@ -247,7 +247,7 @@ def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, 
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
-    return over_time(table, comparison, Rules.of(comparison, table), start)
+    return over_time(table, comparison, start)
 
 
 def _refuse_nothing(comparison: cfg.Comparison) -> None:
@@ -274,8 +274,8 @@ def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | 
     table = _of_units(table, comparison)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
-    statistics, rules = tuple(STATISTICS.values()), Rules.of(comparison, table)
-    body = partial(final, request=comparison, rules=rules, statistics=statistics)
+    statistics = tuple(STATISTICS.values())
+    body = partial(final, question=Question.of(comparison, table), statistics=statistics)
     return in_one_step(partials, body, types_of(statistics))
 
 
@@ -290,7 +290,7 @@ def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
 
 def bootstrap_means(table: UserTable, comparison: cfg.Comparison, sums: DataFrame) -> DataFrame:
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
-    return in_one_step(sums, partial(final_means, rules=Rules.of(comparison, table)), MEANS)
+    return in_one_step(sums, partial(final_means, confidence=comparison.confidence), MEANS)
 
 
 def _of_units(table: UserTable, comparison: cfg.Comparison) -> UserTable:
@@ -313,7 +313,7 @@ def with_cluster_intervals(
         return means
     table, bounds = _of_units(table, comparison), ("ci_low", "ci_high")
     partials = sums_of(table, comparison) if sums is None else sums
-    body = partial(final_cluster_means, rules=Rules.of(comparison, table))
+    body = partial(final_cluster_means, confidence=comparison.confidence)
     of_clusters = in_one_step(partials, body, CLUSTER_MEANS)
     keys = (EXPERIMENT, SEGMENT, METRIC)
     intervals = of_clusters.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))

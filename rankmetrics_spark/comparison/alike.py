@@ -37,9 +37,9 @@ def side_of_margin(rows: Compared, margin: Floats, sign: int) -> tuple[Floats, F
         margin: (g,) in the unit of the metric.
         sign: 1 for being no further below than the margin, -1 for being no further above.
     """
-    low, high = _bounds(rows, 1 - rows.rules.confidence)
+    low, high = _bounds(rows, 1 - rows.request.confidence)
     highest, alike = _highest(rows), rows.single.difference == 0
-    n = np.log((1 - rows.rules.confidence) / 2) / np.log1p(-np.where(sign > 0, -low, high))
+    n = np.log((1 - rows.request.confidence) / 2) / np.log1p(-np.where(sign > 0, -low, high))
     p = np.where(alike, np.maximum(1 - margin / highest, 0.0) ** n, np.nan)
     return p, np.where(alike, np.where(sign > 0, -low, high) * highest, np.nan)
 
@@ -58,6 +58,6 @@ def _highest(rows: Compared) -> Floats:
 
     So it is over several looks, and where users or clusters have different weights.
     """
-    ranges = [rows.rules.ranges.get(key.metric, (np.nan, np.nan)) for key in rows.keys]
+    ranges = [rows.question.ranges.get(key.metric, (np.nan, np.nan)) for key in rows.keys]
     highest = np.array([high if low == 0 and high < np.inf else np.nan for low, high in ranges], float)
-    return np.where(rows.rules.sequential != "one" or rows.rules.by_ratio, np.nan, highest)
+    return np.where(rows.request.looks != "one" or rows.by_ratio, np.nan, highest)

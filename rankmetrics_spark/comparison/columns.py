@@ -10,12 +10,11 @@ import numpy as np
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
-from rankmetrics_spark.comparison.families import Rules, interval, intervals_at
+from rankmetrics_spark.comparison.families import Question, interval, intervals_at
 from rankmetrics_spark.comparison.measures import SIDES, Ints, Key, Totals
 from rankmetrics_spark.comparison.notes import notes
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
 from rankmetrics_spark.comparison.totals import replicate_means
-from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
 from rankmetrics_spark.statistics import users_needed as users_that_show
@@ -87,7 +86,7 @@ def p_adjusted(rows: Compared) -> st.Floats:
 def wins(rows: Compared) -> tuple[Ints, ...]:
     """Users in both whose value is better, equal or worse in the candidate."""
     both, higher, lower = (rows.both[name] for name in ("both", "higher", "lower"))
-    worse = np.array([rows.rules.directions.get(key.metric) is False for key in rows.keys])
+    worse = np.array([rows.question.directions.get(key.metric) is False for key in rows.keys])
     return np.where(worse, lower, higher), both - higher - lower, np.where(worse, higher, lower)
 
 
@@ -98,7 +97,7 @@ def better(rows: Compared) -> Texts:
     """
     winners: Texts = [None] * len(rows.keys)
     for i in np.flatnonzero(rows.decided).tolist():
-        direction = rows.rules.directions.get(rows.keys[i].metric)
+        direction = rows.question.directions.get(rows.keys[i].metric)
         if direction is not None and not rows.doubts[i]:
             winners[i] = "candidate" if bool(rows.deciding.difference[i] > 0) == direction else "baseline"
     return winners
@@ -126,7 +125,7 @@ def look(rows: Compared) -> list[int | None]:
 @statistic()
 def confidence(rows: Compared) -> st.Floats:
     """Of every interval of the row."""
-    return np.full(len(rows.keys), rows.rules.confidence)
+    return np.full(len(rows.keys), rows.request.confidence)
 
 
 @statistic("correction", "family", sch.ROLE, type="string")
@@ -135,7 +134,7 @@ def correction(rows: Compared) -> tuple[list[str], ...]:
     `secondary metrics` (candidates by metrics, all users), or `segments of country` (candidates by metrics by values);
     and what the metric is: `primary`, `guardrail` or `secondary`.
     """
-    return [rows.rules.correction] * len(rows.keys), rows.families.names, rows.roles
+    return [rows.request.correction] * len(rows.keys), rows.families.names, rows.roles
 
 
 @statistic("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both", type="long")
@@ -151,7 +150,7 @@ def mean_over(rows: Compared) -> Texts:
     """`users`: every user counts once, with the mean over their lists. `lists`: every list counts once, and the user
     stays the unit of errors: standard error, intervals and p-values are those of the delta method over users.
     """
-    return ["lists" if rows.rules.over_lists else "users"] * len(rows.keys)
+    return ["lists" if rows.request.mean_over == "lists" else "users"] * len(rows.keys)
 
 
 @statistic("n_lists_baseline", "n_lists_candidate", type="long", needs="lists")
@@ -165,7 +164,7 @@ def cluster(rows: Compared) -> Texts:
     """The column whose values are the units of errors instead of the users. Then `n_users` and its kin, `wins`, `ties`,
     `losses`, `users_needed`, `min_users`, `tuning_users` and the sample ratio count clusters. See "Which unit".
     """
-    return [rows.rules.cluster] * len(rows.keys)
+    return [rows.request.cluster] * len(rows.keys)
 
 
 @statistic("n_members_baseline", "n_members_candidate", type="long", needs="cluster")
@@ -206,7 +205,7 @@ def _with_spread(rows: Compared) -> st.Estimate:
 def _detectable(rows: Compared, confidence: st.Floats | float) -> st.Floats:
     tested, n, level = _with_spread(rows), rows.n_users, 1 - confidence
     critical = rows.by_look(lambda rule: rule.critical(n, tested.df, level)) if rows.has("looks") else None
-    return st.minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.rules.power, critical)
+    return st.minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.request.power, critical)
 
 
 @statistic("minimum_detectable_effect")
@@ -214,7 +213,7 @@ def detectable(rows: Compared) -> st.Floats:
     """The true difference that this test alone, without a correction, finds with probability `power` (0.8). With
     `looks`: at this look. Null without a spread, like `users_needed`.
     """
-    return _detectable(rows, rows.rules.confidence)
+    return _detectable(rows, rows.request.confidence)
 
 
 @statistic("adjusted_minimum_detectable_effect")
@@ -228,7 +227,7 @@ def adjusted_detectable(rows: Compared) -> st.Floats:
 @statistic(sch.POWER)
 def power(rows: Compared) -> st.Floats:
     """That probability: it is asked for as `power`."""
-    return np.full(len(rows.keys), rows.rules.power)
+    return np.full(len(rows.keys), rows.request.power)
 
 
 @statistic()
@@ -236,10 +235,10 @@ def users_needed(rows: Compared) -> st.Floats:
     """Users who would show the observed difference with that probability, by this test alone. With `looks`: at a look
     with so many users, or at the last planned look.
     """
-    tested, rules, n = _with_spread(rows), rows.rules, rows.n_users
+    tested, request, n = _with_spread(rows), rows.request, rows.n_users
     if rows.has("looks"):
-        return rows.by_look(lambda rule: rule.users_needed(tested, n, 1 - rules.confidence, rules.power))
-    return users_that_show(rows.n_users, tested.difference, tested.standard_error, rules.confidence, rules.power)
+        return rows.by_look(lambda rule: rule.users_needed(tested, n, 1 - request.confidence, request.power))
+    return users_that_show(rows.n_users, tested.difference, tested.standard_error, request.confidence, request.power)
 
 
 @statistic(needs="ranks")
@@ -289,7 +288,7 @@ def bootstrap(rows: Compared) -> st.Floats:
             ours, theirs = (None, None) if pair is None else (pair[:, ::2], pair[:, 1:])
         if ours is not None and theirs is not None:
             part, means = slice(i, i + 1), replicate_means(theirs) - replicate_means(ours)
-            bounds[:, part] = interval(means[None], rows.estimate.difference[part], rows.rules.confidence)
+            bounds[:, part] = interval(means[None], rows.estimate.difference[part], rows.request.confidence)
     return bounds
 
 
@@ -299,7 +298,7 @@ def aa_share(rows: Compared) -> st.Floats:
     does not fit the data. The sides of independent rows are of equal size there, so it says less about arms of very
     different sizes.
     """
-    share, level = np.full(len(rows.keys), np.nan), 1 - rows.rules.confidence
+    share, level = np.full(len(rows.keys), np.nan), 1 - rows.request.confidence
     n, squares = rows.both["both"].astype(float), rows.both.real("dd")
     for i in np.flatnonzero(_resampled(rows)).tolist():
         replicates = rows.replicates("aa_paired" if rows.paired[i] else "aa_independent", i)
@@ -328,7 +327,7 @@ _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction",
 def cuped(rows: Compared) -> tuple[st.Floats, ...]:
     """The same numbers less what the users' values from before the experiment explain; see below."""
     test, of = rows.adjusted, rows.adjusted.estimate
-    share = intervals_at(rows.rules.confidence, of, test.denominator)[1]
+    share = intervals_at(rows.request.confidence, of, test.denominator)[1]
     numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, test.reduction, of.standard_error)
     in_shares = (share.difference, share.ci_low, share.ci_high)
     return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))
@@ -339,7 +338,7 @@ def looks(rows: Compared) -> Texts:
     """The looks that the row holds for: `any`, or such as `6 of 14, obrien_fleming`. `better`, `p_adjusted`, verdict,
     gates with `on: bound`, `minimum_detectable_effect` and `users_needed` follow it.
     """
-    plan = rows.rules.sequential
+    plan = rows.request.looks
     if isinstance(plan, str):
         return [plan] * len(rows.keys)
     return [f"{plan.look or number or '?'} of {plan.planned}, {plan.spending}" for number in rows.look]
@@ -358,27 +357,26 @@ def sequential(rows: Compared) -> tuple[st.Floats, ...]:
 @statistic(type="long", needs="looks")
 def tuning_users(rows: Compared) -> list[int | None]:
     """With `looks: any`, the users at which the intervals are tightest; fixed before the test."""
-    return [rows.rules.tuning_users if rows.rules.sequential == "any" else None] * len(rows.keys)
+    return [rows.request.tuning_users if rows.request.looks == "any" else None] * len(rows.keys)
 
 
 @statistic(sch.PERIOD_FROM, sch.PERIOD_TO, type="string", needs="period")
 def period(rows: Compared) -> tuple[Texts, ...]:
     """The dates of the users: a user counts with the mean over their lists of all these dates."""
-    days, size = rows.rules.days, len(rows.keys)
+    days, size = rows.question.days, len(rows.keys)
     return ([days.first] * size, [days.last] * size) if days else ([None] * size, [None] * size)
 
 
 @statistic(type="long", needs="period")
 def n_days(rows: Compared) -> Any:
     """Dates of the period that are published."""
-    return np.full(len(rows.keys), len(rows.rules.days.dates) if rows.rules.days else 0)
+    return np.full(len(rows.keys), len(rows.question.days.dates) if rows.question.days else 0)
 
 
 def comparison_rows(
     totals: Totals,
     ranks: Mapping[Key, Ranks],
-    request: Comparison,
-    rules: Rules,
+    question: Question,
     statistics: Iterable[Statistic] | None = None,
 ) -> dict[str, Any]:
     """The table ``comparisons``, column by column.
@@ -386,8 +384,7 @@ def comparison_rows(
     Args:
         totals: Of all users.
         ranks: Of all users; empty if no signed ranks are asked for.
-        request: Which pairs.
-        rules: How rows are made.
+        question: Which pairs, and how rows are made.
         statistics: Those that become columns; by default all that are registered in this process.
 
     Returns:
@@ -396,7 +393,7 @@ def comparison_rows(
     Raises:
         ConfigError: There is no experiment with the name of the baseline, of a candidate or of a share.
     """
-    rows = Compared.of(totals, ranks, request, rules)
+    rows = Compared.of(totals, ranks, question)
     columns: dict[str, Any] = {}
     with np.errstate(all="ignore"):
         for each in (statistics or STATISTICS.values()) if rows.keys else ():

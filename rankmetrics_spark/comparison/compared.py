@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
-from rankmetrics_spark.comparison.families import Families, Rules, intervals_at
+from rankmetrics_spark.comparison.families import Families, Question, intervals_at
 from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import (
@@ -51,8 +51,7 @@ class Compared:
     Attributes:
         totals: All sums.
         ranks: Of all users; empty if no signed ranks are asked for.
-        request: Which pairs, and how often users are resampled.
-        rules: How rows are made.
+        question: Which pairs, and how rows are made.
         keys: Kind ``pair``; one per row.
         arms: (g,) sums of the kind ``arm``, of the baseline and of the candidate.
         both: (g,) sums of the kind ``pair``.
@@ -61,37 +60,51 @@ class Compared:
 
     totals: Totals
     ranks: Mapping[Key, Ranks]
-    request: Comparison
-    rules: Rules
+    question: Question
     keys: list[Key]
     arms: tuple[st.Sums, st.Sums]
     both: st.Sums
     paired: Bools
 
     @classmethod
-    def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], request: Comparison, rules: Rules) -> Compared:
+    def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], question: Question) -> Compared:
         """The rows of all pairs; refuses the name of an experiment that has no users."""
-        known = experiments_of(totals)
-        refuse_unknown([request.baseline, *request.candidates, *(rules.shares or ())], known)
-        keys = large_enough(totals, row_keys(totals, request, known), rules.min_users)
-        paired = np.full(len(keys), rules.design == PAIRED)
-        if rules.design == "auto":
+        known, request = experiments_of(totals), question.request
+        refuse_unknown([request.baseline, *request.candidates, *(request.shares or ())], known)
+        keys = large_enough(totals, row_keys(totals, request, known), request.min_users)
+        paired = np.full(len(keys), request.design == PAIRED)
+        if request.design == "auto":
             # All segments of a pair follow its users as a whole.
             everyone = [key._replace(segment=EVERYONE) for key in keys]
             n, shared = (sums["n"] for sums in totals.sides("arm", everyone)), totals.of("pair", everyone)["both"]
             paired = (shared > 0) & (shared >= SHARE_OF_PAIRED * np.maximum(*n))
-        return cls(totals, ranks, request, rules, keys, totals.sides("arm", keys), totals.of("pair", keys), paired)
+        return cls(totals, ranks, question, keys, totals.sides("arm", keys), totals.of("pair", keys), paired)
+
+    @property
+    def request(self) -> Comparison:
+        """What is compared, and how."""
+        return self.question.request
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether means are ratios of two sums over the units, which have several lists or users each."""
+        return self.request.mean_over == "lists" or self.request.cluster is not None
+
+    @property
+    def units(self) -> str:
+        """What people call the units of errors."""
+        return "users" if self.request.cluster is None else f"clusters of {self.request.cluster}"
 
     @cached_property
     def moments(self) -> tuple[st.Moments, st.Moments]:
         """Of all users of baseline and candidate who have a value."""
-        baseline, candidate = self.totals.sides("arm_lists", self.keys) if self.rules.by_ratio else self.arms
+        baseline, candidate = self.totals.sides("arm_lists", self.keys) if self.by_ratio else self.arms
         return arm_moments(baseline), arm_moments(candidate)
 
     @cached_property
     def pair(self) -> st.PairMoments:
         """Of the users of both."""
-        return pair_moments(self.totals.of("pair_lists", self.keys) if self.rules.by_ratio else self.both)
+        return pair_moments(self.totals.of("pair_lists", self.keys) if self.by_ratio else self.both)
 
     @cached_property
     def uneven(self) -> dict[Pair, str]:
@@ -106,7 +119,7 @@ class Compared:
     @cached_property
     def n_both(self) -> Ints:
         """(g,) users of both, whether their lists differ or not."""
-        return (self.totals.of("all_paired", self.keys) if self.rules.only_changed else self.both)["both"]
+        return (self.totals.of("all_paired", self.keys) if self.request.only_changed else self.both)["both"]
 
     @cached_property
     def testable(self) -> Bools:
@@ -116,13 +129,13 @@ class Compared:
     @cached_property
     def estimate(self) -> st.Estimate:
         """The t test of each row's design; NaN where there is nothing to test, all but the difference if unresolved."""
-        tests = with_exact(self, self._estimate, 1 - self.rules.confidence)
+        tests = with_exact(self, self._estimate, 1 - self.request.confidence)
         return replace(st.NO_ESTIMATE.where(self.unresolved, tests), difference=tests.difference)
 
     @cached_property
     def _estimate(self) -> st.Estimate:
-        paired = st.paired_t(self.pair.difference, self.rules.confidence)
-        independent = st.welch(*self.moments, self.rules.confidence)
+        paired = st.paired_t(self.pair.difference, self.request.confidence)
+        independent = st.welch(*self.moments, self.request.confidence)
         return paired.where(self.paired, independent).where(self.testable, st.NO_ESTIMATE)
 
     @cached_property
@@ -133,33 +146,33 @@ class Compared:
     @cached_property
     def relative(self) -> st.Estimate:
         """The difference of the design's test as a share of the baseline, with an interval."""
-        return intervals_at(self.rules.confidence, self.estimate, self.denominator)[1]
+        return intervals_at(self.request.confidence, self.estimate, self.denominator)[1]
 
     @cached_property
     def adjusted(self) -> adjusted.Adjusted:
-        """CUPED's test of each row's design, where ``rules.cuped``."""
-        of_arms = adjusted.of_arms(self.totals, self.keys, self.moments, self.rules.confidence)
-        of_pairs = adjusted.of_pairs(self.totals, self.keys, self.pair, self.rules.confidence)
+        """CUPED's test of each row's design, where there are earlier values."""
+        of_arms = adjusted.of_arms(self.totals, self.keys, self.moments, self.request.confidence)
+        of_pairs = adjusted.of_pairs(self.totals, self.keys, self.pair, self.request.confidence)
         return of_pairs.where(self.paired, of_arms)
 
     @cached_property
     def decided_by_cuped(self) -> Bools:
         """(g,) whether CUPED is the test of the row."""
-        if not self.rules.cuped:
+        if not self.question.earlier:
             return np.zeros(len(self.keys), bool)
         return np.asarray(self.adjusted.decides & self.testable & ~self.unresolved)
 
     @cached_property
     def single(self) -> st.Estimate:
         """The test of a single look: CUPED's where it decides, else that of the design."""
-        if not self.rules.cuped:
+        if not self.question.earlier:
             return self.estimate
         return self.adjusted.estimate.where(self.decided_by_cuped, self.estimate)
 
     @cached_property
     def single_denominator(self) -> st.Denominator:
         """The means that the differences of that test are a share of."""
-        if not self.rules.cuped:
+        if not self.question.earlier:
             return self.denominator
         return self.adjusted.denominator.where(self.decided_by_cuped, self.denominator)
 
@@ -175,12 +188,12 @@ class Compared:
 
     @cached_property
     def _deciding(self) -> tuple[st.Estimate, st.Estimate]:
-        return self.at(self.rules.confidence)
+        return self.at(self.request.confidence)
 
     def at(self, confidence: st.Floats | float) -> tuple[st.Estimate, st.Estimate]:
         """The deciding test and its relative difference at these levels; NaN for a look without a rule."""
         single, denominator = self.single, self.single_denominator
-        if self.rules.sequential == "one":
+        if self.request.looks == "one":
             test, relative = intervals_at(confidence, single, denominator)
             return with_exact(self, test, 1 - confidence), relative
         tests = single.untested, st.fieller(single.untested, single.untested.p_value, denominator)
@@ -192,12 +205,12 @@ class Compared:
     @cached_property
     def corrected(self) -> tuple[st.Estimate, st.Estimate]:
         """The deciding test and its relative difference, with intervals that exclude 0 exactly where it found one."""
-        p, alpha = self.deciding.p_value, 1 - self.rules.confidence
+        p, alpha = self.deciding.p_value, 1 - self.request.confidence
         levels = st.adjusted_levels(p, self.p_adjusted, alpha, self.families.strictest_levels)
         if self.families.covers_jointly:
             levels = np.where(np.isnan(p), np.nan, self.families.strictest_levels)
         alone = levels == alpha
-        both = self.at(np.where(alone, self.rules.confidence, 1 - levels))
+        both = self.at(np.where(alone, self.request.confidence, 1 - levels))
         plain = self.deciding, self.deciding_relative
         pairs = zip(plain, both, strict=True)
         test, relative = (old.where(alone, st.with_decision(new, self.decided)) for old, new in pairs)
@@ -206,7 +219,7 @@ class Compared:
     @cached_property
     def decided(self) -> Bools:
         """(g,) whether the corrected test found a difference."""
-        return np.asarray(self.p_adjusted < 1 - self.rules.confidence)
+        return np.asarray(self.p_adjusted < 1 - self.request.confidence)
 
     @cached_property
     def looks(self) -> list[tuple[Bools, st.Looks]]:
@@ -214,11 +227,11 @@ class Compared:
 
         A row with too few hits, and one whose look is not known, or beyond the plan, follows none.
         """
-        plan, alpha = self.rules.sequential, 1 - self.rules.confidence
+        plan, alpha = self.request.looks, 1 - self.request.confidence
         if plan == "one":
             return []
         if isinstance(plan, str):
-            return [(self.hits_suffice, st.AnyLook(self.rules.tuning_users, alpha))]
+            return [(self.hits_suffice, st.AnyLook(self.request.tuning_users, alpha))]
         numbers = np.where(self.hits_suffice, [plan.look or look or 0 for look in self.look], 0)
         planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
         return [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
@@ -237,7 +250,7 @@ class Compared:
     def look(self) -> list[int | None]:
         """(g,) the number of this look at the pair of a row; None where earlier dates are not known."""
         pairs = [(key.baseline, key.candidate) for key in self.keys]
-        numbers = {pair: self.rules.looks.get(pair) for pair in {*pairs}}
+        numbers = {pair: self.question.look_numbers.get(pair) for pair in {*pairs}}
         return [numbers[pair] for pair in pairs]
 
     def by_look(self, of: Callable[[st.Looks], st.Floats]) -> st.Floats:
@@ -249,22 +262,22 @@ class Compared:
 
     def at_looks(self, single: st.Estimate, n_users: Ints | None = None) -> st.Estimate:
         """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
-        if self.rules.sequential == "one":
+        if self.request.looks == "one":
             return single
         tests, n = single.untested, self.n_users if n_users is None else n_users
         for rows, rule in self.looks:
-            tests = st.over_looks(single, n, rule, self.rules.confidence).where(rows, tests)
+            tests = st.over_looks(single, n, rule, self.request.confidence).where(rows, tests)
         return tests
 
     @cached_property
     def roles(self) -> list[str]:
         """(g,) ``primary``, ``guardrail`` or ``secondary``, by the metric of the row."""
-        return [self.rules.roles.get(key.metric, SECONDARY) for key in self.keys]
+        return [self.question.roles.get(key.metric, SECONDARY) for key in self.keys]
 
     @cached_property
     def families(self) -> Families:
         """Which rows are corrected together, and how."""
-        return Families(self.keys, self.roles, self.rules, self.deciding)
+        return Families(self.keys, self.roles, self.request, self.deciding)
 
     @property
     def p_adjusted(self) -> st.Floats:
@@ -280,7 +293,7 @@ class Compared:
         """
         estimate, arms = self._estimate, self.moments
         errors = _rounding(arms[0]) + _rounding(arms[1])
-        of_pairs = errors if self.rules.by_ratio else _rounding(self.pair.difference)
+        of_pairs = errors if self.by_ratio else _rounding(self.pair.difference)
         largest = np.sqrt(np.where(self.paired, of_pairs, errors))
         size = np.abs(estimate.difference)
         return np.asarray((estimate.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
@@ -291,20 +304,17 @@ class Compared:
 
     def has(self, need: str) -> bool:
         """Whether a need of the registry was asked for."""
-        rules, request = self.rules, self.request
-        requests = {
-            "ranks": rules.wilcoxon,
-            "earlier": rules.cuped,
-            "shares": rules.shares,
-            "looks": rules.sequential != "one",
-            "margin": rules.margins,
+        question, request = self.question, self.request
+        named = {
+            "ranks": request.wilcoxon,
+            "earlier": question.earlier,
+            "looks": request.looks != "one",
             "segments": any(key.segment != EVERYONE for key in self.keys),
-            "period": rules.days,
-            "lists": rules.over_lists,
-            "cluster": rules.cluster,
-            "changed": rules.only_changed,
+            "period": question.days,
+            "lists": request.mean_over == "lists",
+            "changed": request.only_changed,
         }
-        return bool(requests[need] if need in requests else getattr(request, need))
+        return bool(named[need] if need in named else getattr(request, need))
 
     def replicates(self, kind: str, i: int, place: int | None = None) -> Ints | None:
         """Weighted sums of a row's pair, or of the experiment at a place of its key."""
@@ -318,12 +328,12 @@ class Compared:
     @cached_property
     def sample_ratio_p(self) -> float:
         """P-value of the planned shares against the users of all experiments; NaN without planned shares."""
-        if not self.rules.shares:
+        if not self.request.shares:
             return np.nan
-        keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.rules.shares]
+        keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.request.shares]
         # Who was left out followed the plan as well: without these users, a small share would look too small.
         users = self.totals.of("arm", keys)["users"] + self.totals.of("shared", keys)["users"]
-        return float(st.sample_ratio_p(users, [*self.rules.shares.values()]))
+        return float(st.sample_ratio_p(users, [*self.request.shares.values()]))
 
     @cached_property
     def doubts(self) -> list[str | None]:

@@ -32,7 +32,8 @@ def margins(rows: Compared) -> tuple[st.Floats, ...]:
     that it is no worse than the margin; p-value of the two one-sided tests (TOST) that the difference is within the
     margin on both sides. Not corrected.
     """
-    sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
+    margins = rows.request.margins
+    sizes = [margins.get(key.metric, (np.nan, False)) for key in rows.keys]
     in_shares = np.array([is_share for _, is_share in sizes], bool)
     size = np.array([each for each, _ in sizes], float)
     # A share of nothing, or of less, is no margin.
@@ -41,7 +42,7 @@ def margins(rows: Compared) -> tuple[st.Floats, ...]:
     (p_above, most_below), (p_below, most_above) = (
         [np.where(sound, each, np.nan) for each in side] for side in (above, below)
     )
-    directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
+    directions = [rows.question.directions.get(key.metric) for key in rows.keys]
     higher, lower = (np.array([each is direction for each in directions], bool) for direction in (True, False))
     p = np.where(higher, p_above, np.where(lower, p_below, np.nan))
     worst = np.where(higher, most_below, np.where(lower, most_above, np.nan))
@@ -56,14 +57,14 @@ def within_margin(rows: Compared) -> list[str | None]:
     agrees with the interval; null where neither is shown.
     """
     *_, no_worse, equivalent = margins(rows)
-    level = (1 - rows.rules.confidence) / 2
+    level = (1 - rows.request.confidence) / 2
     shown = zip(equivalent < level, no_worse < level, rows.doubts, strict=True)
     return [None if doubt else EQUIVALENT if both else NO_WORSE if one else None for both, one, doubt in shown]
 
 
 def _side(rows: Compared, size: st.Floats, in_shares: Bools, sign: int) -> tuple[st.Floats, st.Floats]:
     """(g,) one-sided p-values of being within the margin below (1) or above (-1), and how far it may be there."""
-    confidence, shift, (baseline, candidate) = rows.rules.confidence, sign * size, rows.moments
+    confidence, shift, (baseline, candidate) = rows.request.confidence, sign * size, rows.moments
     share = st.with_share(rows.single, rows.single_denominator, shift, confidence)
     # Welch's degrees of freedom are those of the scaled baseline.
     welchs = st.share_independent(baseline, candidate, shift, confidence)
@@ -96,7 +97,7 @@ def diluted(rows: Compared) -> tuple[st.Floats, ...]:
     `confidence`.
     """
     changed, n = rows.pair.difference, rows.n_both.astype(object)
-    everyone = st.paired_t(st.Moments(n, changed.total, changed.squares), rows.rules.confidence)
+    everyone = st.paired_t(st.Moments(n, changed.total, changed.squares), rows.request.confidence)
     shares = rows.n_users / np.where(rows.n_both == 0, np.nan, rows.n_both)
     numbers = (everyone.difference, everyone.ci_low, everyone.ci_high)
     return shares, *(np.where(rows.testable, each, np.nan) for each in numbers)
@@ -121,9 +122,9 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     tested = rows.testable & testable(arms) & ~rows.unresolved & _has_rest(rows)
     if rows.has("looks"):
         tested &= rows.enough_hits(arms, both)
-    *summed, of_users = rest("arm_lists", "pair_lists") if rows.rules.by_ratio else (*arms, both)
+    *summed, of_users = rest("arm_lists", "pair_lists") if rows.by_ratio else (*arms, both)
     of_arms, of_both = (totals.arm_moments(summed[0]), totals.arm_moments(summed[1])), totals.pair_moments(of_users)
-    confidence = rows.rules.confidence
+    confidence = rows.request.confidence
     paired = st.welch(of_both.difference, rows.pair.difference, confidence)
     independent = st.difference_of_differences(of_arms, rows.moments, confidence)
     n = np.where(rows.paired, both["both"], arms[0]["n"] + arms[1]["n"])
@@ -185,12 +186,12 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
         questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     families: dict[object, dict[tuple[object, ...], int]] = {}
     for i, key in enumerate(rows.keys):
-        family: object = "all" if rows.rules.one_family else (segment_columns(key.segment), rows.roles[i])
+        family: object = "all" if rows.request.families == "one" else (segment_columns(key.segment), rows.roles[i])
         families.setdefault(family, {}).setdefault(questions[i], i)
     for family in families.values():
         places = [*family.values()]
         # The segments of a column are no means that are compared in pairs.
-        method = "holm" if rows.rules.correction == TUKEY else rows.rules.correction
+        method = "holm" if rows.request.correction == TUKEY else rows.request.correction
         adjusted[places] = st.adjusted_p_values(p_values[places], method)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])

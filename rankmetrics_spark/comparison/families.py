@@ -1,9 +1,9 @@
-"""Rules of comparisons, and their families: which rows are corrected together, and how; intervals that agree."""
+"""What a comparison is asked, and its families: which rows are corrected together, and how; intervals that agree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import Ints, Key
 from rankmetrics_spark.comparison.table import UserTable
-from rankmetrics_spark.config import Comparison, Days, PlannedLooks
+from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 
@@ -25,96 +25,42 @@ TUKEY = "tukey"
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How rows of comparisons are made.
+class Question:
+    """A comparison, and what is known of its metrics and users beside their sums.
 
     Attributes:
-        confidence: Of every interval.
-        correction: Of the p-values: see ``adjusted_p_values``; or ``tukey``, for all pairs.
-        simultaneous: Whether the intervals of a family cover jointly; the correction is that of Bonferroni then.
+        request: What is compared, and how; see ``of``.
         roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
-        one_family: Whether all rows are corrected together.
-        primary_share: Share of the level of significance for the primary metrics; all other rows share the rest.
-        margins: Metric -> its margin, and whether it is a share of the baseline's mean.
-        design: ``auto``, ``paired`` or ``independent``.
-        power: Of the minimum detectable effect.
-        min_users: Fewer users of a segment in one of the experiments: no row for this segment.
-        shares: Planned share of the users of each experiment.
-        wilcoxon: Whether ranks were summed.
-        cuped: Whether values from before the experiment are there; where they say something, CUPED is the test.
-        days: The days of the period that the users are of, if they are of one.
         directions: Metric -> whether higher is better; None = neither.
         ranges: Metric -> its lowest and highest value; unknown for others.
-        looks: (baseline, candidate) -> the number of this look at the two; null where earlier ones are not known.
-        sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
-        tuning_users: With ``any``, the users at which intervals are tightest.
-        over_lists: Whether means are over lists; the user stays the unit of errors.
-        cluster: The column whose values are the units of errors, instead of the users; None = the users are.
-        only_changed: Whether only users whose lists differ are compared.
+        earlier: Whether values from before the experiment are there; where they say something, CUPED is the test.
+        days: The days of the period that the users are of, if they are of one.
+        look_numbers: (baseline, candidate) -> the number of this look at the two; None where earlier ones are unknown.
     """
 
-    confidence: float = 0.95
-    correction: str = "holm"
-    simultaneous: bool = False
+    request: Comparison
     roles: Mapping[str, str] = field(default_factory=dict)
-    one_family: bool = False
-    primary_share: float | None = None
-    margins: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
-    design: str = "auto"
-    power: float = 0.8
-    min_users: int = 0
-    shares: Mapping[str, float] | None = None
-    wilcoxon: bool = False
-    cuped: bool = False
-    days: Days | None = None
     directions: Mapping[str, bool | None] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    looks: LookNumbers = field(default_factory=unknown_looks)
-    sequential: str | PlannedLooks = "one"
-    tuning_users: int = 10_000
-    over_lists: bool = False
-    cluster: str | None = None
-    only_changed: bool = False
-
-    @property
-    def by_ratio(self) -> bool:
-        """Whether means are ratios of two sums over the units, which have several lists or users each."""
-        return self.over_lists or self.cluster is not None
-
-    @property
-    def units(self) -> str:
-        """What people call the units of errors."""
-        return "users" if self.cluster is None else f"clusters of {self.cluster}"
+    earlier: bool = False
+    days: Days | None = None
+    look_numbers: LookNumbers = field(default_factory=unknown_looks)
 
     @classmethod
-    def of(cls, request: Comparison, table: UserTable) -> Rules:
-        """How the rows of a comparison of these users are made."""
-        # Without the users of both experiments there is nothing to pair.
-        design = "independent" if request.shared_users == "drop" else request.design
+    def of(cls, request: Comparison, table: UserTable) -> Question:
+        """A comparison of these users, with the design, the correction and the cluster that follow from the rest."""
+        # Without the users of both experiments there is nothing to pair; lists of different users cannot be the same.
+        design = {"drop": "independent"}.get(request.shared_users, "paired" if request.only_changed else request.design)
+        jointly = request.simultaneous and request.correction != TUKEY
+        correction = "bonferroni" if jointly else request.correction
         return cls(
-            confidence=request.confidence,
-            correction="bonferroni" if request.simultaneous and request.correction != "tukey" else request.correction,
-            simultaneous=request.simultaneous,
+            replace(request, design=design, correction=correction, cluster=table.cluster),
             roles=request.roles(table.metrics),
-            one_family=request.families == "one",
-            primary_share=request.primary_share,
-            margins=request.margins(table.metrics),
-            # Lists of different users cannot be the same.
-            design="paired" if request.only_changed else design,
-            days=table.days,
-            power=request.power,
-            min_users=request.min_users,
-            shares=request.shares,
-            wilcoxon=request.wilcoxon,
-            cuped=table.before is not None,
             directions={str(metric): metric.higher_is_better for metric in table.metrics},
             ranges={str(metric): metric.definition.range for metric in table.metrics},
-            looks=table.looks,
-            sequential=request.looks,
-            tuning_users=request.tuning_users,
-            over_lists=request.mean_over == "lists",
-            cluster=table.cluster,
-            only_changed=request.only_changed,
+            earlier=table.before is not None,
+            days=table.days,
+            look_numbers=table.looks,
         )
 
 
@@ -125,25 +71,25 @@ class Families:
     Attributes:
         keys: One per row.
         roles: (g,) ``primary``, ``guardrail`` or ``secondary``, by the metric of the row.
-        rules: How rows are made.
+        request: How they are corrected.
         deciding: The tests that are corrected.
     """
 
     keys: Sequence[Key]
     roles: Sequence[str]
-    rules: Rules
+    request: Comparison
     deciding: st.Estimate
 
     @cached_property
     def names(self) -> list[str]:
         """(g,) rows of one name are corrected together."""
-        if self.rules.one_family:
+        if self.request.families == "one":
             return ["all"] * len(self.keys)
         names = [
             FAMILIES[role] if key.segment == EVERYONE else f"segments of {segment_columns(key.segment)}"
             for key, role in zip(self.keys, self.roles, strict=True)
         ]
-        if self.rules.primary_share is None:
+        if self.request.primary_share is None:
             return names
         return [name if name == FAMILIES[PRIMARY] else "all but primary" for name in names]
 
@@ -152,13 +98,13 @@ class Families:
         """(g,) p-values that are corrected over their family."""
         adjusted = np.full(len(self.keys), np.nan)
         for rows, share in self._rows:
-            if self.rules.correction == TUKEY:
+            if self.request.correction == TUKEY:
                 groups = [*self._groups(rows)]
                 for group, k in groups:
                     p = st.tukey_p_values(self.deciding.p_value[group], self.deciding.df[group], k)
                     adjusted[group] = np.minimum(p * len(groups) / share, 1)
             else:
-                p = st.adjusted_p_values(self.deciding.p_value[rows], self.rules.correction)
+                p = st.adjusted_p_values(self.deciding.p_value[rows], self.request.correction)
                 adjusted[rows] = np.minimum(p / share, 1)
         return adjusted
 
@@ -173,20 +119,20 @@ class Families:
     @cached_property
     def strictest_levels(self) -> st.Floats:
         """(g,) the level that a row has to pass whatever the others of its family show."""
-        levels, alpha = np.full(len(self.keys), np.nan), 1 - self.rules.confidence
+        levels, alpha = np.full(len(self.keys), np.nan), 1 - self.request.confidence
         for rows, share in self._rows:
-            if self.rules.correction == TUKEY:
+            if self.request.correction == TUKEY:
                 groups = [*self._groups(rows)]
                 for group, k in groups:
                     levels[group] = st.tukey_levels(share * alpha / len(groups), self.deciding.df[group], k)
             else:
-                levels[rows] = st.strictest_level(share * alpha, int(self.n_tested[rows][0]), self.rules.correction)
+                levels[rows] = st.strictest_level(share * alpha, int(self.n_tested[rows][0]), self.request.correction)
         return levels
 
     @cached_property
     def covers_jointly(self) -> bool:
         """Whether the intervals of a family are at levels that do not depend on its p-values."""
-        return self.rules.simultaneous or self.rules.correction == TUKEY
+        return self.request.simultaneous or self.request.correction == TUKEY
 
     @cached_property
     def _tested(self) -> Bools:
@@ -195,9 +141,9 @@ class Families:
     @cached_property
     def _rows(self) -> list[tuple[Bools, float]]:
         """Per family: (g,) whether a row belongs to it, and its share of the level of significance."""
-        names, share = np.array(self.names), self.rules.primary_share
+        names, share = np.array(self.names), self.request.primary_share
         of_primary = 1.0 if share is None else share
-        of_others = 1.0 if share is None or self.rules.one_family else 1 - share
+        of_others = 1.0 if share is None or self.request.families == "one" else 1 - share
         return [
             (names == name, of_primary if name == FAMILIES[PRIMARY] else of_others)
             for name in dict.fromkeys(self.names)

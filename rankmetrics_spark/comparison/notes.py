@@ -29,7 +29,7 @@ HITS_OF_LOOKS = 10
 
 def notes(rows: Compared) -> list[str | None]:
     """(g,) what a reader of each row has to know; first why it has no test, or why its test cannot be trusted."""
-    heavy = _heavy(rows) if rows.rules.by_ratio else {}
+    heavy = _heavy(rows) if rows.by_ratio else {}
     return [
         "; ".join(filter(None, (doubt, _left_out_of_all(rows, i)))) if doubt else _remarks(rows, i, heavy.get(i))
         for i, doubt in enumerate(rows.doubts)
@@ -49,9 +49,9 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         if n := rows.totals.count(rows.keys[i].arm(place, "alone")._replace(segment=EVERYONE)):
             alone.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
     if alone:
-        has = f"without one value of {rows.rules.cluster} count as clusters of their own"
+        has = f"without one value of {rows.request.cluster} count as clusters of their own"
         said.append(f"{' and '.join(alone)} {has}")
-    if rows.rules.cuped and not rows.decided_by_cuped[i]:
+    if rows.question.earlier and not rows.decided_by_cuped[i]:
         cuped, paired = rows.adjusted, rows.paired[i]
         if not cuped.n_before[i]:
             why = "no user has an earlier value" + (" in both experiments" if paired else "")
@@ -65,23 +65,23 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         said.append(f"CUPED is not used: {why}")
     if rows.deciding.standard_error[i] == 0 and np.isnan(rows.deciding.ci_low[i]):
         alike = "have the same difference" if rows.paired[i] else "of an experiment have one value"
-        why = f"all {rows.rules.units} {alike}"
+        why = f"all {rows.units} {alike}"
         if rows.decided_by_cuped[i]:
-            why = f"earlier values explain all that differs between {rows.rules.units}"
+            why = f"earlier values explain all that differs between {rows.units}"
         said.append(f"no interval, since {why}")
     share = rows.deciding_relative
     # Exact bounds of users who are all alike have no share.
     has_interval = np.isfinite(rows.deciding.ci_low[i]) and rows.deciding.standard_error[i] > 0
     if has_interval and np.isnan(share.ci_low[i]) and np.isfinite(share.difference[i]):
         said.append(f"the mean of {rows.keys[i].baseline} is too close to 0 for an interval in percent")
-    said.append(rows.rules.days.gap if rows.rules.days else None)
+    said.append(rows.question.days.gap if rows.question.days else None)
     return "; ".join(filter(None, said)) or None
 
 
 def _heavy(rows: Compared) -> dict[int, str]:
     """Row -> how many users with equally many lists an experiment is worth, where a few users have most of them."""
     said: dict[int, str] = {}
-    units, what = rows.rules.units, "lists" if rows.rules.over_lists else "users"
+    units, what = rows.units, "lists" if rows.request.mean_over == "lists" else "users"
     effective = _effective_units(rows)
     for i, key in enumerate(rows.keys):
         parts = []
@@ -127,7 +127,7 @@ def _all_but(rows: Compared, i: int, both: int) -> list[str]:
 
 def _of(rows: Compared) -> str:
     """The units of an experiment whose name follows."""
-    return "users of" if rows.rules.cluster is None else f"{rows.rules.units} in"
+    return "users of" if rows.request.cluster is None else f"{rows.units} in"
 
 
 def _overlap(rows: Compared, i: int) -> str | None:
@@ -135,8 +135,8 @@ def _overlap(rows: Compared, i: int) -> str | None:
     shared = int(rows.both["both"][i])
     if not shared:
         return None
-    unit = rows.rules.units
-    one = "user" if rows.rules.cluster is None else unit.replace("clusters", "cluster", 1)
+    unit = rows.units
+    one = "user" if rows.request.cluster is None else unit.replace("clusters", "cluster", 1)
     who = f"1 {one} is" if shared == 1 else f"{shared:,} {unit} are"
     covariance = float(rows.pair.covariance[i])
     width = "too wide" if covariance > 0 else "too narrow" if covariance < 0 else ""
@@ -155,7 +155,7 @@ def _overlap(rows: Compared, i: int) -> str | None:
 
 def too_few_hits(rows: Compared, i: int) -> str:
     """Why a row has no test over several looks yet."""
-    needs = f"no test yet: several looks need {HITS_OF_LOOKS} {rows.rules.units}"
+    needs = f"no test yet: several looks need {HITS_OF_LOOKS} {rows.units}"
     if rows.paired[i]:
         n = rows.both["higher"][i] + rows.both["lower"][i]
         return f"{needs} whose values differ, and there {'is' if n == 1 else 'are'} {n}"
@@ -189,14 +189,14 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     experiments = {place: str(rows.keys[i][place]) for place in SIDES}
     for name, (text, forbidden) in _PROBLEMS.items():
         if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
-            return f"{text.replace('users', rows.rules.units)} in {' and '.join(wrong)}"
+            return f"{text.replace('users', rows.units)} in {' and '.join(wrong)}"
     silent = {each: place for place, each in experiments.items() if not rows.count(i, place, "with_relevant")}
     if len(silent) == 2:
-        return f"no {rows.rules.units} with relevant items in {' and '.join(silent)}"
+        return f"no {rows.units} with relevant items in {' and '.join(silent)}"
     untrusted = None
     if rows.sample_ratio_p < SMALL_RATIO_P:
         p = f"(p = {rows.sample_ratio_p:.2g})"
-        untrusted = f"{NOT_TRUSTED}: the {rows.rules.units} do not follow the planned shares {p}"
+        untrusted = f"{NOT_TRUSTED}: the {rows.units} do not follow the planned shares {p}"
     elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
         untrusted = f"{NOT_TRUSTED}: {uneven}"
     elif told:
@@ -210,7 +210,7 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
 
 def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
     """Why two experiments that could be compared have no p-value."""
-    plan = rows.rules.sequential
+    plan = rows.request.looks
     if plan != "one" and not np.isnan(rows.single.p_value[i]):
         # Beyond the plan and with few hits there is no test, but a broken split is worth knowing.
         if untrusted or not rows.hits_suffice[i]:
@@ -222,12 +222,12 @@ def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
         return "the values differ too little from one another for a test"
     if rows.paired[i]:
         n = "fewer than two" if rows.n_users[i] else "no"
-        if rows.rules.only_changed and rows.n_both[i]:
-            return f"{n} {rows.rules.units} have different lists in the two experiments"
-        others = ", and only_changed compares no others" if rows.rules.only_changed else ""
-        return f"{n} {rows.rules.units} in both experiments{others}"
+        if rows.request.only_changed and rows.n_both[i]:
+            return f"{n} {rows.units} have different lists in the two experiments"
+        others = ", and only_changed compares no others" if rows.request.only_changed else ""
+        return f"{n} {rows.units} in both experiments{others}"
     few = [str(rows.keys[i][place]) for place in SIDES if rows.count(i, place, "n") < 2]
-    return f"fewer than two {rows.rules.units} in {' and '.join(few)}"
+    return f"fewer than two {rows.units} in {' and '.join(few)}"
 
 
 def _different_users(rows: Compared) -> dict[int, str]:
@@ -264,7 +264,7 @@ def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: boo
     digits = next((digits for digits in range(2, 9) if len({f"{share:.{digits}f}" for share in has}) > 1), 9)
     low, high = (f"{100 * share:.{digits - 2}f} %" for share in has)
     baseline, candidate = (rows.keys[i][place] for place in SIDES)
-    units, cluster = rows.rules.units, rows.rules.cluster
+    units, cluster = rows.units, rows.request.cluster
     who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
     if of_lists:
         units = "lists" if cluster is None else "users"
@@ -281,6 +281,6 @@ def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= SMALL_P:
         return ""
     return (
-        f"no {rows.rules.units.replace('users', 'user').replace('clusters', 'cluster')} of {name} has a relevant item, "
+        f"no {rows.units.replace('users', 'user').replace('clusters', 'cluster')} of {name} has a relevant item, "
         f"and {share(hits / n)} of those of {rows.keys[i][other]} have: look whether those of {name} were logged"
     )

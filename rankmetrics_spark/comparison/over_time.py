@@ -17,7 +17,7 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import daily
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
-from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
+from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
 from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Ints, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.sums import (
@@ -52,12 +52,16 @@ OVER_TIME = {
 _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 
-def over_time(table: UserTable, request: Comparison, rules: Rules, start: str | None) -> DataFrame:
+def over_time(table: UserTable, request: Comparison, start: str | None) -> DataFrame:
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
     if sch.DATE not in table.rows.columns:
         raise InputError(f"user_metrics has no column {sch.DATE}: {unknown('column', sch.DATE, table.rows.columns)}")
     refuse_other_types(table.rows)
-    plain = replace(request, bootstrap=None, randomization=None, aa_check=None)
+    # A plan counts looks at the whole period, and says nothing about its parts.
+    looks = "any" if request.looks == "any" else "one"
+    plain = replace(
+        request, looks=looks, bootstrap=None, randomization=None, aa_check=None, shares=None, wilcoxon=False
+    )
     dated = replace(table, segments={_DATE_LABEL: sch.DATE}, combinations=(), within={})
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
@@ -71,11 +75,7 @@ def over_time(table: UserTable, request: Comparison, rules: Rules, start: str | 
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
     parts = Step(body, PARTIALS).of(by_user(dated, *numbers, *alike_columns(table.alike)))
     whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
-    # A plan counts looks at the whole period, and says nothing about its parts.
-    looks = "any" if rules.sequential == "any" else "one"
-    rules = replace(rules, shares=None, wilcoxon=False, sequential=looks)
-    final = partial(_final, request=plain, rules=rules, start=start)
-    return in_one_step(whole, final, OVER_TIME)
+    return in_one_step(whole, partial(_final, question=Question.of(plain, table), start=start), OVER_TIME)
 
 
 def _sums_of_days(
@@ -94,20 +94,19 @@ def _sums_of_days(
     yield from as_batches(totals)
 
 
-def _final(batches: Batches, request: Comparison, rules: Rules, start: str | None) -> Iterator[pa.RecordBatch]:
+def _final(batches: Batches, question: Question, start: str | None) -> Iterator[pa.RecordBatch]:
     totals, _ = read(batches)
     refuse_several(totals)
     if totals.sums:
-        yield from rows_of(over_time_rows(totals, request, rules, start), OVER_TIME)
+        yield from rows_of(over_time_rows(totals, question, start), OVER_TIME)
 
 
-def over_time_rows(totals: Totals, request: Comparison, rules: Rules, start: str | None = None) -> dict[str, Any]:
+def over_time_rows(totals: Totals, question: Question, start: str | None = None) -> dict[str, Any]:
     """The rows of an effect over time, column by column.
 
     Args:
         totals: Of all users, as ``add_days`` adds them up.
-        request: Which pairs.
-        rules: How rows are made.
+        question: Which pairs, and how rows are made.
         start: First date of the experiment.
 
     Raises:
@@ -139,7 +138,7 @@ def over_time_rows(totals: Totals, request: Comparison, rules: Rules, start: str
                 state = state + of_key.get(date, 0)
                 if np.any(state):
                     running.sums[key._replace(segment=f"{daily.CUMULATIVE}={date}")] = state
-        rows = Compared.of(running, {}, request, rules)
+        rows = Compared.of(running, {}, question)
         doubts = _doubts(of_days, rows)
         columns = _points(rows, start, doubts)
         slopes = _slopes(of_slopes, rows, doubts)
@@ -180,15 +179,15 @@ def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list
     first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == daily.DAY), default="")
     # Only the sums up to a day grow from look to look; a day is looked at once.
     growing = np.array([kind == daily.CUMULATIVE for kind in kinds])
-    at_once = replace(rows, rules=replace(rows.rules, sequential="one"))
+    at_once = replace(rows, question=replace(rows.question, request=replace(rows.request, looks="one")))
     relative = rows.deciding_relative.where(growing, at_once.deciding_relative)
     deciding = rows.deciding.where(growing, at_once.deciding)
-    looks = np.where(growing & (rows.rules.sequential == "any"), "every look", "a single look")
+    looks = np.where(growing & (rows.request.looks == "any"), "every look", "a single look")
     before = np.array([kind == daily.BEFORE for kind in kinds]) & ~rows.paired
     p = np.where(before, deciding.p_value, np.nan)
-    p_before = st.adjusted_p_values(p, rows.rules.correction)
-    alpha = 1 - rows.rules.confidence
-    levels = levels_of(p, p_before, rows.rules.correction, alpha)
+    p_before = st.adjusted_p_values(p, rows.request.correction)
+    alpha = 1 - rows.request.confidence
+    levels = levels_of(p, p_before, rows.request.correction, alpha)
     at_levels = intervals_at(1 - levels, rows.single, rows.single_denominator)
     corrected = [st.with_decision(each, p_before < alpha) for each in at_levels]
     # No other row is corrected.
@@ -238,7 +237,7 @@ def _columns(
         **{f"relative_{name}": getattr(relative, name) for name in ("difference", "ci_low", "ci_high")},
         "p_adjusted": p_adjusted,
         **dict(zip((f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS), adjusted, strict=True)),
-        "confidence": np.full(len(rows.keys), rows.rules.confidence),
+        "confidence": np.full(len(rows.keys), rows.request.confidence),
     }
 
 
@@ -264,14 +263,15 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
         doubts[i] or (note if (note := points.doubts[i] or "").startswith(sch.NOT_TRUSTED) else None) for i in places
     ]
     # The mean of the slopes, weighted by their information, is that of a mean over lists.
-    plain = replace(points.rules, over_lists=True, cuped=False, sequential="one", days=None)
+    request = replace(points.request, mean_over="lists", looks="one", cuped=None)
+    plain = replace(points.question, request=request, earlier=False, days=None)
     sums = slopes.sides("arm", keys), slopes.of("pair", keys)
-    rows = Compared(slopes, {}, points.request, plain, keys, *sums, paired)
-    slope, n, alpha = rows.estimate, len(keys), 1 - plain.confidence
+    rows = Compared(slopes, {}, plain, keys, *sums, paired)
+    slope, n, alpha = rows.estimate, len(keys), 1 - request.confidence
     base, mean = (each[places] for each in means(points))
     share = np.where(base > 0, base, np.nan)
-    p_adjusted = st.adjusted_p_values(slope.p_value, plain.correction)
-    levels = levels_of(slope.p_value, p_adjusted, plain.correction, alpha)
+    p_adjusted = st.adjusted_p_values(slope.p_value, request.correction)
+    levels = levels_of(slope.p_value, p_adjusted, request.correction, alpha)
     corrected = st.with_decision(slope.within(st.critical_value(slope.df, 1 - levels)), p_adjusted < alpha)
     texts = {"kind": daily.SLOPE, "label": "per day since the first date", "valid_at": "a single look"}
     of = [(each, _in_shares(each, share)) for each in (slope, corrected)]

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from rankmetrics_spark.comparison.columns import comparison_rows
-from rankmetrics_spark.comparison.families import Rules, interval
+from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import Key, Name, Totals
 from rankmetrics_spark.comparison.registry import Statistic, types_of
 from rankmetrics_spark.comparison.sums import read, refuse_several
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
-from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, rows_of
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
 from rankmetrics_spark.statistics import decompose, t_interval
@@ -35,26 +34,24 @@ CLUSTER_MEANS = {
 }
 
 
-def final(
-    batches: Batches, request: Comparison, rules: Rules, statistics: Sequence[Statistic]
-) -> Iterator[pa.RecordBatch]:
+def final(batches: Batches, question: Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
     totals, ranks = read(batches)
     refuse_several(totals)
     if totals.sums:
-        yield from rows_of(comparison_rows(totals, ranks, request, rules, statistics), types_of(statistics))
+        yield from rows_of(comparison_rows(totals, ranks, question, statistics), types_of(statistics))
 
 
-def final_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
+def final_means(batches: Batches, confidence: float) -> Iterator[pa.RecordBatch]:
     totals, _ = read(batches)
     if totals.sums:
-        yield from rows_of(mean_intervals(totals, rules), MEANS)
+        yield from rows_of(mean_intervals(totals, confidence), MEANS)
 
 
-def final_cluster_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
+def final_cluster_means(batches: Batches, confidence: float) -> Iterator[pa.RecordBatch]:
     totals, _ = read(batches)
     keys = [key for key in totals.sums if key.kind == "arm"]
     if keys:
-        bounds = t_interval(arm_moments(totals.of("arm_lists", keys)), rules.confidence)
+        bounds = t_interval(arm_moments(totals.of("arm_lists", keys)), confidence)
         low, high = (np.where(totals.of("arm", keys)["beyond"] > 0, np.nan, bound) for bound in bounds)
         yield from rows_of(_names(keys) | {"ci_low": low, "ci_high": high}, CLUSTER_MEANS)
 
@@ -67,7 +64,7 @@ def final_decomposition(
         yield from rows_of(decomposition_rows(totals, baseline, candidates, segment), DECOMPOSITION)
 
 
-def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
+def mean_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
     """Bootstrap intervals of the mean of every experiment, segment and metric.
 
     Returns:
@@ -81,7 +78,7 @@ def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
         replicates = totals.replicates.get(key._replace(kind="bootstrap_arm"))
         if replicates is not None and moments.n[i] >= 2 and not beyond[i]:
             part = slice(i, i + 1)
-            bounds = interval(replicate_means(replicates)[None], moments.mean[part], rules.confidence)
+            bounds = interval(replicate_means(replicates)[None], moments.mean[part], confidence)
             low[i], high[i] = (bound[0] for bound in bounds)
     return _names(keys) | {"bootstrap_ci_low": low, "bootstrap_ci_high": high}
 

@@ -269,16 +269,16 @@ class Comparison(SectionWithOptions):
         roles = {metric: PRIMARY if metric in primary else SECONDARY for metric in metrics}
         return {str(metric): role for metric, role in (roles | dict.fromkeys(self.guardrails, GUARDRAIL)).items()}
 
-    def margins(self, metrics: Sequence[Metric]) -> dict[str, tuple[float, bool]]:
-        """Metric -> its margin, and whether it is a share of the baseline's mean; of these metrics.
+    @property
+    def margins(self) -> dict[str, tuple[float, bool]]:
+        """Metric -> its margin, and whether it is a share of the baseline's mean.
 
-        >>> Comparison.read({"margin": {"nDCG@10": "1 %"}}).margins([parse("ndcg@10")])
+        >>> Comparison.read({"margin": {"nDCG@10": "1 %"}}).margins
         {'ndcg@10': (0.01, True)}
         """
-        sizes = {name: size for name, size in (self.margin or {}).items() if name in map(str, metrics)}
         return {
             name: (float(size.removesuffix("%")) / 100, True) if isinstance(size, str) else (size, False)
-            for name, size in sizes.items()
+            for name, size in (self.margin or {}).items()
         }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.comparison import Rules, Totals, UserDays, add_days, over_time_rows
+from rankmetrics_spark.comparison import Totals, UserDays, add_days, over_time_rows
 from rankmetrics_spark.config import Comparison
-from tests.helpers.users import METRIC, user_rows
+from tests.helpers.users import METRIC, question, user_rows
 
 DATES = [f"2026-11-{day:02}" for day in range(8, 22)]
 Rows = dict[tuple[str, str, str], dict[str, Any]]
@@ -41,12 +41,12 @@ def days_of(rows: pd.DataFrame) -> UserDays:
     return UserDays.of(plain, rows["date"].to_numpy("datetime64[D]"), lists, {METRIC: with_value})
 
 
-def developed(rows: pd.DataFrame, start: str | None = None, request: Comparison | None = None, **rules: Any) -> Rows:
+def developed(rows: pd.DataFrame, start: str | None = None, request: Comparison | None = None, **asked: Any) -> Rows:
     """The rows of the effect over time, from two chunks of users."""
-    totals, question = Totals(), request or Comparison(baseline="a")
+    totals, whole = Totals(), question(request or Comparison(baseline="a"), (), **asked)
     for _, some in rows.groupby(rows["user"].map(lambda name: len(name) % 2)):
-        add_days(totals, days_of(some), question, start)
-    columns = over_time_rows(totals, question, Rules(**rules), start)
+        add_days(totals, days_of(some), whole.request, start)
+    columns = over_time_rows(totals, whole, start)
     return by_label([dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)])
 
 

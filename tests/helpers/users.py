@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from scipy.stats import rankdata
 
 from rankmetrics_spark.comparison import (
     Key,
+    Question,
     Ranks,
-    Rules,
     Totals,
     UserRows,
     add_rows,
@@ -116,7 +117,7 @@ def compared(
     request: Comparison | None = None,
     metrics: Sequence[str] = (METRIC,),
     segments: Sequence[str] = (),
-    **rules: Any,
+    **asked: Any,
 ) -> Found:
     """The rows of ``comparisons``; by default of every pair.
 
@@ -125,19 +126,26 @@ def compared(
         request: Which pairs.
         metrics: Columns of ``users``.
         segments: Columns of ``users``.
-        **rules: Of ``Rules``; by default higher is better for every metric, and 1 the best.
+        **asked: See ``question``; by default 1 is the best value of every metric.
     """
-    question = request or Comparison(pairs="all")
-    both = {"directions": dict.fromkeys(metrics, True), "ranges": dict.fromkeys(metrics, (0.0, 1.0))}
-    chosen = Rules(**(both | rules))
+    whole = question(request or Comparison(pairs="all"), metrics, **asked)
+    if "ranges" not in asked:
+        whole = replace(whole, ranges=dict.fromkeys(metrics, (0.0, 1.0)))
     rows = user_rows(users, metrics, segments)
-    ranks = ranks_of(rows, question) if chosen.wilcoxon else {}
-    return by_key(comparison_rows(totals_of(rows, question), ranks, question, chosen))
+    ranks = ranks_of(rows, whole.request) if whole.request.wilcoxon else {}
+    return by_key(comparison_rows(totals_of(rows, whole.request), ranks, whole))
 
 
-def one(users: pd.DataFrame, request: Comparison | None = None, **rules: Any) -> dict[str, Any]:
+def question(request: Comparison, metrics: Sequence[str] = (METRIC,), **asked: Any) -> Question:
+    """The question with more keys of the comparison, and of its own; by default, higher is better for every metric."""
+    keys = {name: value for name, value in asked.items() if name in Comparison.__dataclass_fields__}
+    own = {name: value for name, value in asked.items() if name not in keys}
+    return Question(replace(request, **keys), **({"directions": dict.fromkeys(metrics, True)} | own))
+
+
+def one(users: pd.DataFrame, request: Comparison | None = None, **asked: Any) -> dict[str, Any]:
     """The row of b against a over all users."""
-    return compared(users, request or Comparison("a"), **rules)[PAIR]
+    return compared(users, request or Comparison("a"), **asked)[PAIR]
 
 
 def times(n: int) -> dict[str, int]:

@@ -48,7 +48,7 @@ def test_compare_takes_any_looks(spark: SparkSession) -> None:
     rho = 60 / (np.log(1 - 2 * np.log(0.05)) - 2 * np.log(0.05))
     z = np.sqrt((60 + rho) / 60 * np.log((60 + rho) / (rho * 0.05**2)))
     factor = stats.t.isf(stats.norm.sf(z), 59)
-    here = compared(table(values()), Comparison("a"), sequential="any", tuning_users=60)
+    here = compared(table(values()), Comparison("a"), looks="any", tuning_users=60)
     for name in "bc":
         row = result[name]
         assert row["sequential_ci_high"] - row["difference"] == pytest.approx(factor * row["standard_error"], rel=1e-9)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.comparison import Rules, UserTable
+from rankmetrics_spark.comparison import Question, UserTable
 from rankmetrics_spark.config import Comparison, Config, Gate, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import gate_checks
@@ -135,7 +135,7 @@ def test_the_same_lists_everywhere_are_no_measured_zero() -> None:
 
 
 def test_margins_gates_and_losses_say_which_users_too() -> None:
-    row, among = one(users(), margins={METRIC: (0.01, True)}), "among the 33 % of users whose lists changed"
+    row, among = one(users(), margin={METRIC: "1%"}), "among the 33 % of users whose lists changed"
     lines = verdict_of([row], [parse(METRIC)])
     assert any(line.startswith(f"MAP@10 of b is no more than 1 % below that of a {among}: ") for line in lines)
     (check,) = gate_checks([Gate(metric=METRIC, max_drop=0.01)], [], [row])
@@ -149,15 +149,15 @@ def test_margins_gates_and_losses_say_which_users_too() -> None:
     ("rules", "limits"),
     [
         ({}, ""),
-        ({"sequential": "any"}, "; one look"),
+        ({"looks": "any"}, "; one look"),
         ({"primary_share": 0.5, "roles": {METRIC: "primary"}}, "; not corrected"),
-        ({"cuped": True}, "; without CUPED"),
-        ({"cuped": True, "sequential": "any"}, "; one look, without CUPED"),
+        ({"earlier": True}, "; without CUPED"),
+        ({"earlier": True, "looks": "any"}, "; one look, without CUPED"),
     ],
 )
 def test_the_effect_over_all_users_says_what_its_interval_is_not(rules: dict[str, Any], limits: str) -> None:
     rows = users()
-    if rules.get("cuped"):
+    if rules.get("earlier"):
         earlier = np.random.default_rng(2).random(120)
         rows = rows.assign(**{f"{name} {METRIC}": earlier for name in ("before", "own")})
     row = one(rows, **rules)
@@ -195,10 +195,8 @@ def test_lists_without_items_cannot_be_compared() -> None:
 def test_the_design_is_paired_whatever_the_share_of_users_in_both() -> None:
     request = Comparison.read({"baseline": "a", "only_changed": True})
     of = UserTable(None, (parse(METRIC),), {})  # type: ignore[arg-type]
-    assert (Rules.of(request, of).design, Rules.of(replace(request, only_changed=False), of).design) == (
-        "paired",
-        "auto",
-    )
+    asked = [Question.of(each, of).request.design for each in (request, replace(request, only_changed=False))]
+    assert asked == ["paired", "auto"]
 
 
 # ---- the hash

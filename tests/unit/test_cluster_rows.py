@@ -12,16 +12,16 @@ import pytest
 import statsmodels.formula.api as smf
 from scipy import stats
 
-from rankmetrics_spark.comparison import Rules, Totals, add_rows, comparison_rows, rows_of_clusters
+from rankmetrics_spark.comparison import Totals, add_rows, comparison_rows, rows_of_clusters
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import verdict_of
-from tests.helpers.users import METRIC, PAIR, Found, apart, by_key, compared, keys_of, table, user_rows
+from tests.helpers.users import METRIC, PAIR, Found, apart, by_key, compared, keys_of, question, table, user_rows
 
 
 def of_clusters(
-    users: pd.DataFrame, segments: Sequence[str] = (), request: Comparison | None = None, **rules: Any
+    users: pd.DataFrame, segments: Sequence[str] = (), request: Comparison | None = None, **asked: Any
 ) -> Found:
     """The rows of ``comparisons`` with the column ``household`` as the unit; a user without one is alone."""
     alone = users["household"].isna()
@@ -29,11 +29,10 @@ def of_clusters(
     rows = user_rows(users.assign(user=names), segments=segments)
     order = np.argsort(pd.factorize(names)[0], kind="stable")
     members = keys_of(users["user"].iloc[order])
-    totals, question = Totals(), request or Comparison("a")
+    totals, whole = Totals(), question(request or Comparison("a"), **({"cluster": "household"} | asked))
     for units in rows_of_clusters(totals, replace(rows, member=members, alone=alone.to_numpy()[order])):
-        add_rows(totals, units, question)
-    chosen = Rules(**({"directions": {METRIC: True}, "cluster": "household"} | rules))
-    return by_key(comparison_rows(totals, {}, question, chosen))
+        add_rows(totals, units, whole.request)
+    return by_key(comparison_rows(totals, {}, whole))
 
 
 def households(seed: int, n: int = 300, size: int = 5, effect: float = 0.1, both: bool = False) -> pd.DataFrame:
@@ -163,7 +162,7 @@ def test_a_segment_has_the_part_of_each_cluster_and_no_rest_where_clusters_are_s
 def test_lists_are_counted_within_clusters_too() -> None:
     users = households(10)
     users["list_count"] = np.random.default_rng(1).integers(1, 9, len(users)).astype(float)
-    row = of_clusters(users, request=Comparison("a", mean_over="lists"), over_lists=True)[PAIR]
+    row = of_clusters(users, request=Comparison("a", mean_over="lists"))[PAIR]
     lists = users.loc[users.index.repeat(users["list_count"].astype(int))]
     expected = stats.ttest_ind(influence(lists, "b"), influence(lists, "a"), equal_var=False)
     assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)

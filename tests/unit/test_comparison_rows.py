@@ -15,7 +15,6 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from rankmetrics_spark.comparison import (
     STATISTICS,
-    Rules,
     Totals,
     comparison_rows,
     decomposition_rows,
@@ -35,6 +34,7 @@ from tests.helpers.users import (
     compared,
     keys_of,
     one,
+    question,
     table,
     times,
     totals_of,
@@ -95,7 +95,7 @@ def test_p_values_are_corrected_over_all_pairs_metrics_and_segments(method: str)
     users = table({name: rng.random(30) + shift for name, shift in (("a", 0), ("b", 0.1), ("c", 0.2), ("d", 0.2))})
     users["country"] = ["de", "fr", "it"] * 40
     users["ndcg"] = rng.random(len(users))
-    result = compared(users, metrics=(METRIC, "ndcg"), segments=("country",), correction=method, one_family=True)
+    result = compared(users, metrics=(METRIC, "ndcg"), segments=("country",), correction=method, families="one")
     rows = [*result.values()]
     assert len(rows) == 6 * 2 * 4
     p = [row["p_value"] for row in rows]
@@ -118,7 +118,7 @@ def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> N
     expected = np.quantile(means(b - a), [0.025, 0.975])
     for row in (paired, independent):
         assert (row["bootstrap_ci_low"], row["bootstrap_ci_high"]) == pytest.approx(tuple(expected), abs=1e-8)
-    result = mean_intervals(totals_of(user_rows(users), request), Rules())
+    result = mean_intervals(totals_of(user_rows(users), request), 0.95)
     assert result["experiment_id"] == ["a", "b"] and result["segment"] == ["all"] * 2
     for i, of in enumerate((a, b)):
         bounds = result["bootstrap_ci_low"][i], result["bootstrap_ci_high"][i]
@@ -127,10 +127,10 @@ def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> N
 
 def test_one_user_has_no_bootstrap_interval_and_equal_values_have_one_without_width() -> None:
     users = table({"a": [1 / 3], "b": [1 / 3]})
-    result = mean_intervals(totals_of(user_rows(users), Comparison("a", bootstrap=times(99))), Rules())
+    result = mean_intervals(totals_of(user_rows(users), Comparison("a", bootstrap=times(99))), 0.95)
     assert np.isnan([result["bootstrap_ci_low"], result["bootstrap_ci_high"]]).all()
     users = table({"a": [1 / 3] * 9, "b": [0.1] * 9})
-    result = mean_intervals(totals_of(user_rows(users), Comparison("a", bootstrap=times(99))), Rules())
+    result = mean_intervals(totals_of(user_rows(users), Comparison("a", bootstrap=times(99))), 0.95)
     for name in ("bootstrap_ci_low", "bootstrap_ci_high"):
         assert result[name] == pytest.approx([1 / 3, 0.1], rel=1e-15)
 
@@ -162,8 +162,8 @@ def test_an_aa_check_finds_about_as_many_differences_as_the_level_says(users: st
 
 def everything(users: pd.DataFrame, totals: Totals | None = None) -> Any:
     request = Comparison("a", pairs="all", bootstrap=times(99), randomization=times(99), aa_check=times(99))
-    rules = Rules(cuped=True, shares={"a": 1, "b": 1}, directions={METRIC: True})
-    result = comparison_rows(totals or totals_of(user_rows(users, segments=["country"]), request), {}, request, rules)
+    whole = question(request, earlier=True, shares={"a": 1, "b": 1})
+    result = comparison_rows(totals or totals_of(user_rows(users, segments=["country"]), request), {}, whole)
     return {key: {name: repr(value) for name, value in row.items()} for key, row in by_key(result).items()}
 
 
@@ -321,7 +321,7 @@ def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
 def test_each_row_has_the_number_of_the_look_at_its_pair() -> None:
     entry = Entry("20261101T000000-00000000", ("b",), compared=Compared(("a", "b")))
     days = {date: Pointer(date, (entry,)) for date in ("2026-11-08", "2026-11-09")}
-    result = compared(mixed_users(), Comparison("a"), looks=History.before("2026-11-10", days))
+    result = compared(mixed_users(), Comparison("a"), look_numbers=History.before("2026-11-10", days))
     assert {key[1]: row["look"] for key, row in result.items()} == {"b": 3, "c": 1}
     assert {row["look"] for row in compared(mixed_users(), Comparison("a")).values()} == {None}
 

@@ -76,7 +76,7 @@ def test_the_primary_metrics_have_their_share_of_the_level_and_all_others_the_re
 
 
 def test_one_family_ignores_roles() -> None:
-    rows = rows_of(one_family=True)
+    rows = rows_of(families="one")
     assert {(row["family"], row["n_comparisons"]) for row in rows} == {("all", 3 * 4 * (1 + 3 + 2))}
 
 

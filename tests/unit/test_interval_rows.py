@@ -52,10 +52,10 @@ def excludes_zero(row: dict[str, Any], name: str) -> bool:
 
 LOOKS: dict[str, dict[str, Any]] = {
     "one": {},
-    "any": {"sequential": "any", "tuning_users": 50},
-    "planned": {"sequential": PlannedLooks(14, "pocock", 6)},
-    "early": {"sequential": PlannedLooks(14, "obrien_fleming", 1)},
-    "beyond": {"sequential": PlannedLooks(3, "linear"), "looks": {("a", "b"): 4, ("a", "c"): 2}},
+    "any": {"looks": "any", "tuning_users": 50},
+    "planned": {"looks": PlannedLooks(14, "pocock", 6)},
+    "early": {"looks": PlannedLooks(14, "obrien_fleming", 1)},
+    "beyond": {"looks": PlannedLooks(3, "linear"), "look_numbers": {("a", "b"): 4, ("a", "c"): 2}},
 }
 
 
@@ -64,9 +64,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 def test_a_row_is_better_or_worse_exactly_where_its_interval_excludes_0(design: str, looks: str) -> None:
     seen = set()
     for seed, correction in enumerate([*CORRECTIONS, *(["tukey"] if looks == "one" else [])]):
-        shape: dict[str, Any] = {"one_family": seed % 3 == 0, "primary_share": 0.8 if seed % 3 == 1 else None}
+        shape: dict[str, Any] = [{"families": "one"}, {"primary_share": 0.8}, {}][seed % 3]
         users = log(seed, n=[40, 9][seed % 2])
-        for row in rows_of(users, correction=correction, design=design, cuped=seed % 2 == 0, **shape, **LOOKS[looks]):
+        for row in rows_of(users, correction=correction, design=design, earlier=seed % 2 == 0, **shape, **LOOKS[looks]):
             result = row["better"] is not None
             assert excludes_zero(row, "adjusted_ci") is result
             assert excludes_zero(row, "adjusted_relative_ci") is result or np.isnan(row["adjusted_relative_ci_low"])
@@ -107,7 +107,7 @@ def test_the_interval_is_that_of_t_at_the_level_of_the_correction(correction: st
 @pytest.mark.parametrize("cuped", [False, True])
 def test_alone_the_interval_is_that_of_the_deciding_test_to_the_bit(looks: str, cuped: bool) -> None:
     users = log(4, METRICS[1:2])
-    row = compared(users, Comparison("a", candidates=("b",)), metrics=METRICS[1:2], cuped=cuped, **LOOKS[looks])[
+    row = compared(users, Comparison("a", candidates=("b",)), metrics=METRICS[1:2], earlier=cuped, **LOOKS[looks])[
         "a", "b", "all", "m2"
     ]
     prefix = "cuped_" if cuped and looks == "one" else "sequential_" if looks != "one" else ""
@@ -233,7 +233,7 @@ def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> Non
     drawn = {f"m{seed}": few_hits(seed, 14, independent=False) for seed in range(200)}
     earlier = {name: b - a + rng.normal(0, 0.25, 14) for name, (a, b) in drawn.items()}
     before = {name: np.concatenate([np.zeros(14), x]) for name, x in earlier.items()}
-    for row in rows_of_draws(drawn, before, cuped=True):
+    for row in rows_of_draws(drawn, before, earlier=True):
         shown = [row["cuped_relative_ci_low"], row["cuped_relative_ci_high"]]
         q, (a, b), x = row["cuped_relative_difference"], drawn[row["metric"]], earlier[row["metric"]]
         if row["test"] != "cuped" or np.isnan(shown[0]):
@@ -256,7 +256,7 @@ def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() 
     drawn = {f"m{seed}": few_hits(seed, 12, independent=True) for seed in range(200)}
     earlier = {name: [arm + rng.normal(0, 0.3, 12) for arm in arms] for name, arms in drawn.items()}
     before = {name: np.concatenate(arms) for name, arms in earlier.items()}
-    for row in rows_of_draws(drawn, before, cuped=True, design="independent"):
+    for row in rows_of_draws(drawn, before, earlier=True, design="independent"):
         shown = [row["cuped_relative_ci_low"], row["cuped_relative_ci_high"]]
         q, (a, b), x = row["cuped_relative_difference"], drawn[row["metric"]], earlier[row["metric"]]
         if row["test"] != "cuped" or np.isnan(shown[0]):

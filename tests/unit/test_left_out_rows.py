@@ -47,7 +47,7 @@ def test_few_who_are_left_out_need_an_exact_test() -> None:
 
 
 def test_experiments_that_leave_out_different_shares_of_their_users_get_no_verdict() -> None:
-    row = one(skipped({"a": 300, "b": 420}), margins={METRIC: (0.5, False)})
+    row = one(skipped({"a": 300, "b": 420}), margin={METRIC: 0.5})
     assert row["note"] == (
         "not trustworthy: 60 % of the users of a and 84 % of those of b have a value (p < 0.001); the others are left "
         "out, so different users are compared; use a convention and a metric that count all of them, such as "

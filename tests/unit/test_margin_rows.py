@@ -23,7 +23,7 @@ from rankmetrics_spark.statistics import (
     share_independent,
     with_share,
 )
-from tests.helpers.users import METRIC, apart, compared, table
+from tests.helpers.users import METRIC, apart, compared, one, table
 
 COLUMNS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
 
@@ -35,7 +35,7 @@ def same(n: int = 150, effect: float = -0.005, seed: int = 1) -> tuple[Any, Any]
 
 
 def row_of(users: pd.DataFrame, margin: float, in_shares: bool, **rules: Any) -> dict[str, Any]:
-    return compared(users, Comparison("a"), margins={METRIC: (margin, in_shares)}, **rules)["a", "b", "all", METRIC]
+    return one(users, margin={METRIC: f"{100 * margin}%" if in_shares else margin}, **rules)
 
 
 # ---- oracles
@@ -105,7 +105,7 @@ def test_where_lower_is_better_the_candidate_must_not_be_above_the_margin(in_sha
 def test_what_is_shown_agrees_with_the_worst_case_and_the_interval(
     design: str, in_shares: bool, sequential: str
 ) -> None:
-    rules: dict[str, Any] = {"design": design, "sequential": sequential, "tuning_users": 300}
+    rules: dict[str, Any] = {"design": design, "looks": sequential, "tuning_users": 300}
     shown = set()
     for effect in (-0.03, 0.1):
         a, b = same(effect=effect, seed=7)
@@ -123,7 +123,7 @@ def test_what_is_shown_agrees_with_the_worst_case_and_the_interval(
 
 def test_over_any_looks_less_is_shown() -> None:
     a, b = same()
-    rows = [row_of(table({"a": a, "b": b}), 0.03, True, sequential=looks) for looks in ("one", "any")]
+    rows = [row_of(table({"a": a, "b": b}), 0.03, True, looks=looks) for looks in ("one", "any")]
     assert rows[0]["p_no_worse"] < rows[1]["p_no_worse"]
     assert rows[0]["relative_worst_case"] < rows[1]["relative_worst_case"]
 
@@ -134,7 +134,7 @@ def test_with_cuped_the_margin_is_that_of_cuped(in_shares: bool) -> None:
     before = rng.random(240)
     users = apart(a=before[:120] + rng.normal(0, 0.05, 120), b=before[120:] + rng.normal(0, 0.05, 120))
     users[f"before {METRIC}"] = before
-    row = row_of(users, 0.04, in_shares, cuped=True)
+    row = row_of(users, 0.04, in_shares, earlier=True)
     assert row["test"] == "cuped"
     prefix = "cuped_relative_" if in_shares else "cuped_"
     worst = row["relative_worst_case" if in_shares else "worst_case"]
@@ -147,7 +147,7 @@ def test_nothing_is_shown_without_a_test_a_margin_or_a_direction() -> None:
     a, b = same()
     users = table({"a": a, "b": b})
     both = users.assign(rr=users[METRIC])
-    result = compared(both, Comparison("a"), metrics=(METRIC, "rr"), margins={METRIC: (0.1, False)})
+    result = compared(both, Comparison("a"), metrics=(METRIC, "rr"), margin={METRIC: 0.1})
     assert np.isnan([result["a", "b", "all", "rr"][name] for name in COLUMNS]).all()
     assert result["a", "b", "all", "rr"]["within_margin"] is None
     row = row_of(users, 0.1, False, directions={METRIC: None})
@@ -249,7 +249,7 @@ def test_a_margin_claims_no_win_and_no_loss_that_the_corrected_test_does_not_sho
     worst = f"{(2.1 + stats.t.ppf(0.975, 1998)) * error:.4f}"
     for sign, says in ((1, "shown"), (-1, f"not shown, it may be {worst} below")):
         users = apart(a=a, b=a + sign * 2.1 * error, c=a + 0.5 * error)
-        result = compared(users, Comparison("a"), margins={METRIC: (0.01, False)}, directions={METRIC: True})
+        result = compared(users, Comparison("a"), margin={METRIC: 0.01}, directions={METRIC: True})
         row = result["a", "b", "all", METRIC]
         assert row["better"] is None and row["p_value"] == pytest.approx(2 * stats.t.sf(2.1, 1998))
         assert (row["p_no_worse"] < 0.025, row["p_no_worse"] > 0.975) == (sign > 0, sign < 0)
@@ -258,8 +258,7 @@ def test_a_margin_claims_no_win_and_no_loss_that_the_corrected_test_does_not_sho
 
 def test_margins_are_read_as_people_write_them() -> None:
     section = Comparison.read({"margin": {"nDCG@10": "1 %", "ap@5": 0.02, "p@5": "0.5%"}})
-    metrics = [parse(name) for name in ("ndcg@10", "ap@5", "p@5")]
-    assert section.margins(metrics) == {"ndcg@10": (0.01, True), "ap@5": (0.02, False), "p@5": (0.005, True)}
+    assert section.margins == {"ndcg@10": (0.01, True), "ap@5": (0.02, False), "p@5": (0.005, True)}
     assert section.margin == {"ndcg@10": "1%", "ap@5": 0.02, "p@5": "0.5%"}
     assert Comparison.read({"margin": section.margin}) == section
 

@@ -74,7 +74,7 @@ def test_users_who_are_all_at_one_end_of_a_metric_have_exact_intervals() -> None
         bounds = [proportion_confint(0, n, 0.05, "beta")[1] for n in (9, 30)]
         assert (-row["ci_low"], row["ci_high"]) == pytest.approx(bounds if end == 0 else bounds[::-1], rel=1e-9)
     # Of a metric without a highest value, and over several looks, nothing is known.
-    for rules in ({"ranges": {METRIC: (0.0, np.inf)}}, {"ranges": {}}, {"sequential": "any"}):
+    for rules in ({"ranges": {METRIC: (0.0, np.inf)}}, {"ranges": {}}, {"looks": "any"}):
         assert np.isnan(one(apart(a=[1.0] * 9, b=[1.0] * 9), **rules)["adjusted_ci_low"])
 
 

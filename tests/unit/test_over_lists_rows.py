@@ -20,8 +20,6 @@ from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioPairSums, RatioSums, paired_t, welch
 from tests.helpers.users import METRIC, PAIR, apart, compared, table
 
-OVER_LISTS = {"over_lists": True}
-
 
 def heavy_users(n: int, seed: int, effect: float = 0.0) -> tuple[Any, Any]:
     """Values of n users and their numbers of lists: some have many, and these are the better served ones."""
@@ -38,7 +36,7 @@ def influence(values: Any, lists: Any) -> Any:
 
 
 def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
-    return compared(users, Comparison("a", mean_over="lists"), **OVER_LISTS, **rules)[PAIR]
+    return compared(users, Comparison("a", mean_over="lists"), **rules)[PAIR]
 
 
 def test_an_independent_row_is_welchs_test_of_the_influence_of_users() -> None:
@@ -147,7 +145,7 @@ def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
     (a, n), (b, m) = heavy_users(60, 11), heavy_users(60, 12)
     country = ["de"] * 20 + ["at"] * 40
     users = apart(a=a, b=b).assign(list_count=[*n, *m], country=country * 2)
-    rows = compared(users, Comparison("a", mean_over="lists"), segments=["country"], **OVER_LISTS)
+    rows = compared(users, Comparison("a", mean_over="lists"), segments=["country"])
     row = rows["a", "b", "country=de", METRIC]
     own, rest = slice(0, 20), slice(20, 60)
 
@@ -165,7 +163,7 @@ def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
 def test_shared_users_are_left_out_with_their_lists() -> None:
     users = table({"a": [0.1, 0.2, 0.4], "b": [0.9, 0.3, 0.5]}, {"a": ["u", "v", "w"], "b": ["u", "x", "y"]})
     asked = Comparison("a", shared_users="drop", mean_over="lists")
-    result = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), asked, **OVER_LISTS, design="independent")[PAIR]
+    result = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), asked, design="independent")[PAIR]
     assert (result["mean_baseline"], result["mean_candidate"]) == pytest.approx((0.35, 0.4))
 
 

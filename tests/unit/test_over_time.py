@@ -11,7 +11,7 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from rankmetrics_spark.comparison import Rules, Totals, add_days, over_time_rows
+from rankmetrics_spark.comparison import Question, Totals, add_days, over_time_rows
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.user_days import DATES, days_of, developed, log
@@ -232,7 +232,7 @@ def test_the_order_of_the_rows_and_the_chunks_change_no_bit() -> None:
     totals = Totals()
     for _, some in rows.groupby("user"):
         add_days(totals, days_of(some), Comparison(baseline="a"), DATES[3])
-    columns = over_time_rows(totals, Comparison(baseline="a"), Rules(), DATES[3])
+    columns = over_time_rows(totals, Question(Comparison(baseline="a")), DATES[3])
     assert str(again) == str(result)
     assert str([*zip(*columns.values(), strict=True)]) == str([tuple(row.values()) for row in result.values()])
 

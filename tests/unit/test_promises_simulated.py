@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankmetrics_spark.comparison import STATISTICS, Rules, comparison_rows
+from rankmetrics_spark.comparison import STATISTICS, comparison_rows
 from rankmetrics_spark.config import Comparison
-from tests.helpers.users import METRIC, apart, by_key, compared, table, totals_of, user_rows
+from tests.helpers.users import METRIC, apart, by_key, compared, question, table, totals_of, user_rows
 
 pytestmark = pytest.mark.slow
 
@@ -54,10 +54,10 @@ def draws(n: int, paired: bool, seed: int, effects: Any = None, users: int = 50,
     rng, request = np.random.default_rng(seed), Comparison(pairs="all")
     segments = ("country",) if rules.pop("segments", True) else ()
     shape = {"roles": ROLES, "design": "paired" if paired else "independent"} | rules
-    chosen = Rules(**({"directions": dict.fromkeys(METRICS, True)} | shape))
+    whole = question(request, METRICS, **shape)
     for _ in range(n):
         totals = totals_of(user_rows(log(rng, paired, users, effects), METRICS, segments), request)
-        yield [*by_key(comparison_rows(totals, {}, request, chosen, STATISTICS_HERE)).values()]
+        yield [*by_key(comparison_rows(totals, {}, whole, STATISTICS_HERE)).values()]
 
 
 STATISTICS_HERE = [STATISTICS[name] for name in ("names", "better", "correction", "adjusted", "against_rest")]
@@ -145,9 +145,8 @@ def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_rows(paired
         # A candidate that is worse by just the margin.
         worse = other * (1 - margin) if in_shares else other - margin
         arms = {"a": base, "b": worse}
-        rows = compared(
-            table(arms) if paired else apart(**arms), Comparison("a"), margins={METRIC: (margin, in_shares)}
-        )
+        size = f"{100 * margin}%" if in_shares else margin
+        rows = compared(table(arms) if paired else apart(**arms), Comparison("a"), margin={METRIC: size})
         (row,) = rows.values()
         shown += row["within_margin"] is not None
         equivalent += row["within_margin"] == "equivalent"
@@ -166,7 +165,7 @@ def test_intervals_over_lists_cover_in_94_to_96_of_100_tests_with_heavy_users(pa
         level[1] = 0.7 * level[0] + 0.3 * level[1] + truth if paired else level[1] + truth
         arms = {"a": level[0], "b": level[1]}
         log_of_users = (table(arms) if paired else apart(**arms)).assign(list_count=lists.ravel())
-        (row,) = compared(log_of_users, Comparison("a", mean_over="lists"), over_lists=True).values()
+        (row,) = compared(log_of_users, Comparison("a", mean_over="lists")).values()
         covered += row["ci_low"] <= truth <= row["ci_high"]
     assert 0.94 <= covered / n <= 0.96
 

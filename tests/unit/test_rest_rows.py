@@ -11,11 +11,11 @@ import statsmodels.formula.api as smf
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from rankmetrics_spark.comparison import Rules, comparison_rows
+from rankmetrics_spark.comparison import comparison_rows
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import LIMB_UNIT, Moments, difference_of_differences, welch
-from tests.helpers.users import METRIC, apart, by_key, compared, table, totals_of, user_rows
+from tests.helpers.users import METRIC, apart, by_key, compared, question, table, totals_of, user_rows
 from tests.unit.test_sequential_rows import half_width
 
 COUNTRIES = ("de", "fr", "it", "pl")
@@ -108,7 +108,7 @@ def test_p_values_are_corrected_over_candidates_and_values_of_a_column_by_role(c
 
 def test_one_family_corrects_the_segments_of_all_columns_together() -> None:
     users = both().assign(device=["web", "app", "tv"] * 80)
-    result = compared(users, Comparison("a"), segments=("country", "device"), one_family=True, correction="bonferroni")
+    result = compared(users, Comparison("a"), segments=("country", "device"), families="one", correction="bonferroni")
     rows = [row for row in result.values() if row["segment"] != EVERYONE]
     assert [row["p_rest_adjusted"] for row in rows] == pytest.approx([min(1, 7 * r["p_rest"]) for r in rows])
 
@@ -136,7 +136,7 @@ def test_who_has_lists_in_several_segments_is_in_no_rest() -> None:
     within = totals_of(type(rows)(**{**vars(rows), "segments": rows.segments[1:]}), request)
     for key, sums in within.sums.items():
         totals.add(key, sums)
-    result = by_key(comparison_rows(totals, {}, request, Rules(directions={METRIC: True}, design="independent")))
+    result = by_key(comparison_rows(totals, {}, question(request, design="independent")))
     of_segments = [row for key, row in result.items() if key[2] != EVERYONE]
     assert len(of_segments) == 5 and not np.isnan(of_segments[0]["p_value"])
     for name in ("rest_difference", "from_rest", "p_rest", "p_rest_adjusted"):
@@ -167,7 +167,7 @@ def test_a_few_equal_values_are_not_certain() -> None:
 
 def test_over_any_looks_the_interval_is_the_closed_form_over_all_users() -> None:
     users = others()
-    single, row = row_of(users), row_of(users, sequential="any", tuning_users=500)
+    single, row = row_of(users), row_of(users, looks="any", tuning_users=500)
     d, df_half = single["from_rest"], single["from_rest_ci_high"] - single["from_rest"]
     groups = [
         users[(users.experiment == name) & ((users.country == "de") == inside)][METRIC]

@@ -46,7 +46,7 @@ def half_width(error: float, n: int, tuning: float, df: float, alpha: float = 0.
 @pytest.mark.parametrize("design", ["paired", "independent"])
 def test_the_interval_is_the_closed_form_over_the_error_of_the_test(design: str, confidence: float) -> None:
     users = both()
-    row = one(users, design=design, sequential="any", tuning_users=700, confidence=confidence)
+    row = one(users, design=design, looks="any", tuning_users=700, confidence=confidence)
     a, b = (users.loc[users.experiment == name, METRIC].to_numpy() for name in "ab")
     n, df = (200, 199) if design == "paired" else (400, stats.ttest_ind(b, a, equal_var=False).df)
     half = half_width(row["standard_error"], n, 700, df, 1 - confidence)
@@ -88,7 +88,7 @@ def test_without_looks_their_columns_are_null() -> None:
 
 def test_a_difference_of_a_single_look_is_none_over_any_looks() -> None:
     users = both(effect=0.05)
-    single, row = one(users), one(users, sequential="any", tuning_users=1_000)
+    single, row = one(users), one(users, looks="any", tuning_users=1_000)
     assert single["p_value"] < 0.05 < row["p_sequential"] == row["p_adjusted"]
     assert (single["better"], row["better"]) == ("candidate", None)
     assert row["sequential_ci_low"] < 0 < row["ci_low"]
@@ -103,7 +103,7 @@ def test_the_p_values_over_looks_are_corrected(method: str) -> None:
     users["country"] = ["de", "fr", "it"] * 80
     rows = [
         *compared(
-            users, segments=("country",), correction=method, sequential="any", tuning_users=50, one_family=True
+            users, segments=("country",), correction=method, looks="any", tuning_users=50, families="one"
         ).values()
     ]
     assert len(rows) == 6 * 4  # all pairs, all users and three countries
@@ -117,7 +117,7 @@ def test_the_p_values_over_looks_are_corrected(method: str) -> None:
 
 
 def test_what_can_be_found_is_what_this_look_can_find() -> None:
-    row = one(both(), sequential="any", tuning_users=700)
+    row = one(both(), looks="any", tuning_users=700)
     reach = half_width(row["standard_error"], 200, 700, 199) + stats.norm.ppf(0.8) * row["standard_error"]
     assert row["minimum_detectable_effect"] == pytest.approx(reach, rel=0.02)
     assert row["adjusted_minimum_detectable_effect"] == row["minimum_detectable_effect"]  # one comparison
@@ -131,7 +131,7 @@ def test_what_can_be_found_is_what_this_look_can_find() -> None:
 def test_the_corrected_effect_is_that_of_the_stricter_level() -> None:
     users = both()
     users["ndcg"] = users[METRIC]
-    row = compared(users, Comparison("a"), metrics=(METRIC, "ndcg"), sequential="any", tuning_users=700)[
+    row = compared(users, Comparison("a"), metrics=(METRIC, "ndcg"), looks="any", tuning_users=700)[
         "a", "b", "all", METRIC
     ]
     # The mixture is that of the run's level, also where a comparison has to pass half of it.
@@ -147,7 +147,7 @@ def test_the_corrected_effect_is_that_of_the_stricter_level() -> None:
 
 @pytest.mark.parametrize("spending", SPENDING)
 def test_a_planned_look_has_the_bound_of_its_number(spending: str) -> None:
-    row = one(both(2_000), sequential=PlannedLooks(14, spending, 6))
+    row = one(both(2_000), looks=PlannedLooks(14, spending, 6))
     bound = spending_bounds(np.arange(1, 7) / 14, 0.025, spending)[-1]
     half = row["sequential_ci_high"] - row["difference"]
     assert half / row["standard_error"] == pytest.approx(stats.t.isf(stats.norm.sf(bound), 1_999), rel=1e-6)
@@ -156,8 +156,8 @@ def test_a_planned_look_has_the_bound_of_its_number(spending: str) -> None:
 
 def test_the_number_of_a_look_is_that_of_earlier_dates() -> None:
     users = both(300)
-    planned = one(users, sequential=PlannedLooks(14, "pocock", 6))
-    counted = one(users, sequential=PlannedLooks(14, "pocock"), looks={("a", "b"): 6})
+    planned = one(users, looks=PlannedLooks(14, "pocock", 6))
+    counted = one(users, looks=PlannedLooks(14, "pocock"), look_numbers={("a", "b"): 6})
     assert counted["look"] == 6 and planned["sequential_ci_low"] == counted["sequential_ci_low"]
     assert counted["looks"] == "6 of 14, pocock"
 
@@ -166,7 +166,7 @@ def test_each_pair_has_the_bound_of_its_own_look() -> None:
     rng = np.random.default_rng(5)
     users = table({name: rng.random(400) for name in "abc"})
     looks = {("a", "b"): 1, ("a", "c"): 9}
-    rows = compared(users, Comparison("a"), sequential=PlannedLooks(10, "obrien_fleming"), looks=looks)
+    rows = compared(users, Comparison("a"), looks=PlannedLooks(10, "obrien_fleming"), look_numbers=looks)
     for name, look in (("b", 1), ("c", 9)):
         row = rows["a", name, "all", METRIC]
         bound = spending_bounds(np.arange(1, look + 1) / 10, 0.025, "obrien_fleming")[-1]
@@ -177,12 +177,12 @@ def test_each_pair_has_the_bound_of_its_own_look() -> None:
 @pytest.mark.parametrize(
     ("rules", "note"),
     [
-        ({"looks": {("a", "b"): 15}}, "not tested, since this is look 15 and 14 are planned"),
+        ({"look_numbers": {("a", "b"): 15}}, "not tested, since this is look 15 and 14 are planned"),
         ({}, "not tested, since looks are planned and the number of this look is not known"),
     ],
 )
 def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> None:
-    row = one(both(effect=1.0), sequential=PlannedLooks(14), **rules)
+    row = one(both(effect=1.0), looks=PlannedLooks(14), **rules)
     assert row["note"] == note and row["better"] is None and row["test"] is None
     for name in ("p_sequential", "p_adjusted", "sequential_ci_low", "sequential_relative_ci_high", "users_needed"):
         assert np.isnan(row[name])
@@ -196,7 +196,7 @@ def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> N
 def test_beyond_the_plan_a_split_that_is_off_is_said_all_the_same() -> None:
     rng = np.random.default_rng(27)
     users = apart(a=rng.normal(0, 1, 500), b=rng.normal(0, 1, 300))
-    row = one(users, sequential=PlannedLooks(14), looks={("a", "b"): 15}, shares={"a": 1, "b": 1})
+    row = one(users, looks=PlannedLooks(14), look_numbers={("a", "b"): 15}, shares={"a": 1, "b": 1})
     p = stats.chisquare([500, 300]).pvalue
     assert row["note"] == f"not trustworthy: the users do not follow the planned shares (p = {p:.2g})"
     assert np.isnan(row["p_adjusted"]) and row["better"] is None
@@ -211,7 +211,7 @@ def test_cuped_is_widened_where_it_decides() -> None:
     y = x - 0.02 * arm + rng.normal(0, 0.02, 80)
     users = apart(a=y[:40], b=y[40:])
     users[f"before {METRIC}"] = x
-    row = one(users, cuped=True, sequential="any", tuning_users=80)
+    row = one(users, earlier=True, looks="any", tuning_users=80)
     single = (row["cuped_ci_high"] - row["cuped_difference"]) / row["cuped_standard_error"]
     df = optimize.brentq(lambda df: stats.t.isf(0.025, df) - single, 5, 1e4)
     half = half_width(row["cuped_standard_error"], 80, 80, df)
@@ -226,7 +226,7 @@ def test_cuped_is_widened_where_it_decides() -> None:
 
 
 def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
-    row = one(both(), sequential="any", tuning_users=700)
+    row = one(both(), looks="any", tuning_users=700)
     worst = -row["sequential_ci_low"]
     assert -row["ci_low"] < worst
     gate = Gate(metric=parse(METRIC), max_drop=worst - 1e-3, on="bound")
@@ -235,7 +235,7 @@ def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
     lowest = row["sequential_relative_ci_low"]
     drop = Gate(metric=parse(METRIC), max_relative_drop=max(0.0, -lowest) + 1e-6, on="bound")
     assert failed_gates([drop], [], [row]) == []
-    tight = one(both(effect=-0.05), sequential="any", tuning_users=700)
+    tight = one(both(effect=-0.05), looks="any", tuning_users=700)
     limit = -(tight["ci_low"] + tight["sequential_ci_low"]) / 2
     result = failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [tight])
     assert result == [
@@ -245,7 +245,7 @@ def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
 
 
 def test_the_sentence_shows_the_interval_that_decides() -> None:
-    row = one(both(effect=0.2), sequential="any", tuning_users=700)
+    row = one(both(effect=0.2), looks="any", tuning_users=700)
     shown = [
         100 * row[name] for name in ("relative_difference", "sequential_relative_ci_low", "sequential_relative_ci_high")
     ]
@@ -253,14 +253,14 @@ def test_the_sentence_shows_the_interval_that_decides() -> None:
         f"b beats a on MAP@10: {row['mean_baseline']:.3f} → {row['mean_candidate']:.3f}, {shown[0]:+.1f} % "
         f"({shown[1]:+.1f} to {shown[2]:+.1f}), p < 0.001, valid at every look"
     )
-    row = one(both(effect=0.2), sequential=PlannedLooks(**PLAN))
+    row = one(both(effect=0.2), looks=PlannedLooks(**PLAN))
     assert sentence(row, parse(METRIC)).endswith(", p < 0.001, valid at look 6 of 14")
-    row = one(both(effect=0.0), sequential="any")
+    row = one(both(effect=0.0), looks="any")
     assert ", valid at every look; 200 users are enough to find" in sentence(row, parse(METRIC))
 
 
 def test_the_verdict_says_what_limits_it() -> None:
-    row = one(both(), sequential="any", looks={("a", "b"): 6})
+    row = one(both(), looks="any", look_numbers={("a", "b"): 6})
     assert verdict_of([row])[1:] == [
         "This is look 6, and no comparison.period is set: a verdict over several looks needs data that grow from look "
         "to look, not a new date each time"
@@ -273,13 +273,13 @@ def test_the_verdict_says_what_limits_it() -> None:
         "6 days, up to 9 instead of 5 of 100 tests without a difference 'beat'; looks: any has no such limit"
     ]
     assert verdict_of([planned | {"n_days": 1}])[1:] == []
-    assert "single look" in verdict_of([one(both(), looks={("a", "b"): 6})])[1]
+    assert "single look" in verdict_of([one(both(), look_numbers={("a", "b"): 6})])[1]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_handful_of_users_is_never_surer_than_a_single_look(n: int) -> None:
     users = both(n, effect=3.0)
-    single, row = one(users), one(users, sequential="any", tuning_users=2)
+    single, row = one(users), one(users, looks="any", tuning_users=2)
     if n == 1:
         assert np.isnan(row["p_sequential"]) and row["note"] == "fewer than two users in both experiments"
     else:
@@ -293,8 +293,8 @@ def test_before_10_users_with_a_hit_in_each_arm_there_is_no_test_over_looks() ->
     rng = np.random.default_rng(4)
     hits = {"a": np.r_[rng.random(9) / 9, np.zeros(31)], "b": 0.6 + rng.random(60) / 3}
     few = "no test yet: several looks need 10 users with a hit in each experiment, and a has 9"
-    for rule in ({"sequential": "any"}, {"sequential": PlannedLooks(**PLAN)}):
-        row = one(apart(**hits), margins={METRIC: (0.1, True)}, **rule)
+    for rule in ({"looks": "any"}, {"looks": PlannedLooks(**PLAN)}):
+        row = one(apart(**hits), margin={METRIC: "10%"}, **rule)
         assert row["p_value"] < 1e-6 and row["note"] == few and row["better"] is None
         undecided = ("p_sequential", "p_adjusted", "adjusted_ci_low", "sequential_relative_ci_high", "p_no_worse",
                      "minimum_detectable_effect", "users_needed")  # fmt: skip
@@ -306,18 +306,18 @@ def test_before_10_users_with_a_hit_in_each_arm_there_is_no_test_over_looks() ->
         assert ten["better"] == "candidate" and "no test yet" not in str(ten["note"])
     # Rare misses are as hard to measure as rare hits.
     full = apart(a=np.r_[np.ones(31), hits["a"][:9]], b=1 - hits["b"] / 2)
-    for rule in ({"sequential": "any"}, {"sequential": PlannedLooks(**PLAN)}):
+    for rule in ({"looks": "any"}, {"looks": PlannedLooks(**PLAN)}):
         assert one(full, **rule)["note"] == few.replace("a hit", "a value other than 1") and one(full)["better"]
     assert one(apart(**hits))["better"] == "candidate"
-    both_few = one(apart(a=[0.1, 0.2], b=np.arange(17) / 17), sequential="any")
+    both_few = one(apart(a=[0.1, 0.2], b=np.arange(17) / 17), looks="any")
     assert both_few["note"] == few.replace("a has 9", "a has 2")
 
 
 def test_without_a_spread_the_single_look_decides() -> None:
-    row = one(table({"a": np.zeros(10), "b": np.full(10, 0.5)}), sequential="any")
+    row = one(table({"a": np.zeros(10), "b": np.full(10, 0.5)}), looks="any")
     assert row["p_sequential"] == row["p_value"] == 2**-9
     assert np.isnan([row["sequential_ci_low"], row["sequential_ci_high"]]).all() and row["better"] == "candidate"
-    tiny = one(table({"a": np.zeros(9), "b": np.full(9, 1e-17)}), sequential="any")
+    tiny = one(table({"a": np.zeros(9), "b": np.full(9, 1e-17)}), looks="any")
     assert np.isnan(tiny["p_sequential"]) and tiny["note"] == "the values differ too little from one another for a test"
 
 
@@ -373,7 +373,7 @@ def test_other_looks_are_refused(comparison: dict[str, Any], message: str) -> No
 
 
 def test_the_page_shows_the_interval_that_decides_and_says_at_which_looks_it_holds() -> None:
-    row = one(both(effect=0.2), sequential="any", tuning_users=700)
+    row = one(both(effect=0.2), looks="any", tuning_users=700)
     means = [{"experiment_id": name, "segment": "all", "metric": METRIC, "mean": 0.5} for name in "ab"]
     figures = Figures(means, [row | {"experiment_id": "b", "baseline": "a"}])
     result = answer(figures)
@@ -381,7 +381,7 @@ def test_the_page_shows_the_interval_that_decides_and_says_at_which_looks_it_hol
     assert "".join(result.detail) == f"(95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look)"
     (card,) = cards(figures)
     assert card.interval == f"95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look"
-    open_row = one(both(effect=0.02), sequential=PlannedLooks(**PLAN))
+    open_row = one(both(effect=0.02), looks=PlannedLooks(**PLAN))
     (card,) = cards(Figures(means, [open_row]))
     assert card.found.state == "open" and card.interval.endswith(", valid at look 6 of 14")
     assert card.change is not None and card.change.low == pytest.approx(100 * open_row["sequential_relative_ci_low"])
