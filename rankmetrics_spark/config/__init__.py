@@ -99,8 +99,6 @@ from rankmetrics_spark.config.sections import (
     ENDING,
     EXAMPLE_USERS,
     FORMATS,
-    RATE_NAMES,
-    RATE_SENTENCES,
     RATES,
     Format,
     Input,

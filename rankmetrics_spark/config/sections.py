@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias, cast
+from typing import ClassVar, NamedTuple, TypeAlias, cast
 
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.contents import separated_by_tabs
@@ -17,39 +17,35 @@ from rankmetrics_spark.schemas import EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES
 
 EXAMPLE_USERS = 20
 """Users who lost and gained most that a page has of queries; of people it has none unless asked for."""
+
+
+class Rate(NamedTuple):
+    """Words for a rate of a log: what it is a share of, the same as people say it, and what it says of a share."""
+
+    of: str
+    name: str
+    sentence: str
+
+
 RATES = {
-    "duplicate_rate": "rows that repeat an item or a rank of their list",
-    "tie_rate": "evaluated rows that share their score with another row of their list",
-    "gap_rate": "lists whose last rank is greater than their number of rows",
-    "short_rate": "lists with fewer items than the largest cut-off of the metrics",
-    "no_relevant_rate": "lists without a relevant item",
-    "unjudged_rate": "lists of users without judgements",
-    "graded_rate": "lists with grades other than 0 and 1",
-    "shared_user_rate": "users who are in more than one experiment",
-}
-"""Name -> what it is a share of."""
-RATE_NAMES = {
-    "duplicate_rate": "repeated rows",
-    "tie_rate": "rows with tied scores",
-    "gap_rate": "lists with gaps",
-    "short_rate": "lists shorter than the largest cut-off",
-    "no_relevant_rate": "lists without a relevant item",
-    "unjudged_rate": "lists without judgements",
-    "graded_rate": "lists with grades other than 0 and 1",
-    "shared_user_rate": "users in several experiments",
-}
-"""Rate of a log -> what it is a share of, as people say it."""
-RATE_SENTENCES = {
-    "duplicate_rate": "{} of the rows repeat an item or a rank",
-    "tie_rate": "{} of the rows have tied scores",
-    "gap_rate": "{} of the lists have gaps",
-    "short_rate": "{} of the lists are shorter than the largest cut-off",
-    "no_relevant_rate": "{} of the lists have no relevant item",
-    "unjudged_rate": "{} of the lists have no judgements",
-    "graded_rate": "{} of the lists have grades other than 0 and 1",
-    "shared_user_rate": "{} of the users are in several experiments",
-}
-"""Rate of a log -> what it says of a share."""
+    "duplicate_rate": Rate("rows that repeat an item or a rank of their list", "repeated rows",
+                           "{} of the rows repeat an item or a rank"),
+    "tie_rate": Rate("evaluated rows that share their score with another row of their list", "rows with tied scores",
+                     "{} of the rows have tied scores"),
+    "gap_rate": Rate("lists whose last rank is greater than their number of rows", "lists with gaps",
+                     "{} of the lists have gaps"),
+    "short_rate": Rate("lists with fewer items than the largest cut-off of the metrics",
+                       "lists shorter than the largest cut-off",
+                       "{} of the lists are shorter than the largest cut-off"),
+    "no_relevant_rate": Rate("lists without a relevant item", "lists without a relevant item",
+                             "{} of the lists have no relevant item"),
+    "unjudged_rate": Rate("lists of users without judgements", "lists without judgements",
+                          "{} of the lists have no judgements"),
+    "graded_rate": Rate("lists with grades other than 0 and 1", "lists with grades other than 0 and 1",
+                        "{} of the lists have grades other than 0 and 1"),
+    "shared_user_rate": Rate("users who are in more than one experiment", "users in several experiments",
+                             "{} of the users are in several experiments"),
+}  # fmt: skip
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 

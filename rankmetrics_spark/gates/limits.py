@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import RATE_NAMES, RATE_SENTENCES, RATES, Gate, Limits
+from rankmetrics_spark.config import RATES, Gate, Limits
 from rankmetrics_spark.errors import printable
 from rankmetrics_spark.findings import Finding
 
@@ -76,10 +76,10 @@ class Findings:
         lines = [("", [f"<b>{escape(printable(str(name)))}</b>" for name in names])]
         for key, label in (("rows", "rows read"), ("quarantined", "rows left out"), ("lists", "lists")):
             lines.append((label, [f"{self.counts[name].get(key, 0):,}" for name in names]))
-        for rate, label in RATES.items():
+        for rate, words in RATES.items():
             values = [self.rates.get(name, {}).get(rate) for name in names]
             if any(value is not None for value in values):
-                lines.append((label, ["-" if value is None else f"{value:.1%}" for value in values]))
+                lines.append((words.of, ["-" if value is None else f"{value:.1%}" for value in values]))
         cell = '<td style="padding:.25em .8em;border-bottom:1px solid #8884;text-align:{}">{}</td>'
         rows = "".join(
             f"<tr>{cell.format('left', label)}{''.join(cell.format('right', value) for value in values)}</tr>"
@@ -139,9 +139,9 @@ def _of_rate(
     """Hold a rate against its limits, and against that of the previous run."""
     levels, value = limits.get(rate, {}), values.get(rate)
     if value is None:
-        yield sch.Check(rate, sch.NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]} are not counted in such a log", experiment)
+        yield sch.Check(rate, sch.NOT_CHECKED, f"{prefix}{RATES[rate].name} are not counted in such a log", experiment)
         return
-    fact = prefix + RATE_SENTENCES[rate].format(_share(value, levels.values()))
+    fact = prefix + RATES[rate].sentence.format(_share(value, levels.values()))
     yield _held(rate, "", value, levels, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:

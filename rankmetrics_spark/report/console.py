@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import RATE_NAMES
+from rankmetrics_spark.config import RATES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of, percent
@@ -380,7 +380,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     quality = record.get("quality", {})
     before = quality.get("previous", {}).get("overall", {})
     rates = [
-        f"{RATE_NAMES.get(name, name)} {sch.share(value)}"
+        f"{RATES[name].name if name in RATES else name} {sch.share(value)}"
         + (f" (was {sch.share(before[name])})" if name in before else "")
         for name, value in quality.get("overall", {}).items()
         if value or before.get(name)
