@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import Change, Finding, by_metric
+from rankmetrics_spark.findings import Finding, by_metric
 from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.words import Change
 
 
 def sentence_of_margin(found: Finding) -> str:

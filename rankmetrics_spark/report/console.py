@@ -14,10 +14,11 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
-from rankmetrics_spark.findings import label_of, percent
+from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import Metric, cut_of, parse
 from rankmetrics_spark.report import formats
 from rankmetrics_spark.report.figures import over_lists
+from rankmetrics_spark.words import percent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from string import ascii_lowercase
 
-from rankmetrics_spark.findings import Change, Finding, by_metric, label_of
+from rankmetrics_spark.findings import Finding, by_metric, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CUPED
+from rankmetrics_spark.words import Change
 
 FEWEST = 3
 """Fewer experiments are one pair, whose sentence says it all."""

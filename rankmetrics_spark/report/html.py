@@ -15,7 +15,7 @@ from uuid import uuid4
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, every_text, printable, values_without_secrets
-from rankmetrics_spark.findings import STATES, label_of
+from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, sentences, story, trust
 from rankmetrics_spark.report.assets import as_script, file_text, importing, scripts
@@ -29,6 +29,7 @@ from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentences_of_looks
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
+from rankmetrics_spark.words import STATES
 
 MOST_BYTES = 1_990_000
 """Size of a page."""

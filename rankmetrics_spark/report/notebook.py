@@ -18,7 +18,7 @@ import pandas as pd
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, printable, unknown
-from rankmetrics_spark.findings import STATES, Finding, findings, label_of, p_text, percent, primary_names
+from rankmetrics_spark.findings import Finding, findings, label_of, primary_names
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
@@ -27,6 +27,7 @@ from rankmetrics_spark.report.figures import Figures, over_lists
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
+from rankmetrics_spark.words import STATES, p_text, percent
 
 if TYPE_CHECKING:
     import altair as alt

@@ -7,9 +7,10 @@ from typing import Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.findings import Change, Finding, findings, label_of, p_text, percent
+from rankmetrics_spark.findings import Finding, findings, label_of
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
+from rankmetrics_spark.words import Change, p_text, percent
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str, str]

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import STATES, Change, Finding, p_text, p_value
+from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
 from rankmetrics_spark.report.trust import Level, check_rows
+from rankmetrics_spark.words import STATES, Change, p_text, p_value
 
 GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""

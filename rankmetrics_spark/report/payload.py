@@ -12,10 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import Finding, findings, label_of, p_text, percent
+from rankmetrics_spark.findings import Finding, findings, label_of
 from rankmetrics_spark.metrics import DIRECTIONS
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.report.story import leader
+from rankmetrics_spark.words import p_text, percent
 
 Table = dict[str, list[Any]]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
-from rankmetrics_spark.findings import Change, Finding, findings, label_of, p_value
+from rankmetrics_spark.findings import Finding, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.beside import reversals
 from rankmetrics_spark.report.figures import Row
 from rankmetrics_spark.schemas import segment_columns
+from rankmetrics_spark.words import Change, p_value
 
 MOST_NAMED = 5
 """Segments of a column that are named for a candidate."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import STATES, Change, Finding, all_percentages, by_pair, label_of, percent
+from rankmetrics_spark.findings import Finding, all_percentages, by_pair, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
 from rankmetrics_spark.report.figures import Figures, first_of, over_lists
 from rankmetrics_spark.report.trust import split_is_off
 from rankmetrics_spark.report.verdict import part_of_error
+from rankmetrics_spark.words import STATES, Change, percent
 
 
 class Id(str):

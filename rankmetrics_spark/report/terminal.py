@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.findings import STATES, Change, by_metric, findings, label_of, p_text
+from rankmetrics_spark.findings import by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
 from rankmetrics_spark.report.differences import letters_of, losers_of, raised
@@ -22,6 +22,7 @@ from rankmetrics_spark.report.figures import Figures, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import answer, cards
 from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, sentences_of_period, verdict_of
+from rankmetrics_spark.words import STATES, Change, p_text
 
 Row = Mapping[str, Any]
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import label_of, p_text
+from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.report.figures import Figures, Row, first_of
 from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
+from rankmetrics_spark.words import p_text
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import without_gap
-from rankmetrics_spark.findings import STATES, Finding, by_metric, by_pair, findings, label_of, p_or_last, primary_names
+from rankmetrics_spark.findings import Finding, by_metric, by_pair, findings, label_of, p_or_last, primary_names
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import differences
 from rankmetrics_spark.report.beside import but, reversals, sentence_of_margin
+from rankmetrics_spark.words import STATES
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook

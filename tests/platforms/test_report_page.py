@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.findings import Change
 from rankmetrics_spark.report import Figures, figures_of, local_tables, write_page
+from rankmetrics_spark.words import Change
 from tests.helpers.browser import DESK, Opened, texts
 from tests.helpers.figures import compared, mean
 from tests.helpers.results import Output

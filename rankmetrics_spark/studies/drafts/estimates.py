@@ -11,11 +11,11 @@ import numpy as np
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.config import Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.errors import ConfigError, printable, unknown
-from rankmetrics_spark.findings import p_value
 from rankmetrics_spark.metrics import Floats
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.refusals import MOST_FAULTY
+from rankmetrics_spark.words import p_value
 
 COLUMNS = {
     **dict.fromkeys(("ranker_a", "ranker_b", "credit"), "string"),

@@ -1,0 +1,197 @@
+"""Numbers in words: changes with their intervals, p-values, levels, and the states of a comparison. No pyspark."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MINUS = "\N{MINUS SIGN}"
+_MOST_DIGITS = 3
+"""Digits after the point that a small percentage has at most."""
+
+
+class State(NamedTuple):
+    """What a comparison says of its candidate.
+
+    Attributes:
+        word: On a card.
+        one: What one candidate or metric does; of what is open, it says what is not shown.
+        many: What several do.
+        mark: In a table.
+        colour: On a terminal.
+    """
+
+    word: str
+    one: str
+    many: str
+    mark: str
+    colour: str
+
+    def says(self, n: int, what: str = "clear difference") -> str:
+        """What so many candidates or metrics do.
+
+        >>> STATES["open"].says(1), STATES["open"].says(2, "difference"), STATES["worse"].says(2)
+        ('shows no clear difference', 'show no difference', 'are worse')
+        """
+        return (self.one if n == 1 else self.many).format(what)
+
+    @property
+    def html(self) -> str:
+        """The mark in HTML."""
+        return self.mark.encode("ascii", "xmlcharrefreplace").decode()
+
+
+STATES = {
+    "better": State("better", "is better", "are better", "▲", "green"),
+    "worse": State("worse", "is worse", "are worse", "▼", "red"),
+    "open": State("no difference shown", "shows no {}", "show no {}", "≈", "dim"),
+    "doubtful": State("no verdict", "has no verdict", "have no verdict", "?", "dim"),
+}
+"""The states of a comparison, the most welcome first."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference and its interval.
+
+    Attributes:
+        value: The difference.
+        unit: `` %`` of the baseline's mean, or empty.
+        low: Lower bound; None without an interval.
+        high: Upper bound.
+    """
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point of the difference, and of bounds that do not need more."""
+        if not self.unit:
+            return 1 if abs(self.value) >= 10 else 4
+        small = _places(self.value)
+        return small if 1 < small <= _MOST_DIGITS else 1
+
+    def digits_of(self, value: float) -> int:
+        """Digits after the point of a bound: enough to show that it is not 0, so on which side of 0 it is.
+
+        >>> change = Change(6.4, " %", 0.02, 13.3)
+        >>> change.digits_of(change.high), change.digits_of(change.low), change.digits_of(1e-9)
+        (1, 2, 1)
+        """
+        enough = _places(value)
+        return enough if value and not round(value, self.digits) and enough <= self.digits + 2 else self.digits
+
+    @property
+    def text(self) -> str:
+        """The difference with its sign and unit.
+
+        >>> Change(20.94, " %").text, Change(-0.043, " %").text.replace(MINUS, "-")
+        ('+20.9 %', '-0.04 %')
+        >>> Change(1e-9, " %").text, Change(-0.00123, "").text.replace(MINUS, "-")
+        ('0.0 %', '-0.0012')
+        """
+        return self._signed(self.value) + self.unit
+
+    @property
+    def unsigned(self) -> str:
+        """Its size with its unit."""
+        return f"{abs(self.value):.{self.digits}f}{self.unit}"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty without one."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self._signed(self.low)} to {self._signed(self.high)}{self.unit}"
+
+    @property
+    def plain(self) -> str:
+        """Difference and interval in ASCII.
+
+        >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
+        ('+10.0 % (+8.0 to -12.0)', '+0.0500')
+        """
+        bounds = [f"{bound:+.{self.digits_of(bound)}f}" for bound in (self.low, self.high) if bound is not None]
+        return f"{self.value:+.{self.digits}f}{self.unit}" + (f" ({' to '.join(bounds)})" if len(bounds) == 2 else "")
+
+    def _signed(self, value: float) -> str:
+        """A true minus, and no sign in front of a rounded 0."""
+        digits = self.digits_of(value)
+        number_shown = round(value, digits) + 0.0
+        return (f"{number_shown:+.{digits}f}" if number_shown else f"{0:.{digits}f}").replace("-", MINUS)
+
+
+def _places(value: float) -> int:
+    """The place after the point of a number's first digit that is not 0; 0 for 0.
+
+    >>> _places(0.02), _places(0.5), _places(6.4), _places(0.0)
+    (2, 1, 0, 0)
+    """
+    return max(0, math.ceil(-math.log10(abs(value)))) if value else 0
+
+
+class Numbers(NamedTuple):
+    """A difference with its interval; None where there is none."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Both bounds; None where one is missing."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def excludes_zero(self) -> bool | None:
+        """Whether the interval says that the difference is not 0; None without one."""
+        return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
+
+    def change(self, factor: int = 1, unit: str = "") -> Change | None:
+        """The same for people; None where there is no difference."""
+        if self.value is None:
+            return None
+        low, high = sorted(factor * bound for bound in self.bounds) if self.bounds else (None, None)
+        return Change(factor * self.value, unit, low, high)
+
+
+def p_value(p: float, level: float) -> str:
+    """A p-value in words.
+
+    >>> p_value(0.0496, 0.05), p_value(1e-9, 0.05)
+    ('p = 0.0496', 'p < 0.001')
+    """
+    text = p_text(p, level)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def p_text(p: float, level: float) -> str:
+    """A p-value with as many digits as it takes to see on which side of the level it is, and three at least.
+
+    A small p-value below the level needs no more digits.
+
+    >>> p_text(0.3, 0.05), p_text(0.0496, 0.05), p_text(0.0503, 0.05), p_text(0.0004, 0.05), p_text(1e-9, 0.0001)
+    ('0.300', '0.0496', '0.0503', '< 0.001', '< 0.0001')
+    """
+    level = round(level, 12)  # 1 - 0.95 is 0.05 and a little
+    least = min(0.001, 10.0 ** math.floor(math.log10(level)))
+    if p < least:
+        return f"< {least:.10g}"
+    for digits in range(3, 13):
+        text = f"{p:.{digits}f}"
+        if (float(text) < level) == (p < level) and float(text) not in (0.0, level):
+            return text
+    return f"{p:.3g}"
+
+
+def percent(share: float) -> str:
+    """A level of confidence as people write it.
+
+    >>> percent(0.95), percent(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100 * share:.10g} %"
