@@ -64,7 +64,10 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         N_USERS_WITHOUT_LIST: ("bigint", "users of the judgements who were shown nothing"),
         "mean": ("double", "mean over the users"),
         "std": ("double", "standard deviation over the users"),
-        "ci_low": ("double", "lower bound of the interval of the mean; with `cluster`, clusters are its units"),
+        "ci_low": (
+            "double",
+            "lower bound of the interval of the mean; with `cluster`, of clusters; null where all values are equal",
+        ),
         "ci_high": ("double", "its upper bound"),
         "confidence": ("double", "how sure the interval is, such as 0.95"),
         "mean_with_relevant": ("double", "the mean without users who have no relevant item"),

@@ -169,23 +169,6 @@ class Moments:
         """(g,) sample standard deviation, divided by n - 1; NaN below two values."""
         return np.asarray(np.sqrt(self.variance))
 
-    def skew_term(self) -> Floats:
-        """A sixth of the skewness over the root of n: sum((v - mean)**3) / (6 * sum((v - mean)**2)**1.5).
-
-        Returns:
-            (g,) terms of the error of a normal interval of the mean; 0 where the spread is 0 and below two values.
-
-        Raises:
-            ValueError: The cubes were not summed.
-        """
-        if self.cubes is None:
-            raise ValueError("these moments have no sums of cubes; the skewness needs them")
-        spread = np.nan_to_num(self.variance) > 0
-        n, t, unit = np.where(spread, self.n, 2), self.total, 2**LIMB_UNIT
-        third = (self.cubes * n * n * unit**2 - 3 * t * self.squares * n * unit + 2 * t * t * t) / (n * n * unit**3)
-        second = np.where(spread, self.variance, 1.0) * (n.astype(float) - 1)
-        return np.where(spread, third.astype(float) / (6 * second**1.5), 0.0)
-
 
 @dataclass(frozen=True)
 class PairMoments:
@@ -219,7 +202,8 @@ def t_interval(moments: Moments, confidence: float) -> tuple[Floats, Floats]:
         confidence: In (0, 1).
 
     Returns:
-        Lower and upper bounds, (g,) each; NaN below two values.
+        Lower and upper bounds, (g,) each; NaN below two values, and where all are equal: they do not say how far others
+        are from them.
 
     Source: Student, The Probable Error of a Mean (1908); same numbers as ``scipy.stats.t.interval``.
     """
@@ -227,7 +211,7 @@ def t_interval(moments: Moments, confidence: float) -> tuple[Floats, Floats]:
     from scipy.special import stdtrit
 
     n = np.maximum(moments.n.astype(float), 2.0)
-    half = stdtrit(n - 1, 0.5 + confidence / 2) * moments.std / np.sqrt(n)
+    half = stdtrit(n - 1, 0.5 + confidence / 2) * np.where(moments.std == 0, np.nan, moments.std) / np.sqrt(n)
     return moments.mean - half, moments.mean + half
 
 

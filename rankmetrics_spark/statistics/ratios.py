@@ -152,7 +152,7 @@ def share_independent(baseline: Moments, candidate: Moments, share: Floats, conf
     """
     scale = 1 - share
     n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]
-    of_baseline, of_candidate = significance.with_spread(baseline.variance, candidate.variance)
+    of_baseline, of_candidate = significance.with_spread(baseline, candidate)
     errors = [scale**2 * of_baseline / n[0], of_candidate / n[1]]
     df = significance.df_of_arms(errors, baseline, candidate)
     mean = candidate.mean - scale * baseline.mean

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, Whole
+from rankmetrics_spark.statistics.shares import most_others
 
 EXACT_SIGNED_RANK = 25
 """Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""
@@ -114,9 +115,9 @@ def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
     """Welch's t test of two experiments with different users.
 
     A few users of a sparse metric often all have the same value, which says little about the spread of others. If one
-    arm has zero variance, use the other arm's variance and degrees of freedom. If both have, p is that of the
-    permutation test: of all ways to choose as many users, one, or two between experiments of equal size, give a
-    difference of this size.
+    arm has zero variance, use what its users leave open (``with_spread``) and the other arm's degrees of freedom. If
+    both have, p is that of the permutation test: of all ways to choose as many users, one, or two between experiments
+    of equal size, give a difference of this size.
 
     Args:
         baseline: Moments of g baselines.
@@ -133,16 +134,28 @@ def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
 
 
 def squared_errors(baseline: Moments, candidate: Moments) -> list[Floats]:
-    """(g,) squared standard errors of both means; without a spread, with the variance of the other one."""
-    arms = [baseline, candidate]
-    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in arms]
-    variances = with_spread(baseline.variance, candidate.variance)
-    return [variance / users for variance, users in zip(variances, n, strict=True)]
+    """(g,) squared standard errors of both means, ``with_spread``."""
+    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]
+    return [variance / users for variance, users in zip(with_spread(baseline, candidate), n, strict=True)]
 
 
-def with_spread(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
-    """(g,) variances of both; that of the other one where one is 0."""
-    return np.where(baseline == 0, candidate, baseline), np.where(candidate == 0, baseline, candidate)
+def with_spread(baseline: Moments, candidate: Moments) -> tuple[Floats, Floats]:
+    """(g,) variances of both; where only one is 0, the variance that its n users leave open.
+
+    At 95 % confidence, at most a share of 1 - 0.025**(1 / n) of others differs from n users who are all alike
+    (``most_others``). These may differ by as much as the users of the other arm do. The variance gives the mean that
+    bound, and is never larger than the mean square of how much the users of the other arm differ.
+    """
+    arms, result = (baseline, candidate), []
+    distance = np.abs(candidate.mean - baseline.mean)
+    for own, other in (arms, arms[::-1]):
+        n = [np.maximum(arm.n.astype(float), 1) for arm in (own, other)]
+        squares = other.variance * (1 - 1 / n[1]) + distance**2
+        with np.errstate(all="ignore"):
+            bound = most_others(n[0], 0.05) * squares / distance
+            left_open = np.minimum(n[0] * (bound / ndtri(0.975)) ** 2, squares)
+        result.append(np.where((own.variance == 0) & (other.variance > 0), left_open, own.variance))
+    return result[0], result[1]
 
 
 def df_of_arms(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:

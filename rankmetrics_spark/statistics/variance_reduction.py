@@ -171,7 +171,7 @@ def cuped_independent(
 
     Returns:
         Estimates (errors are NaN below two users in an arm; without a spread of x, it is ``welch``; an arm without a
-        spread around the line is treated as ``welch`` does), and the share of the variance that the covariate explains,
+        spread around the line has that of the other one), and the share of the variance that the covariate explains,
         (g,): see ``variance_reduction_of``.
 
     Source: Deng et al. (2013), as ``cuped_paired``.
@@ -267,7 +267,8 @@ class _Fit:
         """(g,) variances of scale * y - slope * x in each experiment; one without a spread has that of the other."""
         less_one = [np.where(arm.y.n < 2, np.nan, arm.y.n - 1).astype(float) for arm in self.arms]
         left = [arm.residual(*each) for arm, each in zip(self.arms, zip(slopes, scales, strict=True), strict=True)]
-        return significance.with_spread(*(each / n * self._factor for each, n in zip(left, less_one, strict=True)))
+        own, other = (each / n * self._factor for each, n in zip(left, less_one, strict=True))
+        return np.where(own == 0, other, own), np.where(other == 0, own, other)
 
     def squared_errors(self, slopes: Pair, scales: Pair) -> list[Floats]:
         """(g,) squared errors of the means of scale * y - slope * x."""

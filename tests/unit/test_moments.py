@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from rankmetrics_spark.statistics import Moments
 from tests.helpers.samples import joined, moments, pair_moments
@@ -22,19 +21,6 @@ def test_the_variance_is_that_of_numpy() -> None:
     assert moments(values).variance == pytest.approx(values.var(axis=1, ddof=1), rel=1e-12)
 
 
-def test_the_skew_term_is_a_sixth_of_the_skewness_over_the_root_of_n() -> None:
-    values = np.random.default_rng(3).exponential(1, (6, 50)) - 0.7
-    expected = stats.skew(values, axis=1) / 6 / np.sqrt(50)
-    assert moments(values).skew_term() == pytest.approx(expected, rel=1e-11)
-
-
-def test_the_skew_term_without_spread_is_zero() -> None:
-    result = joined([Moments.of(group) for group in ([], [0.3], [0.1] * 7, [0.0, 0.0])])
-    assert result.skew_term().tolist() == [0, 0, 0, 0]
-    with pytest.raises(ValueError, match="no sums of cubes"):
-        Moments(result.n, result.total, result.squares).skew_term()
-
-
 def test_the_covariance_is_that_of_numpy() -> None:
     rng = np.random.default_rng(4)
     left = rng.random((3, 30))
@@ -46,4 +32,4 @@ def test_the_covariance_is_that_of_numpy() -> None:
 
 def test_no_groups_give_no_results() -> None:
     result = moments(np.zeros((0, 3)))
-    assert len(result.mean) == len(result.std) == len(result.skew_term()) == 0
+    assert len(result.mean) == len(result.std) == 0

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
+from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from rankmetrics_spark.statistics import (
@@ -228,18 +229,22 @@ def test_a_few_users_with_equal_values_are_no_certain_difference(n: int) -> None
         assert np.isnan([result.ci_low[0], result.ci_high[0]]).all()
 
 
-def test_an_experiment_without_a_spread_counts_with_that_of_the_other() -> None:
-    # 3 users without a hit against 300 hits of 1,000: Fisher's exact test has p = 0.56, Welch's alone would have 1e-79.
-    hits = np.repeat([1.0, 0.0], [300, 700])
-    many, few = Moments.of(hits.tolist()), Moments.of([0.0] * 3)
-    # The t test of one variance, hits.var(ddof=1), on 999 degrees of freedom.
-    error = np.sqrt(hits.var(ddof=1) * (1 / 1_000 + 1 / 3))
-    p = 2 * stats.t.sf(0.3 / error, 999)
-    half = stats.t.ppf(0.975, 999) * error
-    for result, sign in ((welch(many, few, 0.95), -1), (welch(few, many, 0.95), 1)):
-        assert result.p_value[0] == pytest.approx(p, rel=1e-12) and result.df[0] == 999
-        assert (result.ci_low[0], result.ci_high[0]) == pytest.approx((sign * 0.3 - half, sign * 0.3 + half), rel=1e-12)
-    assert 0.2 < p < stats.fisher_exact([[300, 700], [0, 3]]).pvalue
+# Fisher's exact test of the same counts: 0.56, 0.12, 0.0008 and 0.00045.
+@pytest.mark.parametrize("counts", [(300, 1_000, 3), (250, 500, 4), (10, 30, 30), (250, 500, 12)])
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_users_who_are_all_alike_count_with_what_they_leave_open(counts: tuple[int, int, int], scale: float) -> None:
+    hits, n, m = counts
+    values = scale * np.repeat([1.0, 0.0], [hits, n - hits])
+    # Clopper and Pearson: a share of others that may have a hit. It is the half width of an interval of 1.96 errors.
+    share = proportion_confint(0, m, 0.05, "beta")[1]
+    of_few = min(share * scale / stats.norm.ppf(0.975), np.sqrt((values**2).mean() / m))
+    error = np.hypot(values.std(ddof=1) / np.sqrt(n), of_few)
+    p, fisher = 2 * stats.t.sf(values.mean() / error, n - 1), stats.fisher_exact([[hits, n - hits], [0, m]]).pvalue
+    for one in (0.0, scale):
+        many, few = Moments.of(np.abs(one - values).tolist()), Moments.of([one] * m)
+        for result in (welch(many, few, 0.95), welch(few, many, 0.95)):
+            assert result.p_value[0] == pytest.approx(p, rel=1e-9) and result.df[0] == n - 1
+            assert result.excludes_zero[0] == (fisher < 0.05) and fisher / 2 < result.p_value[0] < max(6 * fisher, 0.01)
 
 
 @pytest.mark.parametrize("values", [[], [0.5]])
