@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from math import prod
 from typing import NamedTuple
 
@@ -56,9 +57,14 @@ _BEFORE_GROUPS = frozenset(
 SUBSTITUTED = "${"
 """Spark replaces ``${env:NAME}`` and ``${setting}`` before it reads SQL, also inside texts and quoted names."""
 
-MOST_CHARACTERS, MOST_OPERATORS, DEEPEST, LONGEST_TEXT, MOST_WORK = 100_000, 400, 30, 1_000, 10_000
-"""Limits of a filter, far above what people write; beyond them, an engine crashes, or takes minutes or all memory."""
+MOST_CHARACTERS, MOST_UNLISTED, LONGEST_TEXT, LONGEST_PADS = 1_000_000, 100_000, 1_000, 16_000
+MOST_IN_A_ROW, MOST_OPERATORS, DEEPEST, MOST_WORK = 400, 4_000, 30, 10_000
+"""Limits of a filter, far above what people write; beyond them, an engine crashes, or takes minutes or all memory.
+
+Both engines nest a OR b OR c, and a + b + c: 400 in a row run on both, and 500 end Sail. No list after IN is nested.
+"""
 _SYMBOLS = frozenset(".-+*/%&|^~!<>=([") | {"::"}
+_JOINTS = frozenset(["and", "or", "when"])
 _SIGNS = frozenset(["not", "-", "+", "~", "!"])
 _OPERATORS = frozenset(
     ["and", "between", "case", "div", "ilike", "in", "is", "like", "not", "or", "regexp", "rlike", "when"]
@@ -127,12 +133,13 @@ such as lower, date_trunc and coalesce
     words = list(tokens(path, sql.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
     # A date outside quotes is arithmetic: 2026-11-20 is 1995.
     quoted = [word for word in words if word.kind in ("string", "quoted")]
-    for bare_date in _BARE_DATE.finditer(sql):
-        if not any(word.start < bare_date.start() and bare_date.end() <= word.end for word in quoted):
-            raise ConfigError(
-                f"{path} holds {bare_date[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
-                f"allowed: '{bare_date[0]}' in quotes"
-            )
+    starts, ends = [word.start for word in quoted], [word.end for word in quoted]
+    unquoted = "''".join(sql[a:b] for a, b in zip([0, *ends], [*starts, len(sql)], strict=True))
+    if bare_date := _BARE_DATE.search(unquoted):
+        raise ConfigError(
+            f"{path} holds {bare_date[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
+            f"allowed: '{bare_date[0]}' in quotes"
+        )
     before = [None, *words]
     for token, last, last_but_one in zip(words, before, [None, *before], strict=False):
         if token.text == "(" and token.kind == "symbol":
@@ -244,26 +251,57 @@ def _check_word(path: str, token: Token, last: Token | None, last_but_one: Token
     )
 
 
+def _check_amount(path: str, words: Sequence[Token]) -> None:
+    """Refuse too many operators in a row or in all, and too many characters, but for the values of lists."""
+    joined = n = n_unlisted = 0
+    # Of each open parenthesis: whether a list is in it, the operators of its operand so far, and the most of one.
+    levels = [[0, 0, 0]]
+    for last, word in zip([None, *words], words, strict=False):
+        before, symbol = last.text if last else "", word.kind == "symbol"
+        text = word.text if symbol or word.kind == "word" else ""
+        is_value = word.kind in ("string", "number") or text[:1].isdigit() or text == ","
+        if levels[-1][0] and (is_value or (text == "-" and before in "(,")):
+            continue
+        n_unlisted += word.end - word.start
+        counts = text in (_SYMBOLS if symbol else _OPERATORS) and not (text == "=" and before in (*"<>!=",))
+        n += counts
+        # A row of AND, OR and WHEN is as deep as it is long; so is one of other operators. BETWEEN has an AND too.
+        joined += (text in _JOINTS) - (text == "between")
+        if text in _JOINTS or text in ("then", "else", ","):
+            levels[-1][1] = 0
+        elif counts and text not in ("(", "case"):
+            levels[-1][1] += 1
+        if symbol and text in "([":
+            levels.append([before == "in", 0, 0])
+        elif symbol and text in ")]" and len(levels) > 1:
+            inner = levels.pop()
+            levels[-1][1] += inner[2]
+        levels[-1][2] = max(levels[-1][1:])
+    in_a_row = joined + max(level[2] for level in levels)
+    for amount, most, what in (
+        (in_a_row, MOST_IN_A_ROW, "operators in a row"),
+        (n, MOST_OPERATORS, "operators and parentheses"),
+        (n_unlisted, MOST_UNLISTED, "characters outside of lists"),
+    ):
+        if amount > most:
+            raise ConfigError(f"{path} has {amount:,} {what}; allowed: at most {most:,}, and more in x IN ('a', 'b')")
+
+
 def _check_size(path: str, words: Sequence[Token]) -> None:
     """Refuse a filter on which an engine crashes, or takes minutes or all memory."""
     longest = max((word.end - word.start for word in words if word.kind == "string"), default=0)
     if longest > LONGEST_TEXT:
         raise ConfigError(f"{path} holds a text of {longest:,} characters; allowed: at most {LONGEST_TEXT:,}")
-    kinds = {"symbol": _SYMBOLS, "word": _OPERATORS}
-    n_operators = sum(word.text in kinds.get(word.kind, ()) for word in words)
-    if n_operators > MOST_OPERATORS:
-        raise ConfigError(
-            f"{path} has {n_operators:,} operators and parentheses; allowed: at most {MOST_OPERATORS}, such as "
-            "x IN ('a', 'b') for many ORs"
-        )
+    _check_amount(path, words)
     inside: list[int] = []
-    signs = 0
+    signs = padded = 0
     for at, word in enumerate(words):
         signs = signs + 1 if word.kind in ("symbol", "word") and word.text in _SIGNS else 0
         opens = (word.kind == "symbol" and word.text in "([") or (word.kind, word.text) == ("word", "case")
         if opens:
             name = word if word.text == "case" else words[at - 1] if at else word
             inside.append(_work(name.text, words, at))
+            padded += inside[-1] if name.text in ("lpad", "rpad") else 0
         elif inside and (word.kind, word.text) in (("symbol", ")"), ("symbol", "]"), ("word", "end")):
             inside.pop()
         if len(inside) + signs > DEEPEST:
@@ -273,6 +311,8 @@ def _check_size(path: str, words: Sequence[Token]) -> None:
                 f"{path} makes more than {MOST_WORK:,} times the work or text of a value with '{name.text}'; allowed: "
                 "less nesting, lengths and texts"
             )
+    if padded > LONGEST_PADS:
+        raise ConfigError(f"{path} pads values to {padded:,} characters in all; allowed: at most {LONGEST_PADS:,}")
 
 
 def _work(name: str, words: Sequence[Token], opening: int) -> int:
@@ -280,7 +320,7 @@ def _work(name: str, words: Sequence[Token], opening: int) -> int:
     if name not in _WORK_OF_ARGUMENT:
         return _WORK.get(name, 1)
     depth, argument, parts = 0, 0, list[Token]()
-    for word in words[opening:]:
+    for word in islice(words, opening, None):
         if word.kind == "symbol":
             depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
             if not depth:

@@ -55,7 +55,11 @@ def days(weekday: int) -> list[int]:
 @pytest.mark.parametrize(
     "where",
     [
-        " or ".join(["id = 1"] * 200),
+        " or ".join(["id = 1"] * 400),
+        " and ".join(["id between 1 and 1"] * 400),
+        "(id = 1 or " * 29 + "id = 1" + ")" * 29 + " or id = 1" * 370,
+        "case " + "when id = 1 then true " * 399 + "end",
+        f"string(id) in ({', '.join(['1', *(repr(str(-at)) for at in range(20_000))])}) and id = 1",
         "(" * 30 + "id" + ")" * 30 + " = 1",
         "not " * 30 + "id = 1",
         "id = " + "- " * 30 + "1",
@@ -63,7 +67,7 @@ def days(weekday: int) -> list[int]:
         "coalesce(" * 8 + "id" + ", id)" * 8 + " = 1",
         "nullif(" * 8 + "id" + ", 2)" * 8 + " = 1",
         "case when id = 1 then " * 8 + "true" + " end" * 8,
-        "length(rpad('a', 10000, 'x')) = 10000 and id = 1",
+        "length(rpad('a', 10000, 'x')) = 10000 and length(lpad('a', 6000, 'x')) = 6000 and id = 1",
         "levenshtein(string(levenshtein('a', 'b')), '0') = 1 and id = 1",
     ],
     ids=lambda where: where[:20],

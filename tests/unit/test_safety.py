@@ -93,16 +93,24 @@ def nested(opening: str, inner: str, closing: str, times: int) -> str:
 
 WORK = "makes more than 10,000 times the work or text of a value with '{}'; allowed: less nesting, lengths and texts"
 LIMITS = [
-    (" or ".join(["n = 1"] * 200), " or ".join(["n = 1"] * 201), "has 401 operators and parentheses; allowed: at most"),
-    (nested("(", "n", ")", 30) + " = 1", nested("(", "n", ")", 3000) + " = 1", "has 3,001 operators and parenth"),
-    (
-        nested("(", "n", ")", 30) + " = 1",
-        nested("(", "n", ")", 31) + " = 1",
-        "is nested more than 30 deep; allowed: at",
-    ),
+    (" or ".join(["n <= 1"] * 400), " or ".join(["n <= 1"] * 401), "has 401 operators in a row; allowed: at most 400,"),
+    (" and ".join(["n between 1 and 2"] * 400), " + ".join(["n"] * 402), "has 401 operators in a row; allowed: at"),
+    (nested("(n + n + ", "1", ")", 29), nested("(", "n", f"{' + n' * 15})", 30), "has 450 operators in a row; allowed"),
+    (" or ".join(["abs(n) in (1)"] * 400), f"coalesce({'abs(n), ' * 4_000}n) = 1", "has 4,002 operators and parent"),
+    (nested("(", "n", ")", 30) + " = 1", nested("(", "n", ")", 3000) + " = 1", "is nested more than 30 deep; allowed"),
     ("not " * 30 + "n = 1", "not " * 31 + "n = 1", "is nested more than 30 deep; allowed: at most 30"),
     ("n = " + "- " * 30 + "n", "n = " + "- " * 31 + "n", "is nested more than 30 deep; allowed: at most 30"),
-    (f"s in ({', '.join(['9' * 8] * 9_000)})", f"s = '' or {' ' * 99_991}", "has 100,001 characters; allowed: at most"),
+    (f"n in ({'-9, ' * 40_000}1)", f"s in ({'s, ' * 99_995}s)", "has 100,001 characters outside"),
+    (
+        "s in (" + ", ".join(["'2026-11-20'"] * 70_000) + ")",
+        f"s = ''{' ' * 999_995}",
+        "has 1,000,001 characters; allowed: at",
+    ),
+    (
+        "rpad(s, 8000) = lpad(s, 8000)",
+        "rpad(s, 8000) = lpad(s, 8001)",
+        "pads values to 16,001 characters in all; allowed",
+    ),
     (f"s = '{'x' * 998}'", f"s = '{'x' * 999}'", "holds a text of 1,001 characters; allowed: at most 1,000"),
     ("rpad(s, 10000, 'x') = t", "rpad(s, 300000000, 'x') = t", WORK.format("rpad")),
     ("lpad(s, 9) = t", "lpad(s, 9 * 9999999) = t", WORK.format("lpad")),
