@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date as day
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 from rankmetrics_spark.errors import printable_json
+from rankmetrics_spark.metrics import parse as parse_metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 
 FOLDER = "published"
@@ -61,11 +63,13 @@ class Compared:
     every_pair: bool = False
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @cached_property
+    def _places(self) -> dict[str | None, int]:
+        return {name: place for place, name in enumerate(self.experiments)}
+
     def has(self, baseline: str | None, candidate: str | None) -> bool:
         """Whether the run has compared these two."""
-        first, second = (
-            {name: place for place, name in enumerate(self.experiments)}.get(name) for name in (baseline, candidate)
-        )
+        first, second = self._places.get(baseline), self._places.get(candidate)
         return first is not None and second is not None and first < second and (self.every_pair or first == 0)
 
 
@@ -96,6 +100,11 @@ class Entry:
     def file_id(self) -> str:
         """The id in the names of its files; empty where they have none."""
         return self.merged or (self.run_id if self.named else WITHOUT_ID)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of ``user_metrics``; empty where they are not known."""
+        return tuple(self.tables.get("user_metrics", {}).get("columns") or ())
 
     def counted(self, table: str) -> list[int] | None:
         """The rows of each experiment in a version of a table; None if the pointer names no version."""
@@ -202,12 +211,12 @@ def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
     return pointers
 
 
-Pair: TypeAlias = tuple[str | None, str | None]
-"""Baseline and candidate."""
+Pair: TypeAlias = tuple[str | None, str | None, str]
+"""Baseline and candidate, and the metric that is compared."""
 
 
 class LookNumbers(Protocol):
-    """What knows the number of a look at a pair: a ``History``, or a mapping."""
+    """What knows the number of a look at a metric of a pair: a ``History``, or a mapping."""
 
     def get(self, pair: Pair, /) -> int | None:
         """The number; None where earlier looks are not known."""
@@ -221,31 +230,44 @@ def unknown_looks() -> LookNumbers:
 
 @dataclass(frozen=True)
 class History:
-    """Earlier dates, for the number of the next look at a pair.
+    """Earlier dates, for the number of the next look at a metric of a pair.
 
     Attributes:
-        days: What the runs of each date have compared, with the experiments that are theirs.
+        days: What the runs of each date have compared, with the experiments that are theirs, and the columns of their
+            users; no columns where these are not known.
     """
 
-    days: tuple[tuple[tuple[Compared, frozenset[str | None]], ...], ...] = ()
+    days: tuple[tuple[tuple[Compared, frozenset[str | None], frozenset[str]], ...], ...] = ()
 
     @classmethod
     def before(cls, date: str, pointers: Mapping[str, Pointer], first: str = "") -> History:
         """The dates before ``date``, and not before ``first``."""
         runs = [pointer.entries for day, pointer in pointers.items() if first <= day < date]
-        return cls(
-            tuple(tuple((e.compared, frozenset(e.experiments)) for e in entries if e.compared) for entries in runs)
+        days = (
+            (
+                (entry.compared, frozenset(entry.experiments), frozenset(entry.columns))
+                for entry in entries
+                if entry.compared
+            )
+            for entries in runs
         )
+        return cls(tuple(map(tuple, days)))
 
     def get(self, pair: Pair, /) -> int:
-        """The number of the next look at (baseline, candidate): 1 + the dates on which the two were compared.
+        """The number of the next look at (baseline, candidate, metric): 1 + the dates on which it was compared.
 
         >>> entry = Entry("r", ("b", "c"), compared=Compared(("a", "b", "c")))
         >>> days = {day: Pointer(day, (entry,)) for day in ("2026-11-07", "2026-11-08")}
-        >>> History.before("2026-11-09", days).get(("a", "b")), History.before("2026-11-08", days).get(("b", "c"))
+        >>> earlier = History.before("2026-11-09", days)
+        >>> earlier.get(("a", "b", "rr")), earlier.get(("b", "c", "rr"))
         (3, 1)
         """
-        return 1 + sum(any(pair[1] in own and compared.has(*pair) for compared, own in day) for day in self.days)
+        *names, metric = pair
+        column = parse_metric(metric).column
+        return 1 + sum(
+            any(names[1] in own and (not known or column in known) and run.has(*names) for run, own, known in day)
+            for day in self.days
+        )
 
 
 def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> list[str]:

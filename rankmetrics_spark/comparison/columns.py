@@ -116,8 +116,8 @@ def note(rows: Compared) -> Texts:
 
 @statistic(type="long")
 def look(rows: Compared) -> list[int | None]:
-    """The number of this look at the pair: 1 + the earlier dates of this output on which the two were compared, in a
-    period those of the period. Null where earlier dates are not known. `p_value` is that of a single look.
+    """The number of this look at the metric of the pair: 1 + the earlier dates of this output on which it was compared,
+    in a period those of the period. Null where earlier dates are not known. `p_value` is that of a single look.
     """
     return rows.look
 

@@ -248,8 +248,8 @@ class Compared:
 
     @cached_property
     def look(self) -> list[int | None]:
-        """(g,) the number of this look at the pair of a row; None where earlier dates are not known."""
-        pairs = [(key.baseline, key.candidate) for key in self.keys]
+        """(g,) the number of this look at the pair and metric of a row; None where earlier dates are not known."""
+        pairs = [(key.baseline, key.candidate, key.metric) for key in self.keys]
         numbers = {pair: self.question.look_numbers.get(pair) for pair in {*pairs}}
         return [numbers[pair] for pair in pairs]
 

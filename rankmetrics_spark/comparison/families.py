@@ -35,7 +35,7 @@ class Question:
         ranges: Metric -> its lowest and highest value; unknown for others.
         earlier: Whether values from before the experiment are there; where they say something, CUPED is the test.
         days: The days of the period that the users are of, if they are of one.
-        look_numbers: (baseline, candidate) -> the number of this look at the two; None where earlier ones are unknown.
+        look_numbers: (baseline, candidate, metric) -> the number of this look; None where earlier ones are unknown.
     """
 
     request: Comparison

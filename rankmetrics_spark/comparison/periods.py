@@ -89,8 +89,7 @@ def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str,
 def without_unstored(table: UserTable, pointers: Mapping[str, Pointer], dates: Iterable[str]) -> UserTable:
     """The table without the metrics that no run of these dates has stored: other dates have given it their columns."""
     dates = [*dates]
-    runs = [entry.tables.get("user_metrics", {}).get("columns")
-            for date in dates if date in pointers for entry in pointers[date].entries]  # fmt: skip
+    runs = [entry.columns for date in dates if date in pointers for entry in pointers[date].entries]
     if not all(runs) or not {*dates} <= {*pointers}:
         return table
     kept = tuple(metric for metric in table.metrics if any(metric.column in columns for columns in runs if columns))

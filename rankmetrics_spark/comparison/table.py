@@ -69,7 +69,7 @@ class UserTable:
         of_days: ``days_of_experiments`` of the users of these days.
         cluster: The column of the cluster, where users of one value are a unit.
         alike: Columns in which all rows have to have one value; see ``refuse_several``.
-        looks: (baseline, candidate) -> the number of this look at the two; empty where no earlier one is known.
+        looks: (baseline, candidate, metric) -> the number of this look; empty where no earlier one is known.
     """
 
     rows: DataFrame

@@ -30,7 +30,7 @@ class Earlier:
 
     Attributes:
         days: The days that are compared as one, with that of this run; None = the day of this run alone.
-        looks: (baseline, candidate) -> the number of this look at the two.
+        looks: (baseline, candidate, metric) -> the number of this look.
         users: One row per experiment and user over these days; None before ``with_users``, and without a period.
         dated: One row per experiment, user and date of them; None like ``users``.
         published: The rows of ``dated`` that other runs have stored; None if there are none.

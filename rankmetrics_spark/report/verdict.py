@@ -150,7 +150,7 @@ def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
     ['This is look 6: the pair was compared on 5 earlier dates']
     >>> said(row("b", 2), row("c", 2))
     ['This is look 2: the pairs were compared on 1 earlier date']
-    >>> said(row("b", 3), row("c", 1))
+    >>> said(row("b", 3), row("c", 1), row("b", 1))
     ['This is look 3 at b against a: the pair was compared on 2 earlier dates']
     >>> [line.partition(":")[0] for line in said({"looks": "any", "look": 6})]
     ['This is look 6, and no comparison.period is set']
@@ -162,7 +162,8 @@ def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
     []
     """
     lines = []
-    single = {each.pair: each.look or 1 for each in found if each.looks is None}
+    by_look = sorted(found, key=lambda each: each.look or 1)
+    single = {each.pair: each.look or 1 for each in by_look if each.looks is None}
     most = max(single.values(), default=1)
     if most > 1:
         pairs = [pair for pair, look in single.items() if look == most]

@@ -55,7 +55,10 @@ LOOKS: dict[str, dict[str, Any]] = {
     "any": {"looks": "any", "tuning_users": 50},
     "planned": {"looks": PlannedLooks(14, "pocock", 6)},
     "early": {"looks": PlannedLooks(14, "obrien_fleming", 1)},
-    "beyond": {"looks": PlannedLooks(3, "linear"), "look_numbers": {("a", "b"): 4, ("a", "c"): 2}},
+    "beyond": {
+        "looks": PlannedLooks(3, "linear"),
+        "look_numbers": {("a", n, m): 4 - 2 * (n == "c") for n in "bc" for m in METRICS},
+    },
 }
 
 

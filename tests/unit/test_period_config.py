@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def pointer(date: str, *names: str, every_pair: bool = False) -> Pointer:
 
 def looks(history: History) -> dict[str, int]:
     """The next look at each pair that was compared before."""
-    pairs = {f"{first} {second}": history.get((first, second)) for first in EVERY for second in EVERY}
+    pairs = {f"{first} {second}": history.get((first, second, "rr")) for first in EVERY for second in EVERY}
     return {pair: look for pair, look in pairs.items() if look > 1}
 
 
@@ -145,6 +146,11 @@ def test_a_look_counts_the_earlier_dates_on_which_a_pair_was_compared() -> None:
     # A run of a day again is no further look, and what was before the period is another test.
     assert looks(History.before("2026-11-10", known, "2026-11-08")) == {"a b": 2, "a c": 2}
     assert looks(History.before("2026-11-07", known)) == {}
+    # On one of these days, the runs had another metric alone; of the others, columns are not known.
+    entry = replace(known["2026-11-08"].entries[0], tables={"user_metrics": {"columns": ["user_id", "ap_at_10"]}})
+    known["2026-11-08"] = replace(known["2026-11-08"], entries=(entry,))
+    history = History.before("2026-11-11", known)
+    assert [history.get(("a", "c", metric)) for metric in ("rr", "ap@10")] == [2, 3]
 
 
 def test_a_pointer_keeps_what_was_compared_with_the_experiments_that_a_run_still_holds() -> None:

@@ -157,7 +157,7 @@ def test_a_planned_look_has_the_bound_of_its_number(spending: str) -> None:
 def test_the_number_of_a_look_is_that_of_earlier_dates() -> None:
     users = both(300)
     planned = one(users, looks=PlannedLooks(14, "pocock", 6))
-    counted = one(users, looks=PlannedLooks(14, "pocock"), look_numbers={("a", "b"): 6})
+    counted = one(users, looks=PlannedLooks(14, "pocock"), look_numbers={("a", "b", METRIC): 6})
     assert counted["look"] == 6 and planned["sequential_ci_low"] == counted["sequential_ci_low"]
     assert counted["looks"] == "6 of 14, pocock"
 
@@ -165,7 +165,7 @@ def test_the_number_of_a_look_is_that_of_earlier_dates() -> None:
 def test_each_pair_has_the_bound_of_its_own_look() -> None:
     rng = np.random.default_rng(5)
     users = table({name: rng.random(400) for name in "abc"})
-    looks = {("a", "b"): 1, ("a", "c"): 9}
+    looks = {("a", "b", METRIC): 1, ("a", "c", METRIC): 9}
     rows = compared(users, Comparison("a"), looks=PlannedLooks(10, "obrien_fleming"), look_numbers=looks)
     for name, look in (("b", 1), ("c", 9)):
         row = rows["a", name, "all", METRIC]
@@ -177,7 +177,7 @@ def test_each_pair_has_the_bound_of_its_own_look() -> None:
 @pytest.mark.parametrize(
     ("rules", "note"),
     [
-        ({"look_numbers": {("a", "b"): 15}}, "not tested, since this is look 15 and 14 are planned"),
+        ({"look_numbers": {("a", "b", METRIC): 15}}, "not tested, since this is look 15 and 14 are planned"),
         ({}, "not tested, since looks are planned and the number of this look is not known"),
     ],
 )
@@ -196,7 +196,7 @@ def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> N
 def test_beyond_the_plan_a_split_that_is_off_is_said_all_the_same() -> None:
     rng = np.random.default_rng(27)
     users = apart(a=rng.normal(0, 1, 500), b=rng.normal(0, 1, 300))
-    row = one(users, looks=PlannedLooks(14), look_numbers={("a", "b"): 15}, shares={"a": 1, "b": 1})
+    row = one(users, looks=PlannedLooks(14), look_numbers={("a", "b", METRIC): 15}, shares={"a": 1, "b": 1})
     p = stats.chisquare([500, 300]).pvalue
     assert row["note"] == f"not trustworthy: the users do not follow the planned shares (p = {p:.2g})"
     assert np.isnan(row["p_adjusted"]) and row["better"] is None
@@ -260,7 +260,7 @@ def test_the_sentence_shows_the_interval_that_decides() -> None:
 
 
 def test_the_verdict_says_what_limits_it() -> None:
-    row = one(both(), looks="any", look_numbers={("a", "b"): 6})
+    row = one(both(), looks="any", look_numbers={("a", "b", METRIC): 6})
     assert verdict_of([row])[1:] == [
         "This is look 6, and no comparison.period is set: a verdict over several looks needs data that grow from look "
         "to look, not a new date each time"
@@ -273,7 +273,7 @@ def test_the_verdict_says_what_limits_it() -> None:
         "6 days, up to 9 instead of 5 of 100 tests without a difference 'beat'; looks: any has no such limit"
     ]
     assert verdict_of([planned | {"n_days": 1}])[1:] == []
-    assert "single look" in verdict_of([one(both(), look_numbers={("a", "b"): 6})])[1]
+    assert "single look" in verdict_of([one(both(), look_numbers={("a", "b", METRIC): 6})])[1]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
