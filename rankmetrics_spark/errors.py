@@ -327,8 +327,13 @@ def unknown(what: str, value: object, known: Iterable[str]) -> str:
 
     >>> unknown("metric", "ndgc", ["ap", "ndcg"])
     "unknown metric 'ndgc'; did you mean 'ndcg'? known: ap, ndcg"
+    >>> unknown("column", "item", ["_c0", "user", ""]), unknown("column", "item", ["_c0", "_c1"])
+    ("unknown column 'item'; known: user", "unknown column 'item'; known: _c0, _c1")
     """
     names = list(known)
+    # A column of CSV without a name: empty on Sail, and _c0 on Spark, where a file without a header has these alone.
+    if what == "column" and names[:2] != ["_c0", "_c1"]:
+        names = [name for at, name in enumerate(names) if name not in ("", f"_c{at}")]
     near = get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
     return f"unknown {what} '{value}'{hint} known: {', '.join(names)}"

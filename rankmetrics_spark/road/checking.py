@@ -142,8 +142,7 @@ def renamed(
             if mark:
                 hint = f"; the only column looks like several: source.options: {{sep: {mark!r}}} separates them"
             raise InputError(
-                f"the {what} have no column for {_spoken(name, source)}: "
-                f"{unknown('column', source, filter(None, columns))}{hint}"
+                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}{hint}"
             )
         if source is not None:
             check_unambiguous(table, source, what)

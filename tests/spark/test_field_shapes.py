@@ -98,7 +98,7 @@ WAYS: list[Any] = [
     ("numbered_models", ["model*.csv"], RIGHT),
     ("nameless_index", ["log.csv"], RIGHT),
     ("nameless_index", config(log("log.csv", "variant", item="Unnamed: 0", relevance="clicked")),
-     "column 'Unnamed: 0'; known: "),
+     "column 'Unnamed: 0'; known: variant, user_id, item_id, position, clicked"),
     ("stars", ["recs.csv"], "every value of 'stars' is above 0 (1, 2, 3, 4), so every rated item would be a hit"),
     ("stars", ["recs.csv", "--relevant-from", "4"], RIGHT),
     ("features_only", ["features.csv"], "or --column score=NAME; without either there is no ranking to evaluate"),
