@@ -31,26 +31,17 @@ def binary(*ranks: int, length: int = 10) -> One:
     return shown(*(float(rank in ranks) for rank in range(1, length + 1)))
 
 
-def test_ap_of_hits_at_ranks_2_5_7_9() -> None:
-    assert value_of("ap", binary(2, 5, 7, 9)) == pytest.approx(1 / 4 * (1 / 2 + 2 / 5 + 3 / 7 + 4 / 9))
-    assert value_of("ap@10", binary(2, 5, 7, 9)) == pytest.approx(0.443, abs=5e-4)
-
-
-def test_ap_of_hits_at_ranks_1_3_5_8() -> None:
-    assert value_of("ap", binary(1, 3, 5, 8, length=8)) == pytest.approx(1 / 4 * (1 / 1 + 2 / 3 + 3 / 5 + 4 / 8))
-
-
-def test_ap_of_hits_at_ranks_1_3_4_7() -> None:
-    value = value_of("ap", binary(1, 3, 4, 7))
-    assert value == pytest.approx(1 / 4 * (1 / 1 + 2 / 3 + 3 / 4 + 4 / 7))
-    assert value == pytest.approx(0.747, abs=5e-4)
-
-
-def test_map_of_three_lists() -> None:
-    lists = [binary(1, 3, 4, 7), shown(0, 1, 0, 1, 0), shown(1, 1, 1, 0, 1)]
-    parts = [1 / 4 * (1 + 2 / 3 + 3 / 4 + 4 / 7), 1 / 2 * (1 / 2 + 2 / 4), 1 / 4 * (1 + 1 + 1 + 4 / 5)]
-    assert [value_of("ap", one) for one in lists] == pytest.approx(parts)
-    assert sum(parts) / 3 == pytest.approx(0.732, abs=5e-4)
+@pytest.mark.parametrize(
+    ("one", "value", "rounded"),
+    [(binary(2, 5, 7, 9), 1 / 4 * (1 / 2 + 2 / 5 + 3 / 7 + 4 / 9), 0.443),
+     (binary(1, 3, 5, 8, length=8), 1 / 4 * (1 / 1 + 2 / 3 + 3 / 5 + 4 / 8), None),
+     (binary(1, 3, 4, 7), 1 / 4 * (1 / 1 + 2 / 3 + 3 / 4 + 4 / 7), 0.747),
+     (shown(0, 1, 0, 1, 0), 1 / 2 * (1 / 2 + 2 / 4), None),
+     (shown(1, 1, 1, 0, 1), 1 / 4 * (1 + 1 + 1 + 4 / 5), None)],
+)  # fmt: skip
+def test_ap_of_known_lists(one: One, value: float, rounded: float | None) -> None:
+    assert [value_of(name, one) for name in ("ap", "ap@10")] == pytest.approx([value] * 2)
+    assert rounded is None or value == pytest.approx(rounded, abs=5e-4)
 
 
 def test_ap_of_one_hit_at_each_of_five_ranks() -> None:
