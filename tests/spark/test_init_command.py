@@ -313,16 +313,6 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, asked: Ask) 
     assert (questions, config.judgements) == (["Which file holds the judgements (qrels)?"], str(qrels))
 
 
-def test_a_run_of_trec_without_judgements_writes_nothing(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "results.test").write_text("q1 Q0 d1 1 2.5 bm25\n")
-    code, _, err = call("init", tmp_path / "results.test", "-o", tmp_path / "first.yaml")
-    assert (code, "is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels" in err) == (
-        2,
-        True,
-    )
-    assert not (tmp_path / "first.yaml").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.classic
 def test_a_table_of_the_catalog_is_looked_at_by_its_engine(call: Call, spark: SparkSession, tmp_path: Path) -> None:
@@ -345,6 +335,9 @@ def test_a_run_of_trec_is_evaluated_with_its_judgements(call: Call, tmp_path: Pa
     run, qrels = tmp_path / "results.test", tmp_path / "qrels.test"
     run.write_text("q1 Q0 d1 1 2.5 bm25\nq1 Q0 d2 2 1.5 bm25\n")
     qrels.write_text("q1 0 d1 0\nq1 0 d2 1\n")
+    code, _, err = call("init", run, "-o", tmp_path / "first.yaml")
+    assert code == 2 and "is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels" in err
+    assert not (tmp_path / "first.yaml").exists()
     more = ("--judgements", qrels, "-o", tmp_path / "first.yaml", "--format", "json")
     code, out, err = call("init", run, *more)
     assert code == 0, err
