@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.comparison import STATISTICS
-from rankmetrics_spark.schemas import (
-    CHECK_COLUMNS,
-    CONVENTION,
-    CONVENTION_HASH,
-    DATE,
-    EXPERIMENT,
-    INTENTS,
-    MEAN_OVER,
-    METRIC,
-    N_LISTS,
-    N_RELEVANT,
-    N_REPEATED,
-    N_SHOWN,
-    N_USERS,
-    N_USERS_WITH_RELEVANT,
-    N_USERS_WITHOUT_LIST,
-    REASON,
-    ROLES,
-    SEGMENT,
-    USER,
-)
 from tests.helpers.readme import between, rewrite
 
 SQL = {"long": "bigint"}
 
 PARTITION_COLUMNS = {
-    EXPERIMENT: ("string", "the experiment; of `comparisons`, the candidate; null for rows without one"),
-    DATE: ("date", "the evaluation date"),
+    sch.EXPERIMENT: ("string", "the experiment; of `comparisons`, the candidate; null for rows without one"),
+    sch.DATE: ("date", "the evaluation date"),
 }
 """Columns that the folders of every output table hold -> type and meaning."""
 OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "user_metrics": {
-        USER: ("string", "the user, or the query"),
+        sch.USER: ("string", "the user, or the query"),
         "<segment>": ("string", "each of `source.segments`, under its own name"),
         "<covariate>": ("double", "the column of `comparison.cuped`, if one is read from the log"),
         "<cluster>": ("string", "the column of `comparison.cluster`, if it is read from the log"),
-        N_LISTS: ("bigint", "lists of the user"),
-        N_SHOWN: ("bigint", "items in them"),
-        N_RELEVANT: ("bigint", "relevant items, *m* of the conventions, over all lists"),
-        N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
+        sch.N_LISTS: ("bigint", "lists of the user"),
+        sch.N_SHOWN: ("bigint", "items in them"),
+        sch.N_RELEVANT: ("bigint", "relevant items, *m* of the conventions, over all lists"),
+        sch.N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
         "<metric>": ("double", "each metric, `ndcg@10` as `ndcg_at_10`: the mean over the lists; null where left out"),
         "n_lists_<metric>": (
             "bigint",
@@ -53,15 +33,15 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
             "hash of which item is at which rank of the user's lists, down to the largest cut-off of the metrics "
             "(`list_hash`: of all items); only with `only_changed: true`",
         ),
-        CONVENTION_HASH: ("string", "the convention; values of two conventions must not be compared"),
+        sch.CONVENTION_HASH: ("string", "the convention; values of two conventions must not be compared"),
     },
     "experiment_metrics": {
-        SEGMENT: ("string", "`all`, or `column=value`"),
-        METRIC: ("string", "the metric, such as `ndcg@10`"),
-        CONVENTION: ("string", "its convention: a preset, with what differs from it"),
-        N_USERS: ("bigint", "users with a value, without those that the convention leaves out of the mean"),
-        N_USERS_WITH_RELEVANT: ("bigint", "of these `n_users`, those with a relevant item"),
-        N_USERS_WITHOUT_LIST: ("bigint", "users of the judgements who were shown nothing"),
+        sch.SEGMENT: ("string", "`all`, or `column=value`"),
+        sch.METRIC: ("string", "the metric, such as `ndcg@10`"),
+        sch.CONVENTION: ("string", "its convention: a preset, with what differs from it"),
+        sch.N_USERS: ("bigint", "users with a value, without those that the convention leaves out of the mean"),
+        sch.N_USERS_WITH_RELEVANT: ("bigint", "of these `n_users`, those with a relevant item"),
+        sch.N_USERS_WITHOUT_LIST: ("bigint", "users of the judgements who were shown nothing"),
         "mean": ("double", "mean over the users"),
         "std": ("double", "standard deviation over the users"),
         "ci_low": (
@@ -71,11 +51,11 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "ci_high": ("double", "its upper bound"),
         "confidence": ("double", "how sure the interval is, such as 0.95"),
         "mean_with_relevant": ("double", "the mean without users who have no relevant item"),
-        N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
+        sch.N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
         "convention_text": ("string", "every knob of the convention"),
-        CONVENTION_HASH: ("string", "the same, short"),
-        MEAN_OVER: ("string", "`users` or `lists`"),
-        N_LISTS: ("bigint", "lists with a value; only with `mean_over: lists`"),
+        sch.CONVENTION_HASH: ("string", "the same, short"),
+        sch.MEAN_OVER: ("string", "`users` or `lists`"),
+        sch.N_LISTS: ("bigint", "lists with a value; only with `mean_over: lists`"),
         "bootstrap_ci_low": ("double", "lower bound of the bootstrap interval of the mean; only with `bootstrap`"),
         "bootstrap_ci_high": ("double", "its upper bound"),
         "percentile_<p>": ("double", "each of `percentiles` of the users' values; 99.9 is `percentile_99_9`"),
@@ -83,11 +63,11 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "percentile_<p>_ci_high": ("double", "its upper bound"),
     },
     "checks": {
-        name: (CHECK_COLUMNS[name], meaning)
+        name: (sch.CHECK_COLUMNS[name], meaning)
         for name, meaning in {
             "name": "what was checked",
-            SEGMENT: "of a gate; else `all`",
-            METRIC: "of a gate",
+            sch.SEGMENT: "of a gate; else `all`",
+            sch.METRIC: "of a gate",
             "observed": "the number",
             "limit": "what it was judged by",
             "margin": "how far the number is on the right side of the limit; negative beyond",
@@ -98,11 +78,11 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "quarantine": {
         **{
             name: ("string", "as it came, in text; where the log has it")
-            for name in ROLES.values()
-            if name not in (EXPERIMENT, INTENTS)
+            for name in sch.ROLES.values()
+            if name not in (sch.EXPERIMENT, sch.INTENTS)
         },
         "<list>": ("string", "each of `source.list`, as it came"),
-        REASON: ("string", "why the row was left out"),
+        sch.REASON: ("string", "why the row was left out"),
     },
 }
 """Table -> its columns beside ``PARTITION_COLUMNS``: type and meaning. ``comparisons`` has a registry of its own."""

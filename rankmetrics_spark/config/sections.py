@@ -1,5 +1,8 @@
 """The sections of a config; each one checks itself, and ``Options`` checks what depends on several of them."""
 
+# A section is frozen, so one default may serve every config.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 import os

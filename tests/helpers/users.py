@@ -12,16 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import rankdata
 
-from rankmetrics_spark.comparison import (
-    Key,
-    Question,
-    Ranks,
-    Totals,
-    UserRows,
-    add_rows,
-    comparison_rows,
-    signed_sizes,
-)
+from rankmetrics_spark import comparison as cmp
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE, segment_label
 
@@ -56,7 +47,7 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
     return np.array([int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") for name in users], np.uint64)
 
 
-def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> UserRows:
+def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> cmp.UserRows:
     """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``list_count`` lists,
     ``list_hash`` the hash of the lists, ``without`` the share of the lists that have no value.
     """
@@ -67,7 +58,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
     for segment in segments:
         code, labels = _coded(rows[segment])
         splits.append(([segment_label(segment, label) for label in labels], code))
-    return UserRows(
+    return cmp.UserRows(
         user=np.sort(user),
         keys=keys_of(names),
         experiments=experiments,
@@ -93,22 +84,22 @@ def _coded(column: pd.Series) -> tuple[npt.NDArray[np.int64], list[Any]]:
     return np.array([labels.index(None if pd.isna(label) else label) for label in column], np.int64), labels
 
 
-def totals_of(rows: UserRows, request: Comparison) -> Totals:
+def totals_of(rows: cmp.UserRows, request: Comparison) -> cmp.Totals:
     """The sums of these users."""
-    totals = Totals()
-    add_rows(totals, rows, request)
+    totals = cmp.Totals()
+    cmp.add_rows(totals, rows, request)
     return totals
 
 
-def ranks_of(rows: UserRows, request: Comparison) -> dict[Key, Ranks]:
+def ranks_of(rows: cmp.UserRows, request: Comparison) -> dict[cmp.Key, cmp.Ranks]:
     """The sums of signed ranks, by ``scipy.stats.rankdata``."""
     result = {}
-    for key, sizes, positive, negative in signed_sizes(rows, request):
+    for key, sizes, positive, negative in cmp.signed_sizes(rows, request):
         ranks = rankdata(np.repeat(sizes, positive + negative))
         of_size = dict(zip(np.repeat(sizes, positive + negative), ranks, strict=True))
         ties = positive + negative
         plus = sum(count * of_size[size] for size, count in zip(sizes, positive, strict=True))
-        result[key] = Ranks(int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum()))
+        result[key] = cmp.Ranks(int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum()))
     return result
 
 
@@ -133,14 +124,14 @@ def compared(
         whole = replace(whole, ranges=dict.fromkeys(metrics, (0.0, 1.0)))
     rows = user_rows(users, metrics, segments)
     ranks = ranks_of(rows, whole.request) if whole.request.wilcoxon else {}
-    return by_key(comparison_rows(totals_of(rows, whole.request), ranks, whole))
+    return by_key(cmp.comparison_rows(totals_of(rows, whole.request), ranks, whole))
 
 
-def question(request: Comparison, metrics: Sequence[str] = (METRIC,), **asked: Any) -> Question:
+def question(request: Comparison, metrics: Sequence[str] = (METRIC,), **asked: Any) -> cmp.Question:
     """The question with more keys of the comparison, and of its own; by default, higher is better for every metric."""
     keys = {name: value for name, value in asked.items() if name in Comparison.__dataclass_fields__}
     own = {name: value for name, value in asked.items() if name not in keys}
-    return Question(replace(request, **keys), **({"directions": dict.fromkeys(metrics, True)} | own))
+    return cmp.Question(replace(request, **keys), **({"directions": dict.fromkeys(metrics, True)} | own))
 
 
 def one(users: pd.DataFrame, request: Comparison | None = None, **asked: Any) -> dict[str, Any]:

@@ -12,34 +12,23 @@ from typing import Any
 import pytest
 import yaml
 
-from rankmetrics_spark.config import (
-    Comparison,
-    Config,
-    Options,
-    Quality,
-    Sink,
-    Source,
-    as_dict,
-    days,
-    from_mapping,
-    load,
-)
+from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse, resolve
 from tests.helpers.configs import LOGS, TRUTH, config
 
 
 def test_only_the_source_needs_a_value() -> None:
-    result = from_mapping({"source": {"path": "logs"}, "evaluation_date": "2026-11-21"})
-    assert result.source == Source(format="parquet", path=("logs",), columns={}, list=(), segments=(), options={})
+    result = cfg.from_mapping({"source": {"path": "logs"}, "evaluation_date": "2026-11-21"})
+    assert result.source == cfg.Source(format="parquet", path=("logs",), columns={}, list=(), segments=(), options={})
     assert result.judgements is None
     assert result.rank_by == "position"
     assert [str(metric) for metric in result.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
     assert result.convention == resolve("standard")
-    assert result.quality == Quality("quarantine", 0.01, "relevant")
-    assert result.comparison == Comparison(baseline=None, confidence=0.95, correction="holm")
+    assert result.quality == cfg.Quality("quarantine", 0.01, "relevant")
+    assert result.comparison == cfg.Comparison(baseline=None, confidence=0.95, correction="holm")
     assert result.gates == ()
-    assert result.sink == Sink("parquet", "out", "overwrite_partitions")
+    assert result.sink == cfg.Sink("parquet", "out", "overwrite_partitions")
     assert result.spark == {}
 
 
@@ -80,13 +69,13 @@ def test_a_date_may_count_back_from_today_in_a_time_zone(
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return NIGHT.astimezone(tz)
 
-    monkeypatch.setattr(days, "datetime", Clock)
+    monkeypatch.setattr(cfg.days, "datetime", Clock)
     changes = {"time_zone": zone, "source": {"path": "logs/{date}", "where": "day = '{date}'"}}
     result = config(evaluation_date=given, **changes)
     assert (result.evaluation_date, result.source.where) == (day, f"day = '{day}'")
     # The same from the command line, whose values are texts.
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(changes))
-    assert load(tmp_path / "c.yaml", date=None if given is None else str(given)) == result
+    assert cfg.load(tmp_path / "c.yaml", date=None if given is None else str(given)) == result
     # A config that is read again, such as the one of a record, keeps its date.
     monkeypatch.undo()
     assert replace(result, rank_by="score").evaluation_date == day
@@ -122,8 +111,8 @@ def test_metrics_are_a_list_or_a_text_and_each_is_kept_once(given: object, names
 
 def test_a_trec_run_is_ranked_by_score_by_default() -> None:
     run = {"source": {"path": "run", "format": "trec_run"}, "judgements": {"path": "qrels", "format": "trec_qrels"}}
-    assert from_mapping(run).rank_by == "score"
-    assert from_mapping({**run, "rank_by": "position"}).rank_by == "position"
+    assert cfg.from_mapping(run).rank_by == "score"
+    assert cfg.from_mapping({**run, "rank_by": "position"}).rank_by == "position"
 
 
 @pytest.mark.parametrize("given", [{"table": "c.s.t"}, {"table": "c.s.t", "format": "parquet"}])
@@ -159,7 +148,7 @@ NAMES = ("reason", "segment", "ap_at_5", "hits", "Experiment_ID", "position", "p
 @pytest.mark.parametrize("part", ["list", "segments"])
 def test_every_column_name_is_allowed(part: str) -> None:
     assert getattr(config(source={**LOGS, part: NAMES}).source, part) == NAMES
-    assert getattr(Options.read({part: list(NAMES)}), part) == NAMES
+    assert getattr(cfg.Options.read({part: list(NAMES)}), part) == NAMES
 
 
 def test_a_source_says_which_columns_may_be_read() -> None:
@@ -191,12 +180,12 @@ def test_null_and_an_empty_section_mean_not_given() -> None:
 
 
 def test_sections_can_be_made_by_hand_and_replaced() -> None:
-    made = Config(source=Source(path=Path("logs"), columns={"user": "uid"}), evaluation_date="2026-11-21")  # type: ignore[arg-type]
+    made = cfg.Config(source=cfg.Source(path=Path("logs"), columns={"user": "uid"}), evaluation_date="2026-11-21")  # type: ignore[arg-type]
     assert made.source.path == ("logs",)
     assert dataclasses.replace(made) == made
     assert dataclasses.replace(made, rank_by="score").rank_by == "score"
     with pytest.raises(ConfigError, match=r"^quality\.on_invalid: unknown value 'x'"):
-        Quality(on_invalid="x")
+        cfg.Quality(on_invalid="x")
 
 
 def test_a_config_holds_the_options_of_its_evaluation() -> None:
@@ -221,9 +210,9 @@ def test_a_config_holds_the_options_of_its_evaluation() -> None:
         "repeated_items": "all",
         "judged": True,
     }
-    assert result.options == Options.read(expected)
+    assert result.options == cfg.Options.read(expected)
     assert (result.options.layout, result.options.text_numbers) == ("auto", False)
-    assert dataclasses.replace(result, metrics="rr").options == Options.read({**expected, "metrics": "rr"})  # type: ignore[arg-type]
+    assert dataclasses.replace(result, metrics="rr").options == cfg.Options.read({**expected, "metrics": "rr"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -244,13 +233,13 @@ def test_numbers_may_be_text_where_a_format_has_no_types(source: str, judgements
 
 
 def test_options_have_a_default_for_every_field() -> None:
-    assert Options() == config().options
-    assert Options() == Options.read({"metrics": None, "list": None, "columns": None, "judged": None})
-    assert [str(metric) for metric in Options().metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
+    assert cfg.Options() == config().options
+    assert cfg.Options() == cfg.Options.read({"metrics": None, "list": None, "columns": None, "judged": None})
+    assert [str(metric) for metric in cfg.Options().metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
 
 
 def test_a_sink_with_a_table_has_no_folder() -> None:
-    result = from_mapping({"source": {"path": "logs"}, "sink": {"format": "Iceberg", "table": "lake.ranking"}}).sink
+    result = cfg.from_mapping({"source": {"path": "logs"}, "sink": {"format": "Iceberg", "table": "lake.ranking"}}).sink
     assert (result.format, result.path, result.table) == ("iceberg", None, "lake.ranking")
 
 
@@ -286,7 +275,7 @@ def test_each_experiment_has_the_files_that_a_mapping_names() -> None:
     assert result.options.text_numbers
     assert "experiment_id" not in result.source.required_columns() and "user_id" in result.source.required_columns()
     # The record is a config that reads the same.
-    assert config(source=json.loads(json.dumps(as_dict(result)["source"]))).source == result.source
+    assert config(source=json.loads(json.dumps(cfg.as_dict(result)["source"]))).source == result.source
 
 
 def test_ranks_start_at_1_or_at_0() -> None:
@@ -302,7 +291,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         source={**LOGS, "options": {"password": "hush", "header": True}},
         spark={"spark.hadoop.fs.s3a.secret.key": "hush", "spark.hadoop.fs.s3a.access.key": "hush", "spark.x": 1},
     )
-    record = json.loads(json.dumps(as_dict(result)))
+    record = json.loads(json.dumps(cfg.as_dict(result)))
     assert record == {
         "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
                    "options": {"password": "(hidden)", "header": "true"}, "packed": None, "list": [], "segments": [],

@@ -10,19 +10,11 @@ import pytest
 from scipy import stats
 from statsmodels.stats.weightstats import CompareMeans, ttost_ind, ttost_paired
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Figures, html, verdict_of
-from rankmetrics_spark.statistics import (
-    Moments,
-    PairMoments,
-    denominator_paired,
-    one_sided_p,
-    paired_t,
-    share_independent,
-    with_share,
-)
 from tests.helpers.users import METRIC, apart, compared, one, table
 
 COLUMNS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
@@ -286,15 +278,15 @@ def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_runs(paired
     a, other = (rng.beta(2, 3, (n, runs)) for _ in range(2))
     b = (1 - share) * (a if paired else other) + rng.normal(0, 0.1, (n, runs))
 
-    def moments(values: Any) -> Moments:
+    def moments(values: Any) -> st.Moments:
         sums = ([int(x * 2**60) for x in (values**power).sum(axis=0)] for power in (1, 2))
-        return Moments(np.full(runs, n, object), *(np.array(each, object) for each in sums))
+        return st.Moments(np.full(runs, n, object), *(np.array(each, object) for each in sums))
 
     margin = np.full(runs, share)
     if paired:
-        pair = PairMoments(moments(a), moments(b), moments(b - a))
-        result = with_share(paired_t(pair.difference, 0.95), denominator_paired(pair), margin, 0.95)
+        pair = st.PairMoments(moments(a), moments(b), moments(b - a))
+        result = st.with_share(st.paired_t(pair.difference, 0.95), st.denominator_paired(pair), margin, 0.95)
     else:
-        result = share_independent(moments(a), moments(b), margin, 0.95)
-    shown = np.mean(one_sided_p(result, 1) < 0.025)
+        result = st.share_independent(moments(a), moments(b), margin, 0.95)
+    shown = np.mean(st.one_sided_p(result, 1) < 0.025)
     assert abs(shown - 0.025) < 3 * np.sqrt(0.025 * 0.975 / runs)

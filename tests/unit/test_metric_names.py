@@ -11,20 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rankmetrics_spark import metrics as mx
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import (
-    REGISTRY,
-    RESERVED,
-    STANDARD,
-    Batch,
-    Convention,
-    Floats,
-    Lists,
-    compute,
-    metric,
-    parse,
-    reference,
-)
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 from tests.helpers.builders import METRICS, shown, value_of, variants
 
@@ -59,8 +47,8 @@ from tests.helpers.builders import METRICS, shown, value_of, variants
     ],
 )
 def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, column: str) -> None:
-    assert (str(parse(text)), parse(text).column) == (name, column)
-    assert parse(name) == parse(text)
+    assert (str(mx.parse(text)), mx.parse(text).column) == (name, column)
+    assert mx.parse(name) == mx.parse(text)
 
 
 @pytest.mark.outcome("the metric {text}", "exit 2: ... {message} ...")
@@ -89,14 +77,14 @@ def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, col
 )
 def test_a_wrong_name_is_refused_with_a_hint(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(text)
+        mx.parse(text)
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [None, 10, ["ap"]])
 def test_what_is_no_text_names_no_metric(name: Any) -> None:
     with pytest.raises(ConfigError, match=r"is not of the form name, name@10 or name\(p=0.8\)"):
-        parse(name)
+        mx.parse(name)
 
 
 def test_columns_are_unique() -> None:
@@ -104,18 +92,18 @@ def test_columns_are_unique() -> None:
 
 
 def test_every_metric_has_an_example_and_a_first_line() -> None:
-    for definition in REGISTRY.values():
-        assert parse(definition.example).name == definition.name
+    for definition in mx.REGISTRY.values():
+        assert mx.parse(definition.example).name == definition.name
         assert ": " in definition.summary
 
 
 def test_every_tie_knob_is_a_field_of_the_convention() -> None:
-    assert all(hasattr(Convention(), definition.tie_knob) for definition in REGISTRY.values())
+    assert all(hasattr(mx.Convention(), definition.tie_knob) for definition in mx.REGISTRY.values())
 
 
 def test_a_metric_survives_pickling() -> None:
-    assert pickle.loads(pickle.dumps(parse("rbp(p=0.9)@5"))) == parse("rbp@5").__class__(
-        "rbp", (("p", 0.9),), 5, definition=REGISTRY["rbp"]
+    assert pickle.loads(pickle.dumps(mx.parse("rbp(p=0.9)@5"))) == mx.parse("rbp@5").__class__(
+        "rbp", (("p", 0.9),), 5, definition=mx.REGISTRY["rbp"]
     )
 
 
@@ -125,24 +113,24 @@ def test_a_metric_survives_pickling() -> None:
 @pytest.fixture
 def registry() -> Iterator[dict[str, Any]]:
     """The registry, restored after the test."""
-    before = dict(REGISTRY)
-    yield REGISTRY
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    before = dict(mx.REGISTRY)
+    yield mx.REGISTRY
+    mx.REGISTRY.clear()
+    mx.REGISTRY.update(before)
 
 
 @pytest.mark.usefixtures("registry")
 def test_a_user_defined_metric_works_like_the_others() -> None:
-    @metric(aliases=("first",), range=(0.0, math.inf), mean_name="MFG")
-    def first_grade(lists: Lists, k: int = 1) -> Floats:
+    @mx.metric(aliases=("first",), range=(0.0, math.inf), mean_name="MFG")
+    def first_grade(lists: mx.Lists, k: int = 1) -> mx.Floats:
         """First grade: the gain at rank 1."""
         return lists.dcg_at(k)
 
     assert value_of("first@1", shown(3, 1)) == 3.0
     assert inspect.signature(first_grade).parameters["k"].default == 1
-    assert parse("first@1").headline == "MFG@1"
-    assert [str(each) for each in variants(REGISTRY["first_grade"])] == [f"first_grade@{k}" for k in (1, 3, 20)]
-    assert reference()[-1]["summary"] == "First grade: the gain at rank 1."
+    assert mx.parse("first@1").headline == "MFG@1"
+    assert [str(each) for each in variants(mx.REGISTRY["first_grade"])] == [f"first_grade@{k}" for k in (1, 3, 20)]
+    assert mx.reference()[-1]["summary"] == "First grade: the gain at rank 1."
 
 
 @pytest.mark.outcome("a new metric that returns one number for all lists, or none", "`ConfigError` with its shape")
@@ -159,14 +147,14 @@ def test_a_user_defined_metric_works_like_the_others() -> None:
     ],
 )
 def test_a_metric_returns_one_number_per_list(returned: Any, what: str) -> None:
-    @metric
-    def spread_out(lists: Lists, k: int) -> Any:
+    @mx.metric
+    def spread_out(lists: mx.Lists, k: int) -> Any:
         return returned
 
     # Two lists of one item.
-    batch = Batch(2, *map(np.array, ([0, 1], [1, 1], [1.0, 1.0], [1, 1], [0, 1], [1.0, 1.0])))
+    batch = mx.Batch(2, *map(np.array, ([0, 1], [1, 1], [1.0, 1.0], [1, 1], [0, 1], [1.0, 1.0])))
     with pytest.raises(ConfigError) as caught:
-        compute(batch, [parse("spread_out@5")], STANDARD)
+        mx.compute(batch, [mx.parse("spread_out@5")], mx.STANDARD)
     assert str(caught.value) == (
         f"metric 'spread_out@5' returns {what} for 2 lists; allowed: one number per list, an array of shape "
         "(lists.batch.size,)"
@@ -174,11 +162,11 @@ def test_a_metric_returns_one_number_per_list(returned: Any, what: str) -> None:
 
 
 def define(name: str, *aliases: str) -> None:
-    def kernel(lists: Lists) -> Floats:
+    def kernel(lists: mx.Lists) -> mx.Floats:
         return lists.hits_at(None)
 
     kernel.__name__ = kernel.__qualname__ = name
-    metric(aliases=aliases)(kernel)
+    mx.metric(aliases=aliases)(kernel)
 
 
 @pytest.mark.outcome("a new metric with the names {names}", "`ConfigError`: {message} ...")
@@ -210,13 +198,13 @@ def test_a_metric_that_is_defined_again_replaces_its_old_version(registry: dict[
     first = registry["mine"].kernel
     define("mine", "new")
     assert registry["mine"].kernel is not first
-    assert parse("new").name == "mine"
+    assert mx.parse("new").name == "mine"
     with pytest.raises(ConfigError, match="unknown metric 'old'"):
-        parse("old")
+        mx.parse("old")
 
 
 def test_no_metric_can_have_the_name_of_a_column() -> None:
-    assert {*USER_COLUMNS, SEGMENT, METRIC} <= RESERVED
+    assert {*USER_COLUMNS, SEGMENT, METRIC} <= mx.RESERVED
 
 
 # ---- what people read
@@ -241,14 +229,14 @@ def test_no_metric_can_have_the_name_of_a_column() -> None:
     ],
 )
 def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:
-    assert parse(name).headline == headline
+    assert mx.parse(name).headline == headline
 
 
 def test_the_reference_describes_every_metric_in_words() -> None:
-    rows = reference()
-    assert [parse(row["name"]).name for row in rows] == list(REGISTRY)
+    rows = mx.reference()
+    assert [mx.parse(row["name"]).name for row in rows] == list(mx.REGISTRY)
     assert all(row["summary"] and row["range"] and row["direction"] for row in rows)
-    result = {parse(row["name"]).name: (row["range"], row["direction"]) for row in rows}
+    result = {mx.parse(row["name"]).name: (row["range"], row["direction"]) for row in rows}
     assert result["ndcg"] == ("0 to 1", "higher is better")
     assert result["softmax_loss"] == ("0 or more", "lower is better")
     assert result["idcg"] == ("0 or more", "neither direction is better")

@@ -20,28 +20,12 @@ import pytest
 from rich.console import Console
 
 from rankmetrics_spark import cli
+from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.options import Folding
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.pointers import parse as parse_pointer
-from rankmetrics_spark.report import (
-    ANY_WIDTH,
-    LIST_PRINTERS,
-    Shown,
-    accounting,
-    blocks,
-    paths_text,
-    print_all,
-    print_conventions,
-    print_json,
-    print_list,
-    print_over_time,
-    print_table,
-    print_verdict,
-    safe_cells,
-    table,
-)
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 from rankmetrics_spark.sinks import as_json
 from tests.helpers.commands import Terminal
@@ -92,16 +76,16 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 def test_an_id_in_a_table_is_text(name: str, terminal: Callable[..., list[str]]) -> None:
     convention = {EXPERIMENT: name, CONVENTION: "standard", N_USERS: 1, "ap": 0.5, "differs": name}
     printed = terminal(
-        partial(print_table, rows(name, "other", segment=f"country={name}") + rows(name)),
-        partial(print_conventions, [convention]),
-        partial(print_list, [{"name": name, "summary": name * 30}]),
+        partial(rep.print_table, rows(name, "other", segment=f"country={name}") + rows(name)),
+        partial(rep.print_conventions, [convention]),
+        partial(rep.print_list, [{"name": name, "summary": name * 30}]),
     )
     assert sum(name in line for line in printed) >= 2 * 4 + 1 + 1 + 1
 
 
 @pytest.mark.outcome("an experiment, segment or user id with brackets, an emoji's name or control characters", "text")
 def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[str]]) -> None:
-    assert r"a\nb\x1b[31m" in "\n".join(terminal(partial(print_table, rows("a\nb\x1b[31m"))))
+    assert r"a\nb\x1b[31m" in "\n".join(terminal(partial(rep.print_table, rows("a\nb\x1b[31m"))))
     counts = {"evaluated": 9, "tied": 3, "beyond_judgements": 0}
     record = {
         "rows": {"in": 1, "evaluated": 1, "quarantined": 0},
@@ -109,13 +93,13 @@ def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[st
         "experiments": {"[b]\x07": counts},
         "judgements": None,
     }
-    message = accounting(record)
+    message = rep.accounting(record)
     assert r"null_\x1b[1m 1" in message[1] and r"[b]\x07 33 %" in message[2]
 
 
 @pytest.mark.outcome("eight metrics on a terminal of 80 columns", "the table is printed in blocks of metrics")
 def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., list[str]]) -> None:
-    printed = terminal(partial(print_table, rows("model[v1]", "a control with a name")))
+    printed = terminal(partial(rep.print_table, rows("model[v1]", "a control with a name")))
     assert max(map(len, printed)) <= 80
     text = "\n".join(printed)
     assert all(text.count(head) == 1 for head in HEADS)
@@ -128,7 +112,7 @@ def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., l
 def test_a_name_longer_than_the_terminal_is_folded_and_the_numbers_stay_whole(
     terminal: Callable[..., list[str]],
 ) -> None:
-    printed = terminal(partial(print_table, rows("q" * 200)))
+    printed = terminal(partial(rep.print_table, rows("q" * 200)))
     assert max(map(len, printed)) <= 80
     text = "\n".join(printed)
     assert text.count("0.2500 ± 0.1250") == len(METRICS)
@@ -142,8 +126,8 @@ def test_conventions_and_the_list_of_metrics_fit_on_a_terminal_of_80_columns(
     differs = "ap_denominator=m; duplicates=refuse; population=judged; score_precision=32"
     convention = {EXPERIMENT: "a", CONVENTION: "trec_eval", N_USERS: 5, **means, "differs": differs}
     printed = terminal(
-        partial(print_conventions, [convention]),
-        partial(print_list, [{"name": "ap@10", "summary": "words " * 40}]),
+        partial(rep.print_conventions, [convention]),
+        partial(rep.print_list, [{"name": "ap@10", "summary": "words " * 40}]),
     )
     text = "\n".join(printed)
     assert max(map(len, printed)) <= 80
@@ -157,9 +141,9 @@ def test_conventions_and_the_list_of_metrics_fit_on_a_terminal_of_80_columns(
 )
 def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFixture[str]) -> None:
     name = "x" * 5000
-    print_table(rows(name, "b"))
-    print_conventions([{EXPERIMENT: name, CONVENTION: "standard", N_USERS: 5, "ap": 0.5, "differs": "y " * 900}])
-    print_list([{"name": name, "summary": "words " * 400}])
+    rep.print_table(rows(name, "b"))
+    rep.print_conventions([{EXPERIMENT: name, CONVENTION: "standard", N_USERS: 5, "ap": 0.5, "differs": "y " * 900}])
+    rep.print_list([{"name": name, "summary": "words " * 400}])
     printed = capsys.readouterr().out.splitlines()
     # Two tables of four metrics, two of the convention, one list.
     assert sum(name in line for line in printed) == 2 + 2 + 1
@@ -167,7 +151,7 @@ def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFi
 
 
 def test_a_pipe_gets_tables_of_160_characters_and_every_metric_once(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(rows("a", "b"), [*map(parse, METRICS)])
+    rep.print_table(rows("a", "b"), [*map(parse, METRICS)])
     printed = capsys.readouterr().out.splitlines()
     assert max(map(len, printed)) <= 160 < sum(map(len, HEADS)) + 8 * 17
     heads = [head for line in printed if "experiment" in line for head in re.findall(r"[^┃]+", line)]
@@ -179,7 +163,7 @@ def test_a_pipe_gets_tables_of_160_characters_and_every_metric_once(capsys: pyte
 def test_sentences_break_at_spaces_at_any_width(width: int, terminal: Callable[..., list[str]]) -> None:
     name = "q" * 100
     message = [f"{name} beats {name} on MAP@10: 0.439 → 0.548, +24.7 % (+21.4 to +28.1)", "a short one"]
-    printed = terminal(partial(print_verdict, message), width=width)
+    printed = terminal(partial(rep.print_verdict, message), width=width)
     assert " ".join(printed) == " ".join(message)
     assert all(len(line) <= width or line == name for line in printed)
     assert max(len(line) for line in printed if line != name) > width / 2
@@ -193,7 +177,7 @@ def test_sentences_break_at_spaces_at_any_width(width: int, terminal: Callable[.
 def test_columns_are_in_the_order_of_the_config(capsys: pytest.CaptureFixture[str]) -> None:
     expected = ["rr", "ndcg@10", "ap@5", "ndcg@5"]
     listed = [row("a", metric) for metric in sorted(expected)]
-    print_table(listed, [*map(parse, expected)])
+    rep.print_table(listed, [*map(parse, expected)])
     assert re.findall(r"MRR|(?:mean )?NDCG@\d+|MAP@5", capsys.readouterr().out) == [
         "MRR", "mean NDCG@10", "MAP@5", "mean NDCG@5"]  # fmt: skip
 
@@ -204,19 +188,19 @@ def test_the_verdict_of_a_single_experiment_is_its_mean_and_that_there_is_nothin
     alone = [row("only", metric) for metric in METRICS]
     one_user = [{**each, N_USERS: 1, "ci_low": None, "ci_high": None} for each in alone]
     for means, units in ((alone, "2,400 users, 95 % interval 0.1250 to 0.3750"), (one_user, "1 user")):
-        print_verdict([], result=Shown(means, [], [parse(name) for name in METRICS]))
+        rep.print_verdict([], result=rep.Shown(means, [], [parse(name) for name in METRICS]))
         assert capsys.readouterr().out == (
             f"MAP@10 of only is 0.250 (mean over {units}). There is one experiment, so nothing to compare it with.\n"
         )
-    print_verdict([], result=Shown(rows("a", "b"), [], [parse(name) for name in METRICS]))
+    rep.print_verdict([], result=rep.Shown(rows("a", "b"), [], [parse(name) for name in METRICS]))
     assert capsys.readouterr().out == ""
 
 
 def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
-    wide = Console(width=ANY_WIDTH)
-    shown = table(rows("a"))
+    wide = Console(width=rep.ANY_WIDTH)
+    shown = rep.table(rows("a"))
     assert len(shown.columns) == 2 + len(METRICS)
-    assert blocks(lambda some: table(rows("a")), [1, 2, 3], wide) == [[1, 2, 3]]
+    assert rep.blocks(lambda some: rep.table(rows("a")), [1, 2, 3], wide) == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -229,12 +213,12 @@ def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
 )
 def test_only_the_tables_that_were_written_are_named(evaluated: int, quarantined: int, tables: str) -> None:
     record = {"rows": {"in": evaluated + quarantined, "evaluated": evaluated, "quarantined": quarantined}}
-    assert paths_text("out[1]", record, "out[1]/runs/x.json") == f"{tables}run record: out[1]/runs/x.json"
+    assert rep.paths_text("out[1]", record, "out[1]/runs/x.json") == f"{tables}run record: out[1]/runs/x.json"
 
 
 def test_a_password_in_the_output_path_is_not_printed() -> None:
     record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}}
-    message = paths_text("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
+    message = rep.paths_text("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
     assert "hush" not in message and "s3a://(hidden)@bucket/out" in message
 
 
@@ -244,7 +228,7 @@ def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.Captu
     losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
 
     def printed(more: dict[str, Any], style: str) -> str:
-        print_all("2026-11-20", compared, more, style)
+        rep.print_all("2026-11-20", compared, more, style)
         return capsys.readouterr().out
 
     assert printed({}, "csv").splitlines()[1:] == ["2026-11-20,b,a,all,ap@5,not tested,,"]
@@ -263,7 +247,7 @@ def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.Cap
     losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
 
     def printed(style: str) -> str:
-        print_all("2026-11-10", [], {"losses": losses}, style, (), days)
+        rep.print_all("2026-11-10", [], {"losses": losses}, style, (), days)
         return capsys.readouterr().out
 
     assert json.loads(printed("json"))["period"] == {
@@ -278,7 +262,7 @@ def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.Cap
     ]
     gap = "1 of 3 days is not published: 2026-11-09"
     assert f"The comparisons are over 2026-11-08 to 2026-11-10 (2 of 3 days); {gap}\n" in printed("table")
-    print_all("2026-11-10", [], {}, "table")
+    rep.print_all("2026-11-10", [], {}, "table")
     assert "Users of 2026-11-10.\n" in capsys.readouterr().out
 
 
@@ -287,7 +271,7 @@ def test_an_effect_over_time_names_its_dates_in_each_format(capsys: pytest.Captu
     row = {"kind": "slope", EXPERIMENT: "b", "baseline": "a", METRIC: "ap@5", "difference": float("nan")}
 
     def printed(style: str, *rows: Any) -> str:
-        print_over_time(days, rows, style)
+        rep.print_over_time(days, rows, style)
         return capsys.readouterr().out
 
     result = json.loads(printed("json", row))
@@ -301,14 +285,14 @@ def test_an_effect_over_time_names_its_dates_in_each_format(capsys: pytest.Captu
 
 def test_what_is_no_number_is_null_in_json_and_empty_in_csv(capsys: pytest.CaptureFixture[str]) -> None:
     nan, inf = float("nan"), float("inf")
-    LIST_PRINTERS["json"]([{"mean": nan, "more": {"low": -inf, "high": [inf, 1.5, 3]}}])
+    rep.LIST_PRINTERS["json"]([{"mean": nan, "more": {"low": -inf, "high": [inf, 1.5, 3]}}])
 
     def refused(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")
 
     result = json.loads(capsys.readouterr().out, parse_constant=refused)
     assert result == [{"mean": None, "more": {"low": None, "high": [None, 1.5, 3]}}]
-    LIST_PRINTERS["csv"]([{"mean": nan, "low": -inf, "n": 1}])
+    rep.LIST_PRINTERS["csv"]([{"mean": nan, "low": -inf, "n": 1}])
     assert capsys.readouterr().out.splitlines() == ["mean,low,n", ",,1"]
 
 
@@ -318,7 +302,7 @@ def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(
     names = {EXPERIMENT: "b", "baseline": "a", SEGMENT: "all", "note": "not tested", "p_adjusted": None, "better": None}
     compared = [names | {METRIC: metric} for metric in ("ap@10", "ndcg@10", "ndcg@5")]
     metrics = [parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
-    print_all("2026-11-20", compared, {}, "json", metrics)
+    rep.print_all("2026-11-20", compared, {}, "json", metrics)
     message = json.loads(capsys.readouterr().out)["verdict"]
     assert [text.split(" on ")[1] for text in message] == [
         "NDCG@10: not tested",
@@ -392,12 +376,12 @@ def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
 ) -> None:
     rows = [{"experiment_id": name, "difference": -0.13, "n_users": -1, "note": None}]
     for request, cell in ((False, safe.removeprefix("'")), (True, safe)):
-        safe_cells.set(request)
-        LIST_PRINTERS["csv"](rows)
+        rep.safe_cells.set(request)
+        rep.LIST_PRINTERS["csv"](rows)
         printed = capsys.readouterr().out
         assert list(csv.reader(io.StringIO(printed))) == [[*rows[0]], [cell, "-0.13", "-1", ""]]
         assert all(c == "\n" or c.isprintable() for c in printed)
-    safe_cells.set(False)
+    rep.safe_cells.set(False)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +393,7 @@ def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
 )
 def test_json_holds_the_same_names_without_control_characters(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     record = {"experiments": {name: {"rows": 1}}, "notes": [name]}
-    print_json(record)
+    rep.print_json(record)
     pointer = Pointer("2026-11-20", (Entry("20261120T010203-0a1b2c3d", (name,)),))
     texts = {capsys.readouterr().out: record, as_json(record): record, pointer.as_json(): None}
     for text, value in texts.items():
@@ -421,7 +405,7 @@ def test_json_holds_the_same_names_without_control_characters(name: str, capsys:
 
 def test_the_option_of_safe_cells_reaches_the_printer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    monkeypatch.setitem(LIST_PRINTERS, "csv", lambda _: seen.append(safe_cells.get()))
+    monkeypatch.setitem(rep.LIST_PRINTERS, "csv", lambda _: seen.append(rep.safe_cells.get()))
     out = Output(tmp_path, users=20).write()
     for arguments in (["--safe-cells"], []):
         cli.main(["runs", "--output", str(out), "--format", "csv", *arguments], "rankmetrics")
@@ -441,6 +425,6 @@ def test_json_is_written_in_one_piece(tmp_path: Path) -> None:
     stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
     rows = [{"name": f"é{place}", "mean": place / 7} for place in range(20_000)]
     with redirect_stdout(stream):
-        print_json({"means": rows})
+        rep.print_json({"means": rows})
     (piece,) = pieces
     assert json.loads(piece) == {"means": rows}

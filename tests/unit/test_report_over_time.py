@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
+from rankmetrics_spark import report as rep
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.report import (
-    Figures,
-    difference_rows,
-    newer_failures,
-    payload_of,
-    print_over_time,
-    sentences_over_time,
-)
 from tests.helpers.figures import compared, mean
 
 
@@ -30,7 +23,7 @@ def sentences(slope: dict[str, Any], whole_p: float = 0.001, whole: float = 0.05
     rows = [developed("cumulative", "2026-11-08", 0.2, 0.9), developed("cumulative", "2026-11-21", whole, whole_p),
             developed("days_since_first", "0", 0.1), developed("days_since_first", "1", 0.02), slope,
             *more]  # fmt: skip
-    return [line.replace("\N{MINUS SIGN}", "-") for line in sentences_over_time(rows)]
+    return [line.replace("\N{MINUS SIGN}", "-") for line in rep.sentences_over_time(rows)]
 
 
 def test_an_effect_that_gets_smaller_with_the_days_of_a_user_fades() -> None:
@@ -75,7 +68,7 @@ def test_an_effect_over_days_that_differ_is_doubted_and_not_claimed(capsys: pyte
         "The effect of b against a on MAP@10 over time is not trustworthy: b has no users on 2 of the 9 days of a."
     ]
     rows = [developed("day", "2026-11-21", 0.2, 0.9), developed("cumulative", "2026-11-21", 0.2, 0.001) | doubt]
-    print_over_time(Days("2026-11-21", "2026-11-21", ("2026-11-21",)), rows, "table")
+    rep.print_over_time(Days("2026-11-21", "2026-11-21", ("2026-11-21",)), rows, "table")
     of_day, up_to = (line for line in capsys.readouterr().out.splitlines() if "2026-11-21 │" in line)
     assert "0.900" in of_day and "not trustworthy" not in of_day
     assert "not trustworthy" in up_to and "0.001" not in up_to
@@ -106,7 +99,7 @@ def test_bad_days_are_those_that_failed_warned_or_are_missing() -> None:
     history[1] |= {"quality": {"warnings": ["tie_rate is 31.00%"]}}
     history[2] |= {"error": error}
     rows = [developed("day", f"2026-11-{day:02}", 0.1) | {"p_adjusted": None} for day in (8, 9, 12)]
-    actual = payload_of(Figures([mean("a"), mean("b")], rows[:1], over_time=rows, history=history))
+    actual = rep.payload_of(rep.Figures([mean("a"), mean("b")], rows[:1], over_time=rows, history=history))
     assert [(day["date"][-2:], day["state"], day["text"]) for day in actual["alerts"]] == [
         ("09", "warned", "tie_rate is 31.00%"),
         ("10", "failed", "the gate allows 0.09"),
@@ -121,16 +114,16 @@ def test_failed_runs_of_newer_dates_are_named_above_the_headline() -> None:
         {"evaluation_date": f"2026-11-{day}", "error": {"message": f"reason {day}"}} for day in range(19, 25)
     ]
     history += [{"evaluation_date": "2026-11-25"}, {"error": {"message": "refused"}}]
-    shown = Figures([mean("a")], record={"evaluation_date": "2026-11-20"}, history=history)
-    assert newer_failures(shown) == [
+    shown = rep.Figures([mean("a")], record={"evaluation_date": "2026-11-20"}, history=history)
+    assert rep.newer_failures(shown) == [
         *(
             f"The run of 2026-11-{day} failed, so nothing newer than 2026-11-20 is shown: reason {day}"
             for day in (24, 23, 22)
         ),
         "1 more run of a newer date failed.",
     ]
-    assert len(newer_failures(replace(shown, record={"evaluation_date": "2026-11-22"}))) == 2
-    assert newer_failures(Figures([mean("a")], record={"evaluation_date": "2026-11-26"}, history=history)) == []
+    assert len(rep.newer_failures(replace(shown, record={"evaluation_date": "2026-11-22"}))) == 2
+    assert rep.newer_failures(rep.Figures([mean("a")], record={"evaluation_date": "2026-11-26"}, history=history)) == []
 
 
 def test_the_page_says_which_looks_an_interval_up_to_a_day_holds_for() -> None:
@@ -145,7 +138,7 @@ def test_the_page_says_which_looks_an_interval_up_to_a_day_holds_for() -> None:
         (of_period | {"looks": "any"}, "valid at every look"),
         (of_period | {"looks": "6 of 14, pocock"}, "valid at the look of its day"),
     ):
-        payload = payload_of(Figures([mean("a"), mean("b")], over_time=difference_rows([given])))
+        payload = rep.payload_of(rep.Figures([mean("a"), mean("b")], over_time=rep.difference_rows([given])))
         assert payload["validOverTime"] == valid
         assert payload["overTime"]["low"] == [-0.5 if given["looks"] else given["ci_low"]]
 
@@ -153,5 +146,5 @@ def test_the_page_says_which_looks_an_interval_up_to_a_day_holds_for() -> None:
 def test_failed_runs_after_a_period_are_named_after_its_last_day() -> None:
     days = Days("2026-11-08", "2026-11-30", ("2026-11-08", "2026-11-21"))
     history = [{"evaluation_date": f"2026-11-{day}", "error": {"message": "why"}} for day in (20, 22)]
-    shown = Figures([mean("a")], record={"evaluation_date": "2026-11-08"}, history=history, days=days)
-    assert newer_failures(shown) == ["The run of 2026-11-22 failed, so nothing newer than 2026-11-21 is shown: why"]
+    shown = rep.Figures([mean("a")], record={"evaluation_date": "2026-11-08"}, history=history, days=days)
+    assert rep.newer_failures(shown) == ["The run of 2026-11-22 failed, so nothing newer than 2026-11-21 is shown: why"]

@@ -8,26 +8,14 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.report import (
-    Figures,
-    cards,
-    checks,
-    figures_of,
-    further_sentences,
-    local_tables,
-    page,
-    payload_of,
-    period_means,
-    status_line,
-    without_relevant,
-)
+from rankmetrics_spark import report as rep
 from tests.helpers.figures import compared, mean
 from tests.helpers.results import Output
 
 # ---- people
 
 
-def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs: bool = False) -> Figures:
+def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs: bool = False) -> rep.Figures:
     """Experiments with so many users, 40 % of them with a relevant item; ``shared`` by their two names."""
     names = "abcdefgh"[: len(users)]
     means = [
@@ -39,7 +27,7 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
         | {"n_users_both": shared.get(names[i] + names[j], 0)}
         for i, j in compared_pairs
     ]
-    return Figures(means, rows)
+    return rep.Figures(means, rows)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +64,14 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
             ": 720",
         ),
         (arms(500, 400, shared={}), "900 users in all, 400 to 500 in each experiment (independent).", ": 540"),
-        (Figures([mean("a"), mean("b")]), "1,000 users in each of 2 experiments.", ", in each experiment: 400"),
-        (Figures([mean("a")]), "1,000 users.", ": 400"),
+        (rep.Figures([mean("a"), mean("b")]), "1,000 users in each of 2 experiments.", ", in each experiment: 400"),
+        (rep.Figures([mean("a")]), "1,000 users.", ": 400"),
     ],
 )
-def test_a_person_is_counted_once(figures: Figures, users: str, without: str) -> None:
-    texts = {check.title: check.text for check in checks(figures)}
+def test_a_person_is_counted_once(figures: rep.Figures, users: str, without: str) -> None:
+    texts = {check.title: check.text for check in rep.checks(figures)}
     assert texts["Number of users"] == users
-    assert ": ".join(without_relevant(figures)) == f"users without a relevant item{without}"
+    assert ": ".join(rep.without_relevant(figures)) == f"users without a relevant item{without}"
 
 
 def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
@@ -93,8 +81,8 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
             "convention": {"text": f"standard;zero_relevant={rule};ties=best"},
             "experiments": {name: {"lists": 50, "no_relevant": 10} for name in ("a", "b")},
         }
-        figures = Figures([mean(name) | {"mean_with_relevant": 0.8} | more for name in ("a", "b")], record=record)
-        return {check.title: check.text for check in checks(figures)}["Users without a relevant item"]
+        figures = rep.Figures([mean(name) | {"mean_with_relevant": 0.8} | more for name in ("a", "b")], record=record)
+        return {check.title: check.text for check in rep.checks(figures)}["Users without a relevant item"]
 
     # 600 of 1,000 users have one, and the mean over them is 0.8 where it is 0.5 over all.
     assert sentence("zero") == (
@@ -109,11 +97,11 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
         "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
     )
     rows = [mean(name) | {"n_users_with_relevant": n} for name, n in (("a", 846), ("b", 829))]
-    text = {check.title: check.text for check in checks(Figures(rows))}["Users without a relevant item"]
+    text = {check.title: check.text for check in rep.checks(rep.Figures(rows))}["Users without a relevant item"]
     assert text == "15 to 17 % of the users of each experiment had no relevant item."
 
 
-def of_clusters(a: int, b: int, both: int, **more: Any) -> Figures:
+def of_clusters(a: int, b: int, both: int, **more: Any) -> rep.Figures:
     """600 users a side, in so many clusters."""
     means = [mean(name) | {"n_users": 600, "n_users_with_relevant": 600} for name in "ab"]
     counts = {"cluster": "house", "n_users_baseline": a, "n_users_candidate": b, "n_users_both": both}
@@ -121,49 +109,49 @@ def of_clusters(a: int, b: int, both: int, **more: Any) -> Figures:
     row = compared("b", None, 0.0, baseline="a", design="paired" if both else "independent", **counts | more)
     config = {"comparison": {"shares": {"a": 0.5, "b": 0.5}}}
     record = {"config": config, "rows": {"in": 1, "quarantined": 0}}
-    return Figures(means, [row], record=record)
+    return rep.Figures(means, [row], record=record)
 
 
 def test_clusters_are_not_people() -> None:
     # 150 households whose users are on both sides: 1,200 other users, and nothing says how many are on both.
     figures = of_clusters(150, 150, 150, wins=60, losses=48, ties=42)
-    texts = {check.title: check.text for check in checks(figures)}
+    texts = {check.title: check.text for check in rep.checks(figures)}
     assert texts["Number of users"] == "600 users in each of 2 experiments (paired, 150 clusters of house in each)."
     assert texts["Split of the users"].startswith("Not checked: the same clusters of house are in")
-    assert [item.text for item in status_line(figures)][::2] == [
+    assert [item.text for item in rep.status_line(figures)][::2] == [
         "600 users in each experiment",
         "same clusters of house on both sides",
     ]
-    (card,) = cards(figures)
+    (card,) = rep.cards(figures)
     assert card.users == "paired, 150 clusters of house"
-    assert payload_of(figures)["units"] == "clusters"
-    (further,) = further_sentences([card])
+    assert rep.payload_of(figures)["units"] == "clusters"
+    (further,) = rep.further_sentences([card])
     assert further.endswith(": better for 60 clusters of house, worse for 48, the same for 42")
 
 
 def test_the_split_of_clusters_is_that_of_clusters() -> None:
     # 900 of 1,500 households are 60 %, and 600 of 1,200 users are 50 %.
     figures = of_clusters(900, 600, 0, sample_ratio_p=1e-14)
-    texts = {check.title: check.text for check in checks(figures)}
+    texts = {check.title: check.text for check in rep.checks(figures)}
     off = "The split of the clusters of house is off: 60.0 / 40.0 % instead of 50 / 50 % (p < 0.001)."
     assert texts["Split of the users"].startswith(off)
     assert ("fail", "split of clusters of house is off (p < 0.001)") in [
-        (item.level, item.text) for item in status_line(figures)
+        (item.level, item.text) for item in rep.status_line(figures)
     ]
-    seen = {check.title: check.text for check in checks(of_clusters(900, 600, 0))}["Split of the users"]
+    seen = {check.title: check.text for check in rep.checks(of_clusters(900, 600, 0))}["Split of the users"]
     assert seen.endswith("Seen: 60.0 / 40.0 % of the clusters of house.")
 
 
 @pytest.mark.parametrize(("clusters", "level"), [(5, "warn"), (19, "warn"), (20, "ok")])
 def test_few_clusters_are_a_warning(clusters: int, level: str) -> None:
-    (check,) = [each for each in checks(of_clusters(clusters, 600, 0)) if each.title == "Number of users"]
+    (check,) = [each for each in rep.checks(of_clusters(clusters, 600, 0)) if each.title == "Number of users"]
     rough = f"a has only {clusters} clusters of house, so intervals are rough. "
     assert check.level == level and check.text.startswith(rough if level == "warn" else "600 users in each")
 
 
 def test_the_means_of_a_period_are_of_people() -> None:
     (row,) = of_clusters(50, 50, 0, period_from="2026-11-20", period_to="2026-11-21").comparisons
-    rows = period_means([{"convention": "standard"}], [row])
+    rows = rep.period_means([{"convention": "standard"}], [row])
     assert [each["n_users"] for each in rows] == [600, 600]
 
 
@@ -181,7 +169,7 @@ def test_what_weakens_an_answer_is_a_warning() -> None:
         "quality": {"warnings": ["ranks seem to start at 0"]},
     }
     rows = [compared("a", None, 0.1, sample_ratio_p=1e-9)]
-    actual = {check.title: (check.level, check.text) for check in checks(Figures(few, rows, record=record))}
+    actual = {check.title: (check.level, check.text) for check in rep.checks(rep.Figures(few, rows, record=record))}
     assert {title for title, (level, _) in actual.items() if level == "warn"} == {
         "Number of users", "Users without a relevant item", "Split of the users", "Faulty rows", "Ties",
         "Judgements", "Judged lists", "Quality of the log",
@@ -192,9 +180,9 @@ def test_what_weakens_an_answer_is_a_warning() -> None:
 
 def test_a_clean_run_has_no_warning() -> None:
     record = {"rows": {"in": 100, "evaluated": 100, "quarantined": 0}, "experiments": {}, "quality": {}}
-    levels = {check.level for check in checks(Figures([mean("a")], record=record))}
+    levels = {check.level for check in rep.checks(rep.Figures([mean("a")], record=record))}
     assert levels == {"ok", "none"}
-    assert [check.title for check in checks(Figures([mean("a")]))][-1] == "Run record"
+    assert [check.title for check in rep.checks(rep.Figures([mean("a")]))][-1] == "Run record"
 
 
 def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
@@ -222,8 +210,8 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
         row("books_lists", "ok", "2 lists"),
     ]
     record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}, "experiments": {}}
-    figures = Figures([mean("a"), mean("b")], record=record, checks=written)
-    assert [(check.level, check.title, check.text) for check in checks(figures)] == [
+    figures = rep.Figures([mean("a"), mean("b")], record=record, checks=written)
+    assert [(check.level, check.title, check.text) for check in rep.checks(figures)] == [
         ("fail", "Gates", "b fell."),
         ("warn", "Rates of the log", "b: 50 % of the lists are shorter than the largest cut-off."),
         ("ok", "Gates", "b is fine."),
@@ -231,7 +219,7 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
         ("ok", "Number of users", "12 users."),
         ("none", "Split of the users", "Not checked."),
     ]
-    text = re.sub("<[^>]+>", "", page(Figures([mean("a"), mean("b")], checks=written)))
+    text = re.sub("<[^>]+>", "", rep.page(rep.Figures([mean("a"), mean("b")], checks=written)))
     assert "2 checks below weaken this answer." in text and "Not published" not in text
 
 
@@ -248,21 +236,21 @@ def test_checks_are_the_reason_for_no_verdict_only_where_the_numbers_are_in_doub
     names = {"experiment_id": "b", "segment": "all", "status": "warn", "sentence": "5 users."}
     warned = [{**names, "name": name} for name in ("n_users", "tied_rate")]
     rows = [compared("b", None, 0.1) | {"note": note, "p_adjusted": None}]
-    text = re.sub("<[^>]+>", "", page(Figures([mean("control"), mean("b")], rows, checks=warned)))
+    text = re.sub("<[^>]+>", "", rep.page(rep.Figures([mean("control"), mean("b")], rows, checks=warned)))
     assert sentence in " ".join(text.split()) and "weaken this answer" not in text
 
 
 def test_of_two_small_experiments_the_other_one_is_one_more(tmp_path: Path) -> None:
-    tables = local_tables(str(Output(tmp_path, ["a", "b"], users=60).write()))
+    tables = rep.local_tables(str(Output(tmp_path, ["a", "b"], users=60).write()))
     assert tables is not None
-    (message,) = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
+    (message,) = [check.text for check in rep.checks(rep.figures_of(tables)) if check.title == "Number of users"]
     assert message.startswith("a has only 60 users, so intervals are rough; 1 more has fewer than 100.")
 
 
 def test_experiments_with_few_users_are_said_in_one_check(tmp_path: Path) -> None:
-    tables = local_tables(str(Output(tmp_path, users=60).write()))
+    tables = rep.local_tables(str(Output(tmp_path, users=60).write()))
     assert tables is not None
-    actual = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
+    actual = [check.text for check in rep.checks(rep.figures_of(tables)) if check.title == "Number of users"]
     assert actual == [
         "candidate_a has only 60 users, so intervals are rough; 2 more have fewer than 100. 60 users in each of 3 "
         "experiments (independent)."
