@@ -10,18 +10,8 @@ import random
 import numpy as np
 import pytest
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.metrics import compute, parse, resolve
-from rankmetrics_spark.statistics import (
-    AnyLook,
-    Estimate,
-    Moments,
-    RatioSums,
-    always_valid_bound,
-    mixture_rho,
-    over_looks,
-    spending_bounds,
-    welch,
-)
 from tests.helpers.builders import batch_of
 from tests.oracles import One
 
@@ -53,12 +43,12 @@ def test_interval_and_p_value_are_those_of_gbstats(seed: int, tuning_users: int,
     )
     expected = gbstats.SequentialTwoSidedTTest(a, b, config).compute_result()
     # Its sequences count on normal errors: ours have the same bounds where t has many degrees of freedom.
-    arms = [Moments.of(each) for each in both]
+    arms = [st.Moments.of(each) for each in both]
     b, c = (each.mean for each in arms)
     of_b, of_c = (each.variance / len(values) for each, values in zip(arms, both, strict=True))
     error = np.sqrt(c**2 / b**2 * of_b + of_c) / b if relative else np.sqrt(of_b + of_c)
-    single = Estimate.of(c / b - 1 if relative else c - b, error, np.full(1, 1e12), 0.95)
-    result = over_looks(single, len(both[0]) + len(both[1]), AnyLook(tuning_users, 0.05), 0.95)
+    single = st.Estimate.of(c / b - 1 if relative else c - b, error, np.full(1, 1e12), 0.95)
+    result = st.over_looks(single, len(both[0]) + len(both[1]), st.AnyLook(tuning_users, 0.05), 0.95)
     assert [result.ci_low[0], result.ci_high[0]] == pytest.approx(expected.ci, rel=1e-9)
     assert result.p_value[0] == pytest.approx(expected.p_value, rel=1e-6, abs=1e-12)
 
@@ -71,14 +61,14 @@ def test_bounds_are_those_of_seqabpy(fractions: tuple[float, ...], spending: str
         np.asarray(each) for name, each in expected.items() if "upper" in name.lower() or "bound" in name.lower()
     )
     # It integrates on a grid: four digits.
-    assert spending_bounds(fractions, 0.025, spending) == pytest.approx(bounds, abs=1e-4)
+    assert st.spending_bounds(fractions, 0.025, spending) == pytest.approx(bounds, abs=1e-4)
 
 
 def test_the_bound_is_that_of_confseq() -> None:
     boundaries = pytest.importorskip("confseq.boundaries", reason="it has no wheel for this Python")
     v = np.array([50.0, 100.0, 1_000.0])
     expected = boundaries.normal_mixture_bound(v, alpha=0.05, v_opt=100, alpha_opt=0.05, is_one_sided=False)
-    assert always_valid_bound(v, mixture_rho(100, 0.05), 0.05) * np.sqrt(v) == pytest.approx(expected, rel=1e-6)
+    assert st.always_valid_bound(v, st.mixture_rho(100, 0.05), 0.05) * np.sqrt(v) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -90,13 +80,13 @@ def test_means_over_lists_are_the_ratio_of_means_of_tea_tasting(seed: int, confi
         # Heavy users, who are better served.
         lists = np.ceil(rng.pareto(2.5, users) * 3 + 0.01)
         values = np.clip(0.3 + 0.03 * variant + 0.1 * np.log(lists) + rng.normal(0, 0.1, users), 0, None)
-        sums.append(RatioSums.of(values, lists))
+        sums.append(st.RatioSums.of(values, lists))
         for name, each in (("variant", np.full(users, variant)), ("y", values * lists), ("n", lists)):
             columns[name] += each.tolist()
     metric = tea_tasting.RatioOfMeans("y", "n", equal_var=False, use_t=True, confidence_level=confidence)
     expected = tea_tasting.Experiment(mean=metric).analyze(pyarrow.table(columns))["mean"]
     arms = [each.moments for each in sums]
-    result = welch(*arms, confidence)
+    result = st.welch(*arms, confidence)
     assert (arms[0].mean[0], arms[1].mean[0]) == pytest.approx((expected.control, expected.treatment), rel=1e-12)
     assert result.p_value[0] == pytest.approx(expected.pvalue, rel=1e-8)
     bounds = (expected.effect_size_ci_lower, expected.effect_size_ci_upper)

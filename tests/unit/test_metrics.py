@@ -12,22 +12,8 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankmetrics_spark import metrics as mx
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import (
-    REGISTRY,
-    Convention,
-    Floats,
-    Metric,
-    check,
-    compute,
-    discount,
-    geometric,
-    parse,
-    power_of_two,
-    reciprocal,
-    resolve,
-    unit,
-)
 from tests.helpers.builders import METRICS, batch_of, shown, value_of
 from tests.oracles import ORACLES, One, ap_threshold, by_definition, expected
 
@@ -38,7 +24,7 @@ GRADES = st.sampled_from([NAN, NAN, -1.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0])
 
 
 CONVENTIONS = st.builds(
-    Convention,
+    mx.Convention,
     ap_denominator=st.sampled_from(["min(m,k)", "m", "hits", "k", "min(L,k)"]),
     gain=st.sampled_from(["linear", "exponential", "binary"]),
     ideal_pool=st.sampled_from(["judged", "shown", "constant_k"]),
@@ -46,7 +32,7 @@ CONVENTIONS = st.builds(
     relevant_pool=st.sampled_from(["judged", "shown"]),
     unjudged=st.sampled_from(["not_relevant", "removed"]),
     zero_relevant=st.just("skip"),
-) | st.just(resolve({"gain": {0.5: 0.1, 2: 3, 3: 1}, "zero_relevant": "skip"}))
+) | st.just(mx.resolve({"gain": {0.5: 0.1, 2: 3, 3: 1}, "zero_relevant": "skip"}))
 
 
 @st.composite
@@ -62,7 +48,7 @@ def ones(draw: st.DrawFn, longest: int = 8, scores: tuple[float, ...] = ()) -> O
     return replace(one, items=tuple(ids[: len(grades)]), intents=tuple(pairs[: len(grades)]), judged=judged)
 
 
-def oracle(each: Metric, one: One, convention: Convention) -> float:
+def oracle(each: mx.Metric, one: One, convention: mx.Convention) -> float:
     return by_definition(each.name, one, convention, **each.arguments)
 
 
@@ -70,22 +56,24 @@ def oracle(each: Metric, one: One, convention: Convention) -> float:
 
 
 def test_every_registered_metric_has_an_oracle_and_is_tested() -> None:
-    assert set(REGISTRY) == set(ORACLES) == {each.name for each in METRICS}
+    assert set(mx.REGISTRY) == set(ORACLES) == {each.name for each in METRICS}
 
 
 @given(st.lists(ones(), min_size=1, max_size=4), CONVENTIONS)
 @settings(max_examples=120, deadline=None)
-def test_kernels_agree_with_the_loops(lists: list[One], convention: Convention) -> None:
-    values = compute(batch_of(*lists), METRICS, convention)
+def test_kernels_agree_with_the_loops(lists: list[One], convention: mx.Convention) -> None:
+    values = mx.compute(batch_of(*lists), METRICS, convention)
     target = [[oracle(each, one, convention) for each in METRICS] for one in lists]
     np.testing.assert_allclose(values, target, rtol=1e-12, atol=1e-12)
 
 
 @given(st.lists(ones(longest=6, scores=(1.0, 2.0)), min_size=1, max_size=3), CONVENTIONS)
 @settings(max_examples=40, deadline=None)
-def test_expected_values_are_the_mean_over_all_orders_of_tied_items(lists: list[One], convention: Convention) -> None:
+def test_expected_values_are_the_mean_over_all_orders_of_tied_items(
+    lists: list[One], convention: mx.Convention
+) -> None:
     averaged = [each for each in METRICS if "expected" in each.definition.readings]
-    values = compute(batch_of(*lists), averaged, replace(convention, ties="expected"))
+    values = mx.compute(batch_of(*lists), averaged, replace(convention, ties="expected"))
     target = [[expected(each.name, one, convention, **each.arguments) for each in averaged] for one in lists]
     np.testing.assert_allclose(values, target, rtol=1e-12, atol=1e-12)
 
@@ -93,12 +81,12 @@ def test_expected_values_are_the_mean_over_all_orders_of_tied_items(lists: list[
 @given(st.lists(ones(scores=(1.0, 2.0, 3.0)), min_size=1, max_size=3), st.sampled_from(["hits", "m"]))
 @settings(max_examples=40, deadline=None)
 def test_threshold_ap_reads_the_precision_at_the_end_of_a_tie(lists: list[One], denominator: str) -> None:
-    convention = Convention(ap_ties="threshold", ap_denominator=denominator, zero_relevant="skip")
-    values = compute(batch_of(*lists), [parse("ap")], convention)[:, 0]
+    convention = mx.Convention(ap_ties="threshold", ap_denominator=denominator, zero_relevant="skip")
+    values = mx.compute(batch_of(*lists), [mx.parse("ap")], convention)[:, 0]
     np.testing.assert_allclose(values, [_threshold(one, convention) for one in lists], rtol=1e-12)
 
 
-def _threshold(one: One, convention: Convention) -> float:
+def _threshold(one: One, convention: mx.Convention) -> float:
     value = ap_threshold(one, convention)
     relevant_unseen = convention.ap_denominator == "m" and math.isnan(value) and any(g > 0 for g in one.pool)
     return 0.0 if relevant_unseen else value
@@ -109,7 +97,7 @@ def _threshold(one: One, convention: Convention) -> float:
 def test_without_ties_the_expected_value_is_the_plain_one(one: One) -> None:
     one = replace(one, scores=tuple(range(len(one.grades), 0, -1)))
     averaged = [each for each in METRICS if "expected" in each.definition.readings]
-    plain, mean = (compute(batch_of(one), averaged, Convention(ties=ties)) for ties in ("item_desc", "expected"))
+    plain, mean = (mx.compute(batch_of(one), averaged, mx.Convention(ties=ties)) for ties in ("item_desc", "expected"))
     np.testing.assert_array_equal(plain, mean)
 
 
@@ -119,8 +107,8 @@ def test_without_ties_the_expected_value_is_the_plain_one(one: One) -> None:
 @given(st.lists(ones(), min_size=1, max_size=4))
 @settings(max_examples=120, deadline=None)
 def test_every_value_is_in_the_range_of_its_metric(lists: list[One]) -> None:
-    values = compute(batch_of(*lists), METRICS, Convention())
-    loops = [[oracle(each, one, Convention()) for each in METRICS] for one in lists]
+    values = mx.compute(batch_of(*lists), METRICS, mx.Convention())
+    loops = [[oracle(each, one, mx.Convention()) for each in METRICS] for one in lists]
     low, high = np.array([each.definition.range for each in METRICS]).T
     for result in (values, np.array(loops)):
         inside = (result >= low - 1e-12) & (result <= high + 1e-12)
@@ -144,7 +132,7 @@ def swaps(draw: st.DrawFn) -> tuple[One, One]:
 @settings(max_examples=120, deadline=None)
 def test_moving_a_relevant_item_up_changes_each_metric_in_its_direction(pair: tuple[One, One]) -> None:
     directed = [each for each in METRICS if each.higher_is_better is not None]
-    before, after = compute(batch_of(*pair), directed, Convention())
+    before, after = mx.compute(batch_of(*pair), directed, mx.Convention())
     sign = np.array([1 if each.higher_is_better else -1 for each in directed])
     without_value = np.isnan(before)
     assert (((after - before) * sign >= -1e-12) | without_value).all()
@@ -163,11 +151,11 @@ def test_rbp_with_every_missing_label_is_at_most_the_residual_above(one: One) ->
 # ---- bits
 
 
-FUNCTIONS = [unit, reciprocal, discount, geometric(0.8), geometric(0.123)]
+FUNCTIONS = [mx.unit, mx.reciprocal, mx.discount, mx.geometric(0.8), mx.geometric(0.123)]
 
 
-@pytest.mark.parametrize("function", [*FUNCTIONS, np.exp, np.log, power_of_two])
-def test_an_element_has_the_same_bits_in_an_array_of_any_length_and_offset(function: Callable[..., Floats]) -> None:
+@pytest.mark.parametrize("function", [*FUNCTIONS, np.exp, np.log, mx.power_of_two])
+def test_an_element_has_the_same_bits_in_an_array_of_any_length_and_offset(function: Callable[..., mx.Floats]) -> None:
     values = np.arange(1, 3000) if function in FUNCTIONS else np.random.default_rng(5).gamma(1, 10, 3000)
     whole = function(values)
     for start in range(20):
@@ -178,21 +166,23 @@ def test_an_element_has_the_same_bits_in_an_array_of_any_length_and_offset(funct
 
 @given(st.lists(ones(), min_size=2, max_size=6), CONVENTIONS, st.sampled_from(["item_desc", "expected"]))
 @settings(max_examples=60, deadline=None)
-def test_a_list_has_the_same_bits_alone_and_among_others(lists: list[One], convention: Convention, ties: str) -> None:
+def test_a_list_has_the_same_bits_alone_and_among_others(
+    lists: list[One], convention: mx.Convention, ties: str
+) -> None:
     convention = replace(convention, ties=ties)
     able = [each for each in METRICS if ties != "expected" or "expected" in each.definition.readings]
-    together = compute(batch_of(*lists), able, convention)
-    alone = np.vstack([compute(batch_of(one), able, convention) for one in lists])
+    together = mx.compute(batch_of(*lists), able, convention)
+    alone = np.vstack([mx.compute(batch_of(one), able, convention) for one in lists])
     np.testing.assert_array_equal(together, alone)
 
 
 @given(st.lists(ones(), min_size=1, max_size=4), CONVENTIONS)
 @settings(max_examples=60, deadline=None)
-def test_irrelevant_items_may_be_left_out_without_a_change_of_bits(lists: list[One], convention: Convention) -> None:
+def test_irrelevant_items_may_be_left_out_without_a_change_of_bits(lists: list[One], convention: mx.Convention) -> None:
     # Items can be removed from lists that hold them all.
     convention = replace(convention, unjudged="not_relevant")
     able = [each for each in METRICS if each.needs == "relevant"]
-    full, sparse = (compute(batch_of(*lists, sparse=s), able, convention) for s in (False, True))
+    full, sparse = (mx.compute(batch_of(*lists, sparse=s), able, convention) for s in (False, True))
     np.testing.assert_array_equal(full, sparse)
 
 
@@ -200,15 +190,15 @@ def test_long_lists_in_a_large_batch_keep_their_bits() -> None:
     random = np.random.default_rng(7)
     lists = [shown(*random.choice([0.0, 0.0, 1.0, 2.5], size=n)) for n in random.integers(0, 400, size=60)]
     able = [each for each in METRICS if each.needs == "relevant"]
-    together = compute(batch_of(*lists), able, Convention())
-    alone = np.vstack([compute(batch_of(one, sparse=True), able, Convention()) for one in lists])
+    together = mx.compute(batch_of(*lists), able, mx.Convention())
+    alone = np.vstack([mx.compute(batch_of(one, sparse=True), able, mx.Convention()) for one in lists])
     np.testing.assert_array_equal(together, alone)
 
 
 def test_one_metric_has_the_same_bits_as_among_many() -> None:
     batch = batch_of(shown(3, 0, 2, 2, 1, scores=(5, 4, 3, 2, 1)), shown(0, 1, scores=(2, 1)))
-    many = compute(batch, METRICS, Convention())
-    single = np.hstack([compute(batch, [each], Convention()) for each in METRICS])
+    many = mx.compute(batch, METRICS, mx.Convention())
+    single = np.hstack([mx.compute(batch, [each], mx.Convention()) for each in METRICS])
     np.testing.assert_array_equal(many, single)
 
 
@@ -237,7 +227,7 @@ def test_trec_eval_gives_the_same() -> None:
         qrels = {"q": judged | {f"u{i}": int(grade) for i, grade in enumerate(unseen)}}
         theirs = pytrec_eval.RelevanceEvaluator(qrels, set(names)).evaluate(run)["q"]
         one = shown(*grades, pool=[*grades, *unseen])
-        mine = {name: value_of(own, one, resolve("trec_eval")) for name, own in names.items()}
+        mine = {name: value_of(own, one, mx.resolve("trec_eval")) for name, own in names.items()}
         assert mine == pytest.approx({name: theirs[name] for name in names}, abs=1e-12)
 
 
@@ -246,8 +236,8 @@ def test_trec_eval_gives_the_same() -> None:
 
 @pytest.mark.parametrize(("policy", "value"), [("zero", 0.0), ("skip", NAN), ("one", 1.0)])
 @pytest.mark.parametrize("each", [each for each in METRICS if each.definition.zero_policy], ids=str)
-def test_the_policy_decides_what_an_undefined_metric_counts_as(each: Metric, policy: str, value: float) -> None:
-    convention = Convention(zero_relevant=policy)
+def test_the_policy_decides_what_an_undefined_metric_counts_as(each: mx.Metric, policy: str, value: float) -> None:
+    convention = mx.Convention(zero_relevant=policy)
     assert value_of(str(each), shown(0.0, NAN), convention) == pytest.approx(value, nan_ok=True)
 
 
@@ -255,10 +245,10 @@ def test_an_empty_batch_gives_an_empty_result() -> None:
     for ties in ("item_desc", "expected"):
         able = [each for each in METRICS if ties != "expected" or "expected" in each.definition.readings]
         batch = replace(batch_of(), score=np.zeros(0), tie_first=np.zeros(0, int), tie_last=np.zeros(0, int))
-        assert compute(batch, able, Convention(ties=ties)).shape == (0, len(able))
-    assert compute(batch_of(shown(1.0)), [], Convention()).shape == (1, 0)
+        assert mx.compute(batch, able, mx.Convention(ties=ties)).shape == (0, len(able))
+    assert mx.compute(batch_of(shown(1.0)), [], mx.Convention()).shape == (1, 0)
 
 
 def test_a_metric_without_an_expected_value_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"metric 'err@5' has no expected value over tied .* one of: ap, ndcg, p"):
-        check([parse("ap@5"), parse("err@5")], Convention(ties="expected"))
+        mx.check([mx.parse("ap@5"), mx.parse("err@5")], mx.Convention(ties="expected"))

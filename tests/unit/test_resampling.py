@@ -12,20 +12,7 @@ import pytest
 from scipy import stats
 from unit.test_significance import REFERENCES, measures
 
-from rankmetrics_spark.statistics import (
-    POISSON_COUNTS,
-    RESAMPLING_LIMBS,
-    aa_share_independent,
-    aa_share_paired,
-    limbs_of,
-    percentile,
-    poisson_weights,
-    random_bits,
-    random_signs,
-    t_interval,
-    weighted_sums,
-    weighted_totals,
-)
+from rankmetrics_spark import statistics as st
 from tests.helpers.samples import Floats, moments
 
 MASK = 2**64 - 1
@@ -51,45 +38,47 @@ def test_random_bits_are_those_of_splitmix64() -> None:
     for key, seed in ((0, 0), (MASK, 12), (7, -3)):
         state = mixed(key ^ mixed((seed + 1) * golden & MASK))
         expected = [mixed(state + golden * i & MASK) for i in (1, 2, 3)]
-        assert random_bits(np.array([key], np.uint64), seed, 3)[0].tolist() == expected
+        assert st.random_bits(np.array([key], np.uint64), seed, 3)[0].tolist() == expected
 
 
 def test_weights_and_signs_are_read_from_the_bits_from_the_lowest_on() -> None:
     keys = some_keys(5)
-    words = random_bits(keys, 4 * 9, 2)
+    words = st.random_bits(keys, 4 * 9, 2)
     bits = [[int(word) >> i & 1 for word in row for i in range(64)][:100] for row in words]
-    assert random_signs(keys, 9, 100).tolist() == [[2 * bit - 1 for bit in row] for row in bits]
-    table = np.cumsum(POISSON_COUNTS)
-    words = random_bits(keys, 4 * 9 + 1, 2)
+    assert st.random_signs(keys, 9, 100).tolist() == [[2 * bit - 1 for bit in row] for row in bits]
+    table = np.cumsum(st.POISSON_COUNTS)
+    words = st.random_bits(keys, 4 * 9 + 1, 2)
     short = [[int(word) >> 16 * i & 0xFFFF for word in row for i in range(4)][:7] for row in words]
-    assert poisson_weights(keys, 9, 7).tolist() == np.searchsorted(table, short, side="right").tolist()
+    assert st.poisson_weights(keys, 9, 7).tolist() == np.searchsorted(table, short, side="right").tolist()
 
 
-@pytest.mark.parametrize("draw", [random_signs, poisson_weights])
+@pytest.mark.parametrize("draw", [st.random_signs, st.poisson_weights])
 def test_the_order_and_the_batches_of_users_change_no_bit(draw: Any) -> None:
     keys, values = some_keys(5_000), np.random.default_rng(1).normal(0, 1, (5_000, 3)) * [1, 1e6, 1e-6]
     whole = draw(keys, 3, 70)
     order = np.random.default_rng(2).permutation(5_000)
     assert (draw(keys[order], 3, 70) == whole[order]).all()
-    sums = weighted_sums(whole, values)
-    assert (weighted_sums(whole[order], values[order]) == sums).all()
+    sums = st.weighted_sums(whole, values)
+    assert (st.weighted_sums(whole[order], values[order]) == sums).all()
     for batches in (7, 200):
         parts = np.array_split(order, batches)
-        assert (sum(weighted_sums(draw(keys[part], 3, 70), values[part]) for part in parts) == sums).all()
+        assert (sum(st.weighted_sums(draw(keys[part], 3, 70), values[part]) for part in parts) == sums).all()
 
 
 def test_more_replicates_begin_with_the_same_ones_and_another_seed_gives_others() -> None:
     keys = some_keys(100)
-    for draw in (random_signs, poisson_weights):
+    for draw in (st.random_signs, st.poisson_weights):
         assert (draw(keys, 1, 500)[:, :130] == draw(keys, 1, 130)).all()
         assert (draw(keys, 1, 130) != draw(keys, 2, 130)).mean() > 0.4
     # Signs and weights of the same seed do not share bits.
-    assert abs(np.corrcoef(random_signs(keys, 1, 500).ravel(), poisson_weights(keys, 1, 500).ravel())[0, 1]) < 0.02
+    assert (
+        abs(np.corrcoef(st.random_signs(keys, 1, 500).ravel(), st.poisson_weights(keys, 1, 500).ravel())[0, 1]) < 0.02
+    )
 
 
 @pytest.mark.parametrize("keys", [some_keys(20_000), np.arange(20_000, dtype=np.uint64)], ids=["hashes", "counters"])
 def test_signs_are_fair_and_independent(keys: Any) -> None:
-    result = random_signs(keys, 5, 64).astype(float)
+    result = st.random_signs(keys, 5, 64).astype(float)
     assert set(np.unique(result)) == {-1.0, 1.0}
     # A mean of n signs has the standard deviation 1 / sqrt(n).
     assert np.abs(result.mean(axis=0)).max() * np.sqrt(20_000) < 4.2
@@ -100,7 +89,7 @@ def test_signs_are_fair_and_independent(keys: Any) -> None:
 
 
 def test_the_table_of_weights_is_that_of_a_poisson_number() -> None:
-    counts, k = np.array(POISSON_COUNTS), np.arange(9)
+    counts, k = np.array(st.POISSON_COUNTS), np.arange(9)
     assert counts.sum() == 2**16
     assert Fraction(int(k @ counts), 2**16) == Fraction(int((k - 1) ** 2 @ counts), 2**16) == 1
     assert np.abs(counts - 2**16 * stats.poisson(1).pmf(k)).max() < 1.3
@@ -109,9 +98,9 @@ def test_the_table_of_weights_is_that_of_a_poisson_number() -> None:
 
 @pytest.mark.parametrize("keys", [some_keys(20_000), np.arange(20_000, dtype=np.uint64)], ids=["hashes", "counters"])
 def test_weights_have_the_distribution_of_the_table_and_are_independent(keys: Any) -> None:
-    result = poisson_weights(keys, 6, 50)
+    result = st.poisson_weights(keys, 6, 50)
     seen = np.bincount(result.ravel(), minlength=9)
-    assert stats.chisquare(seen, np.array(POISSON_COUNTS) * result.size / 2**16).pvalue > 0.001
+    assert stats.chisquare(seen, np.array(st.POISSON_COUNTS) * result.size / 2**16).pvalue > 0.001
     assert stats.chisquare(*_grouped(seen, stats.poisson(1).pmf(np.arange(7)) * result.size)).pvalue > 0.001
     correlations = np.corrcoef(result.T) - np.eye(50)
     assert np.abs(correlations).max() * np.sqrt(20_000) < 5
@@ -126,30 +115,30 @@ def test_weighted_sums_are_exact() -> None:
     rng = np.random.default_rng(3)
     values = rng.normal(0, 1, (300, 4)) * [1, 2.0**40, 2.0**-20, 0]
     weights = rng.integers(-8, 9, (300, 5))
-    result = weighted_sums(weights, values)
+    result = st.weighted_sums(weights, values)
     cut = [[int(Fraction(v) * 2**30) for v in column] for column in values.T.tolist()]
     whole = result.astype(object) * np.array([2**60, 2**30, 1], object)[:, None, None]
     expected = [[sum(w * v for w, v in zip(row, column, strict=True)) for column in cut] for row in weights.T.tolist()]
     assert whole.sum(axis=0).tolist() == expected
-    assert weighted_totals(result) == pytest.approx(weights.T @ values, rel=1e-5, abs=300 * 8 * 2.0**-30)
+    assert st.weighted_totals(result) == pytest.approx(weights.T @ values, rel=1e-5, abs=300 * 8 * 2.0**-30)
 
 
 def test_sums_with_weights_of_one_are_the_first_limbs_of_the_exact_sums() -> None:
     values = np.random.default_rng(4).normal(0, 100, (50, 1))
-    limbs = [int(limb.sum()) for limb in limbs_of(values[:, 0])]
-    assert weighted_sums(np.ones((50, 1)), values)[:, 0, 0].tolist() == limbs[: len(RESAMPLING_LIMBS)]
+    limbs = [int(limb.sum()) for limb in st.limbs_of(values[:, 0])]
+    assert st.weighted_sums(np.ones((50, 1)), values)[:, 0, 0].tolist() == limbs[: len(st.RESAMPLING_LIMBS)]
 
 
 def test_no_users_and_no_columns_have_sums_of_zero() -> None:
-    none = weighted_sums(poisson_weights(some_keys(0), 1, 10), np.zeros((0, 2)))
+    none = st.weighted_sums(st.poisson_weights(some_keys(0), 1, 10), np.zeros((0, 2)))
     assert none.shape == (3, 10, 2) and not none.any()
-    assert weighted_sums(random_signs(some_keys(4), 1, 10), np.zeros((4, 0))).shape == (3, 10, 0)
+    assert st.weighted_sums(st.random_signs(some_keys(4), 1, 10), np.zeros((4, 0))).shape == (3, 10, 0)
 
 
 def test_percentiles_are_those_of_numpy_without_nan() -> None:
     replicates = np.random.default_rng(5).normal(0, 1, (6, 101))
     replicates[2, :7], replicates[3, 1:], replicates[4, :] = np.nan, np.nan, np.nan
-    low, high = percentile(replicates, 0.9)
+    low, high = st.percentile(replicates, 0.9)
     expected = np.nanquantile(replicates[[0, 1, 2, 3, 5]], [0.05, 0.95], axis=1)
     assert np.array([low, high])[:, [0, 1, 2, 3, 5]] == pytest.approx(expected, rel=1e-12)
     assert np.isnan([low[4], high[4]]).all()
@@ -157,14 +146,14 @@ def test_percentiles_are_those_of_numpy_without_nan() -> None:
 
 def test_intervals_without_spread_are_a_point() -> None:
     still = np.full((1, 50), 0.3)
-    assert [float(bound[0]) for bound in percentile(still, 0.95)] == [0.3] * 2
+    assert [float(bound[0]) for bound in st.percentile(still, 0.95)] == [0.3] * 2
 
 
 def bootstrapped(values: Floats, seed: int, replicates: int) -> Floats:
     """(g, replicates) means of (n, g) values."""
-    weights = poisson_weights(some_keys(len(values), seed), seed, replicates)
+    weights = st.poisson_weights(some_keys(len(values), seed), seed, replicates)
     with np.errstate(invalid="ignore"):
-        return (weighted_totals(weighted_sums(weights, values)) / weights.sum(axis=0)[:, None]).T
+        return (st.weighted_totals(st.weighted_sums(weights, values)) / weights.sum(axis=0)[:, None]).T
 
 
 def spread_of_quantile(replicates: Floats, level: float) -> Floats:
@@ -186,22 +175,22 @@ def test_the_bootstrap_is_within_monte_carlo_error_of_the_reference(shared_data:
     for expected, differences in measures(shared_data / name):
         n = differences.shape[1]
         draws = rng.multinomial(n, np.full(n, 1 / n), size).T
-        plain = (weighted_totals(weighted_sums(draws, differences.T)) / n).T
+        plain = (st.weighted_totals(st.weighted_sums(draws, differences.T)) / n).T
         of_poisson = rng.multinomial(rng.poisson(n, size), np.full(n, 1 / n)).T
         means = (of_poisson.T @ differences.T / of_poisson.sum(axis=0)[:, None]).T
         result = bootstrapped(differences.T, seed, size)
         reference = expected[["ci_lo", "ci_hi"]].to_numpy().T
         for bound, level in enumerate((0.025, 0.975)):
             close = 4.5 * np.sqrt(2) * spread_of_quantile(plain, level) + 1e-12
-            assert (np.abs(percentile(plain, 0.95)[bound] - reference[bound]) <= close).all()
+            assert (np.abs(st.percentile(plain, 0.95)[bound] - reference[bound]) <= close).all()
             close = 4.5 * np.sqrt(2) * spread_of_quantile(result, level) + 1e-12
-            assert (np.abs(percentile(result, 0.95)[bound] - np.quantile(means, level, axis=1)) <= close).all()
+            assert (np.abs(st.percentile(result, 0.95)[bound] - np.quantile(means, level, axis=1)) <= close).all()
 
 
 def test_the_poisson_bootstrap_is_at_most_a_fifteenth_wider_than_the_reference(shared_data: Path) -> None:
     for name in REFERENCES:
         for expected, differences in measures(shared_data / name):
-            low, high = percentile(bootstrapped(differences.T, 3, 9_999), 0.95)
+            low, high = st.percentile(bootstrapped(differences.T, 3, 9_999), 0.95)
             ratio = (high - low) / (expected.ci_hi - expected.ci_lo).to_numpy()
             assert 1 < np.median(ratio) < 1 + 2 / differences.shape[1]
             assert ratio.min() > 0.95 and ratio.max() < 1.15
@@ -216,8 +205,8 @@ def coverage(users: int) -> dict[str, float]:
         values = rng.beta(1, 3, (users, at_once))
         of_values, replicates = moments(values.T), bootstrapped(values, seed, 1_000)
         bounds = {
-            "t": t_interval(of_values, 0.95),
-            "percentile": percentile(replicates, 0.95),
+            "t": st.t_interval(of_values, 0.95),
+            "percentile": st.percentile(replicates, 0.95),
         }
         for kind, (low, high) in bounds.items():
             covered[kind] += ((low <= 0.25) & (high >= 0.25)).sum() / DRAWS
@@ -239,9 +228,9 @@ def test_the_percentile_interval_of_30_users_is_too_short_as_its_docstring_says(
 def test_the_aa_check_of_a_paired_design_counts_the_t_tests_of_scipy() -> None:
     rng = np.random.default_rng(9)
     differences = rng.exponential(1, (3, 15)) - 0.5
-    drawn = random_signs(some_keys(15), 1, 400)
-    flipped = weighted_totals(weighted_sums(drawn, differences.T)).T
-    result = aa_share_paired(np.full(3, 15), (differences**2).sum(axis=1), flipped, 0.05)
+    drawn = st.random_signs(some_keys(15), 1, 400)
+    flipped = st.weighted_totals(st.weighted_sums(drawn, differences.T)).T
+    result = st.aa_share_paired(np.full(3, 15), (differences**2).sum(axis=1), flipped, 0.05)
     p = stats.ttest_1samp(differences[:, None, :] * drawn.T[None], 0, axis=2).pvalue
     assert result.tolist() == (p < 0.05).mean(axis=1).tolist()
 
@@ -249,34 +238,36 @@ def test_the_aa_check_of_a_paired_design_counts_the_t_tests_of_scipy() -> None:
 def arms_of_signs(values: Floats, drawn: Any) -> tuple[list[Any], Floats]:
     """What ``aa_share_independent`` takes, for one group of (n,) values."""
     columns = np.stack([values, values**2, np.ones(len(values))], axis=1)
-    return list(columns.sum(axis=0)), weighted_totals(weighted_sums(drawn, columns)).T
+    return list(columns.sum(axis=0)), st.weighted_totals(st.weighted_sums(drawn, columns)).T
 
 
 def test_the_aa_check_of_an_independent_design_counts_the_tests_of_scipy() -> None:
-    values, drawn = np.random.default_rng(10).exponential(1, 40), random_signs(some_keys(40), 1, 300)
-    result = aa_share_independent(*arms_of_signs(values, drawn), 0.1)
+    values, drawn = np.random.default_rng(10).exponential(1, 40), st.random_signs(some_keys(40), 1, 300)
+    result = st.aa_share_independent(*arms_of_signs(values, drawn), 0.1)
     p = [stats.ttest_ind(values[each > 0], values[each < 0], equal_var=False).pvalue for each in drawn.T]
     assert float(result) == (np.array(p) < 0.1).mean()
 
 
 def test_equal_arms_look_different_in_5_percent_of_the_replicates() -> None:
     values, keys = np.random.default_rng(11).beta(1, 3, 500), some_keys(500)
-    drawn = random_signs(keys, 2, 10_000)
-    paired = aa_share_paired(500, (values**2).sum(), weighted_totals(weighted_sums(drawn, values[:, None]))[:, 0], 0.05)
+    drawn = st.random_signs(keys, 2, 10_000)
+    paired = st.aa_share_paired(
+        500, (values**2).sum(), st.weighted_totals(st.weighted_sums(drawn, values[:, None]))[:, 0], 0.05
+    )
     assert 0.04 <= paired <= 0.06
-    assert 0.04 <= aa_share_independent(*arms_of_signs(values, drawn), 0.05) <= 0.06
+    assert 0.04 <= st.aa_share_independent(*arms_of_signs(values, drawn), 0.05) <= 0.06
 
 
 def test_the_aa_check_of_values_without_spread_finds_nothing() -> None:
-    drawn = random_signs(some_keys(30), 1, 200)
+    drawn = st.random_signs(some_keys(30), 1, 200)
     for constant in (0.0, 0.7, 1 / 3):
-        assert aa_share_independent(*arms_of_signs(np.full(30, constant), drawn), 0.05) == 0
-    assert aa_share_paired(30, 0.0, np.zeros(200), 0.05) == 0
+        assert st.aa_share_independent(*arms_of_signs(np.full(30, constant), drawn), 0.05) == 0
+    assert st.aa_share_paired(30, 0.0, np.zeros(200), 0.05) == 0
 
 
 def test_the_aa_check_needs_two_users_in_each_arm() -> None:
-    assert np.isnan(aa_share_paired(np.array([1, 0]), np.ones(2), np.ones((2, 50)), 0.05)).all()
+    assert np.isnan(st.aa_share_paired(np.array([1, 0]), np.ones(2), np.ones((2, 50)), 0.05)).all()
     for n in (0, 1, 3):
         assert np.isnan(
-            aa_share_independent(*arms_of_signs(np.arange(float(n)), random_signs(some_keys(n), 1, 50)), 0.05)
+            st.aa_share_independent(*arms_of_signs(np.arange(float(n)), st.random_signs(some_keys(n), 1, 50)), 0.05)
         )

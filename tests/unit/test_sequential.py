@@ -9,40 +9,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.statistics import (
-    SPENDING,
-    AnyLook,
-    Estimate,
-    Looks,
-    Moments,
-    PlannedLook,
-    always_valid_bound,
-    always_valid_p,
-    minimum_detectable_effect,
-    mixture_rho,
-    over_looks,
-    paired_t,
-    spending_bounds,
-    users_needed,
-    welch,
-)
+from rankmetrics_spark import statistics as st
 from tests.helpers.samples import moments
 
-ANY = AnyLook(tuning_users=1_000, alpha=0.05)
+ANY = st.AnyLook(tuning_users=1_000, alpha=0.05)
 
 
-def of_sums(n: int, total: float, squares: float) -> Moments:
+def of_sums(n: int, total: float, squares: float) -> st.Moments:
     """Moments as printed: users, sum, sum of squares."""
-    return Moments(
+    return st.Moments(
         *(np.array([round(each * unit)], object) for each, unit in ((n, 1), (total, 2**60), (squares, 2**60)))
     )
 
 
-def lift(baseline: Moments, candidate: Moments) -> Estimate:
+def lift(baseline: st.Moments, candidate: st.Moments) -> st.Estimate:
     """Relative difference with the error of the delta method, and a normal quantile, as GrowthBook has it."""
     b, c = baseline.mean, candidate.mean
     parts = [c**2 / b**2 * baseline.variance / baseline.n.astype(float), candidate.variance / candidate.n.astype(float)]
-    return Estimate.of(c / b - 1, np.sqrt(sum(parts)) / b, np.full(len(b), 1e12), 0.95)
+    return st.Estimate.of(c / b - 1, np.sqrt(sum(parts)) / b, np.full(len(b), 1e12), 0.95)
 
 
 def of_share(n: int, total: int) -> tuple[int, float, float]:
@@ -51,10 +35,10 @@ def of_share(n: int, total: int) -> tuple[int, float, float]:
     return n, total, share * (1 - share) * (n - 1) + n * share**2
 
 
-def of_z(z: Any, df: float = 1e9) -> Estimate:
+def of_z(z: Any, df: float = 1e9) -> st.Estimate:
     """Differences of these many standard errors."""
     difference = np.atleast_1d(np.asarray(z, float))
-    return Estimate.of(difference, np.ones(len(difference)), np.full(len(difference), df), 0.95)
+    return st.Estimate.of(difference, np.ones(len(difference)), np.full(len(difference), df), 0.95)
 
 
 # ---- however often: values that other systems print
@@ -82,22 +66,22 @@ def test_the_relative_interval_is_that_of_growthbook(
     digits: float,
 ) -> None:
     single = lift(of_sums(*baseline), of_sums(*candidate))
-    result = over_looks(single, baseline[0] + candidate[0], AnyLook(tuning, 0.05), 0.95)
+    result = st.over_looks(single, baseline[0] + candidate[0], st.AnyLook(tuning, 0.05), 0.95)
     shown = [result.difference[0], result.standard_error[0], result.ci_low[0], result.ci_high[0]]
     assert shown == pytest.approx(expected, rel=digits)
     assert bool(result.p_value[0] == 1) is (expected[2] < 0)
 
 
 def test_bound_and_evidence_are_those_of_confseq() -> None:
-    rho = mixture_rho(100, 0.05)
+    rho = st.mixture_rho(100, 0.05)
     assert rho == pytest.approx(12.60056, abs=5e-6)
     # Its bound is of the sum of 100 values of variance 1.
-    assert 10 * always_valid_bound(100, rho, 0.05) == pytest.approx(30.35209, abs=5e-6)
+    assert 10 * st.always_valid_bound(100, rho, 0.05) == pytest.approx(30.35209, abs=5e-6)
     # A sum of 10: evidence below 1 is a p-value of 1, and that of 30 is its inverse.
     log_mixture = 10**2 / (2 * (100 + rho)) - np.log((100 + rho) / rho) / 2
     assert log_mixture == pytest.approx(-0.6510052, abs=5e-8)
-    assert always_valid_p(1.0, 100, rho) == 1
-    assert always_valid_p(3.0, 100, rho) == pytest.approx(np.exp(-log_mixture - (9 - 1) * 100 / (2 * (100 + rho))))
+    assert st.always_valid_p(1.0, 100, rho) == 1
+    assert st.always_valid_p(3.0, 100, rho) == pytest.approx(np.exp(-log_mixture - (9 - 1) * 100 / (2 * (100 + rho))))
 
 
 @pytest.mark.parametrize(
@@ -110,13 +94,13 @@ def test_bound_and_evidence_are_those_of_confseq() -> None:
     ],
 )
 def test_the_p_value_is_that_of_the_closed_form(z: float, expected: tuple[float, ...]) -> None:
-    result = always_valid_p([z, -z, z], [1_000, 5_000, 20_000], mixture_rho(5_000, 0.05))
+    result = st.always_valid_p([z, -z, z], [1_000, 5_000, 20_000], st.mixture_rho(5_000, 0.05))
     assert result == pytest.approx(expected, abs=5e-7)
 
 
 def test_a_few_degrees_of_freedom_widen_the_bound_to_the_t_with_the_same_tail() -> None:
-    rule, rho = AnyLook(1_000, 0.05), mixture_rho(1_000, 0.05)
-    z = float(always_valid_bound(200, rho, 0.05))
+    rule, rho = st.AnyLook(1_000, 0.05), st.mixture_rho(1_000, 0.05)
+    z = float(st.always_valid_bound(200, rho, 0.05))
     for df in (5.0, 19.0, 1e9):
         critical = float(rule.critical(np.array([200]), np.array([df]), 0.05)[0])
         assert stats.t.sf(critical, df) == pytest.approx(stats.norm.sf(z), rel=1e-6)
@@ -127,14 +111,14 @@ def test_a_few_degrees_of_freedom_widen_the_bound_to_the_t_with_the_same_tail() 
 
 
 def test_the_half_width_is_that_of_the_closed_form() -> None:
-    result = always_valid_bound([100, 1_000, 5_000, 20_000], mixture_rho(5_000, 0.05), 0.05) / 1.959964
+    result = st.always_valid_bound([100, 1_000, 5_000, 20_000], st.mixture_rho(5_000, 0.05), 0.05) / 1.959964
     assert result == pytest.approx([3.41557, 1.71630, 1.54860, 1.59550], abs=5e-6)
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
 def test_the_interval_is_tightest_near_the_tuning_users(confidence: float) -> None:
     def width(n: float, tuning: float) -> float:
-        return float(always_valid_bound(n, mixture_rho(tuning, 1 - confidence), 1 - confidence))
+        return float(st.always_valid_bound(n, st.mixture_rho(tuning, 1 - confidence), 1 - confidence))
 
     # The closed form of rho is an approximation of the best one: within 2 % of the users, nothing in the width.
     best = min(range(500, 2_000, 5), key=lambda tuning: width(1_000, tuning))
@@ -167,14 +151,14 @@ def test_the_interval_is_tightest_near_the_tuning_users(confidence: float) -> No
 def test_the_bounds_of_lan_and_demets(
     spending: str, alpha: float, fractions: list[float], expected: list[float]
 ) -> None:
-    assert spending_bounds(fractions, alpha, spending) == pytest.approx(expected, abs=1e-7)
+    assert st.spending_bounds(fractions, alpha, spending) == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spending", SPENDING)
+@pytest.mark.parametrize("spending", st.SPENDING)
 @pytest.mark.parametrize("fractions", [(0.5, 1.0), (0.2, 0.25, 1.0), (0.1, 0.5, 0.7)])
 def test_as_much_is_passed_as_may_be_spent(spending: str, fractions: tuple[float, ...]) -> None:
-    bounds, times = spending_bounds(fractions, 0.025, spending), np.array(fractions)
+    bounds, times = st.spending_bounds(fractions, 0.025, spending), np.array(fractions)
     # z-values of sums at two times are as correlated as the root of the ratio of the times.
     correlation = np.sqrt(np.minimum.outer(times, times) / np.maximum.outer(times, times))
     spent = {
@@ -189,27 +173,27 @@ def test_as_much_is_passed_as_may_be_spent(spending: str, fractions: tuple[float
 
 
 def test_one_planned_look_is_the_test_of_a_single_look() -> None:
-    single = paired_t(moments([[1.0, 2.0, 3.0, 2.5, 0.5, 4.0, -1.0]]), 0.9)
-    for spending in SPENDING:
-        result = over_looks(single, 7, PlannedLook(1, 1, spending, 0.1), 0.9)
+    single = st.paired_t(moments([[1.0, 2.0, 3.0, 2.5, 0.5, 4.0, -1.0]]), 0.9)
+    for spending in st.SPENDING:
+        result = st.over_looks(single, 7, st.PlannedLook(1, 1, spending, 0.1), 0.9)
         assert result.p_value == pytest.approx(single.p_value, rel=1e-9)
         assert result.ci_low == pytest.approx(single.ci_low, rel=1e-9)
 
 
-@pytest.mark.parametrize("spending", SPENDING)
+@pytest.mark.parametrize("spending", st.SPENDING)
 @pytest.mark.parametrize(("look", "planned"), [(1, 14), (6, 14), (14, 14), (2, 2)])
 def test_the_p_value_of_a_planned_look_is_the_level_whose_bound_is_reached(
     spending: str, look: int, planned: int
 ) -> None:
-    rule = PlannedLook(look, planned, spending, 0.05)
+    rule = st.PlannedLook(look, planned, spending, 0.05)
     for level in (0.5, 0.05, 0.013, 1e-4, 1e-9):
         fractions = np.arange(1, look + 1) / planned
-        reached = of_z(spending_bounds(fractions, level / 2, spending)[-1])
+        reached = of_z(st.spending_bounds(fractions, level / 2, spending)[-1])
         assert rule.p_value(reached, 1) == pytest.approx([level], rel=2e-4)
 
 
 def test_a_tiny_z_at_a_planned_look_has_a_p_value_of_one() -> None:
-    result = PlannedLook(3, 14, "obrien_fleming", 0.05).p_value(of_z([0.0, 0.5, np.nan, 1e3]), 1)
+    result = st.PlannedLook(3, 14, "obrien_fleming", 0.05).p_value(of_z([0.0, 0.5, np.nan, 1e3]), 1)
     assert result[:2].tolist() == [1, 1] and np.isnan(result[2]) and 0 <= result[3] < 1e-15
 
 
@@ -218,24 +202,24 @@ def test_a_tiny_z_at_a_planned_look_has_a_p_value_of_one() -> None:
 
 RULES = (
     ANY,
-    AnyLook(10_000, 0.1),
-    PlannedLook(1, 14, "obrien_fleming", 0.05),
-    PlannedLook(14, 14, "pocock", 0.05),
-    PlannedLook(6, 14, "linear", 0.01),
+    st.AnyLook(10_000, 0.1),
+    st.PlannedLook(1, 14, "obrien_fleming", 0.05),
+    st.PlannedLook(14, 14, "pocock", 0.05),
+    st.PlannedLook(6, 14, "linear", 0.01),
 )
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("df", [1, 3, 20, 1e6])
-def test_the_p_value_is_below_the_level_exactly_where_the_interval_excludes_zero(rule: Looks, df: float) -> None:
+def test_the_p_value_is_below_the_level_exactly_where_the_interval_excludes_zero(rule: st.Looks, df: float) -> None:
     alpha: float = rule.alpha  # type: ignore[attr-defined]
     bound = float(rule.critical(np.array([df + 1]), np.array([df]), alpha)[0])
     # Too few users for the tuning: no tail of t is so small, and nothing is found.
     is_known = bool(np.isfinite(bound))
     bound = max(bound, stats.t.isf(alpha / 2, df)) if is_known else 1e9
     z = bound * np.array([0.5, 1 - 1e-6, 1 + 1e-6, 2, -1 - 1e-6, -1 + 1e-6])
-    single = Estimate.of(z, np.ones(6), np.full(6, df), 1 - alpha)
-    result = over_looks(single, np.full(6, df + 1), rule, 1 - alpha)
+    single = st.Estimate.of(z, np.ones(6), np.full(6, df), 1 - alpha)
+    result = st.over_looks(single, np.full(6, df + 1), rule, 1 - alpha)
     assert (result.p_value < alpha).tolist() == [False, False, is_known, is_known, is_known, False]
     assert ((result.ci_low > 0) | (result.ci_high < 0)).tolist() == (result.p_value < alpha).tolist()
     assert (result.p_value >= single.p_value).all()
@@ -243,19 +227,19 @@ def test_the_p_value_is_below_the_level_exactly_where_the_interval_excludes_zero
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_a_spread_the_test_is_that_of_a_single_look(rule: Looks) -> None:
-    same, few = paired_t(moments([[0.5] * 9]), 0.95), paired_t(moments([[0.5] * 4]), 0.95)
-    for single, n in ((same, 9), (few, 4), (paired_t(moments([[0.0] * 4]), 0.95), 4)):
-        result = over_looks(single, n, rule, 0.95)
+def test_without_a_spread_the_test_is_that_of_a_single_look(rule: st.Looks) -> None:
+    same, few = st.paired_t(moments([[0.5] * 9]), 0.95), st.paired_t(moments([[0.5] * 4]), 0.95)
+    for single, n in ((same, 9), (few, 4), (st.paired_t(moments([[0.0] * 4]), 0.95), 4)):
+        result = st.over_looks(single, n, rule, 0.95)
         assert result.p_value.tolist() == single.p_value.tolist()
         assert np.array_equal(result.ci_low, single.ci_low, equal_nan=True)
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_fewer_than_two_users_give_no_interval_and_no_p_value(rule: Looks) -> None:
+def test_fewer_than_two_users_give_no_interval_and_no_p_value(rule: st.Looks) -> None:
     none, one = moments(np.zeros((1, 0))), moments([[1.0]])
-    for single, n in ((paired_t(one, 0.95), 1), (welch(none, one, 0.95), 1), (welch(none, none, 0.95), 0)):
-        result = over_looks(single, np.array([n]), rule, 0.95)
+    for single, n in ((st.paired_t(one, 0.95), 1), (st.welch(none, one, 0.95), 1), (st.welch(none, none, 0.95), 0)):
+        result = st.over_looks(single, np.array([n]), rule, 0.95)
         assert np.isnan([result.ci_low, result.ci_high, result.p_value]).all()
         assert np.isnan(rule.users_needed(result, np.array([n]), 0.05, 0.8)).all()
 
@@ -264,33 +248,33 @@ def test_fewer_than_two_users_give_no_interval_and_no_p_value(rule: Looks) -> No
 
 
 def test_the_detectable_effect_is_found_at_this_look_with_its_power() -> None:
-    rules: tuple[Looks, ...] = RULES
+    rules: tuple[st.Looks, ...] = RULES
     for rule, n in itertools.product(rules, (200, 5_000)):
         bound = rule.critical(np.array([n]), np.array([n - 1.0]), 0.05)
-        effect = minimum_detectable_effect(np.ones(1), np.array([n - 1.0]), 0.95, 0.8, bound)
+        effect = st.minimum_detectable_effect(np.ones(1), np.array([n - 1.0]), 0.95, 0.8, bound)
         assert stats.nct.sf(bound, n - 1, effect) == pytest.approx(0.8, abs=2e-3)
-    assert minimum_detectable_effect(np.ones(1), np.array([99.0]), 0.95, 0.8, np.zeros(1)) == (
-        minimum_detectable_effect(np.ones(1), np.array([99.0]), 0.95)
+    assert st.minimum_detectable_effect(np.ones(1), np.array([99.0]), 0.95, 0.8, np.zeros(1)) == (
+        st.minimum_detectable_effect(np.ones(1), np.array([99.0]), 0.95)
     )
 
 
 @pytest.mark.parametrize("effect", [0.02, 0.1, 0.5])
 def test_the_users_needed_have_the_effect_as_what_they_can_find(effect: float) -> None:
     n, error = 400, np.array([1 / np.sqrt(400)])
-    single = Estimate.of(np.array([-effect]), error, np.array([n - 1.0]), 0.95)
+    single = st.Estimate.of(np.array([-effect]), error, np.array([n - 1.0]), 0.95)
     needed = float(ANY.users_needed(single, np.array([n]), 0.05, 0.8)[0])
     for users, enough in ((needed - 1, False), (needed, True)):
-        reach = (always_valid_bound(users, mixture_rho(1_000, 0.05), 0.05) + stats.norm.ppf(0.8)) / np.sqrt(users)
+        reach = (st.always_valid_bound(users, st.mixture_rho(1_000, 0.05), 0.05) + stats.norm.ppf(0.8)) / np.sqrt(users)
         assert bool(reach <= effect) is enough
     # The last of 14 looks needs more than a single look, by the square of its bound.
-    last = spending_bounds(np.arange(1, 15) / 14, 0.025, "obrien_fleming")[-1]
+    last = st.spending_bounds(np.arange(1, 15) / 14, 0.025, "obrien_fleming")[-1]
     ratio = ((last + stats.norm.ppf(0.8)) / (stats.norm.ppf(0.975) + stats.norm.ppf(0.8))) ** 2
-    planned = PlannedLook(3, 14, "obrien_fleming", 0.05).users_needed(single, n, 0.05, 0.8)
-    assert planned[0] == pytest.approx(users_needed(n, single.difference, error, 0.95)[0] * ratio, rel=0.02)
+    planned = st.PlannedLook(3, 14, "obrien_fleming", 0.05).users_needed(single, n, 0.05, 0.8)
+    assert planned[0] == pytest.approx(st.users_needed(n, single.difference, error, 0.95)[0] * ratio, rel=0.02)
 
 
 def test_no_difference_needs_no_number_of_users_and_a_certain_one_needs_two() -> None:
-    single = Estimate.of(np.array([0.0, 0.5]), np.array([0.1, 0.0]), np.array([9.0, 9.0]), 0.95)
+    single = st.Estimate.of(np.array([0.0, 0.5]), np.array([0.1, 0.0]), np.array([9.0, 9.0]), 0.95)
     for rule in RULES:
         result = rule.users_needed(single, np.array([10, 10]), 0.05, 0.8)
         assert np.isnan(result[0]) and result[1] == 2
@@ -301,7 +285,7 @@ def test_more_users_than_growthbook_asks_for_are_not_needed() -> None:
     baseline, candidate = of_sums(500, 500, 1500), of_sums(500, 525, 1551.25)
     single = lift(baseline, candidate)
     assert single.difference == pytest.approx([0.05])
-    fixed = users_needed(1_000, single.difference, single.standard_error, 0.95)[0] / 1_000 - 1
+    fixed = st.users_needed(1_000, single.difference, single.standard_error, 0.95)[0] / 1_000 - 1
     assert fixed == pytest.approx(25.45703125, rel=2e-3)
-    ours = AnyLook(5_000, 0.05).users_needed(single, np.array([1_000]), 0.05, 0.8)[0] / 1_000 - 1
+    ours = st.AnyLook(5_000, 0.05).users_needed(single, np.array([1_000]), 0.05, 0.8)[0] / 1_000 - 1
     assert ours == pytest.approx(55.66796875, rel=2e-3)

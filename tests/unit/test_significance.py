@@ -14,25 +14,7 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from rankmetrics_spark.statistics import (
-    Estimate,
-    Moments,
-    PairMoments,
-    denominator_independent,
-    denominator_paired,
-    effect_size_independent,
-    effect_size_paired,
-    fieller,
-    minimum_detectable_effect,
-    paired_t,
-    random_signs,
-    sign_flip_p,
-    signed_rank,
-    users_needed,
-    weighted_sums,
-    weighted_totals,
-    welch,
-)
+from rankmetrics_spark import statistics as st
 from tests.helpers.samples import Floats, joined, moments, pair_moments
 
 REFERENCES = ("clef_tar2017", "lightgbm_rank")
@@ -47,12 +29,12 @@ def ranked(differences: Floats) -> tuple[int, int, int, int]:
     return len(moved), round(2 * ranks[moved > 0].sum()), int((ties**3 - ties).sum()), len(differences) - len(moved)
 
 
-def shown_of(result: Estimate) -> tuple[Floats, Floats, Floats]:
+def shown_of(result: st.Estimate) -> tuple[Floats, Floats, Floats]:
     return result.difference, result.ci_low, result.ci_high
 
 
 def wilcoxon(rows: Any) -> Floats:
-    return signed_rank(*np.array([ranked(np.asarray(row)) for row in rows], dtype=object).T)
+    return st.signed_rank(*np.array([ranked(np.asarray(row)) for row in rows], dtype=object).T)
 
 
 def measures(folder: Path) -> list[tuple[pd.DataFrame, Floats]]:
@@ -67,23 +49,23 @@ def measures(folder: Path) -> list[tuple[pd.DataFrame, Floats]]:
     return result
 
 
-def relative_of(baseline: Moments, candidate: Moments) -> Estimate:
+def relative_of(baseline: st.Moments, candidate: st.Moments) -> st.Estimate:
     """The share of different users, at a single look."""
-    test = welch(baseline, candidate, 0.95)
-    return fieller(test, stats.t.isf(0.025, test.df), denominator_independent(baseline, candidate))
+    test = st.welch(baseline, candidate, 0.95)
+    return st.fieller(test, stats.t.isf(0.025, test.df), st.denominator_independent(baseline, candidate))
 
 
-def relative_of_pair(pair: PairMoments) -> Estimate:
+def relative_of_pair(pair: st.PairMoments) -> st.Estimate:
     """The share of the same users, at a single look."""
-    test = paired_t(pair.difference, 0.95)
-    return fieller(test, stats.t.isf(0.025, test.df), denominator_paired(pair))
+    test = st.paired_t(pair.difference, 0.95)
+    return st.fieller(test, stats.t.isf(0.025, test.df), st.denominator_paired(pair))
 
 
 def test_the_paired_t_test_is_that_of_scipy() -> None:
     rng = np.random.default_rng(1)
     left = rng.random((4, 25))
     right = left + rng.normal(0.1, 0.3, (4, 25))
-    result = paired_t(pair_moments(left, right).difference, 0.9)
+    result = st.paired_t(pair_moments(left, right).difference, 0.9)
     assert result.p_value == pytest.approx(stats.ttest_rel(right, left, axis=1).pvalue, rel=1e-10)
     bounds = stats.t.interval(0.9, 24, (right - left).mean(axis=1), stats.sem(right - left, axis=1))
     assert np.array([result.ci_low, result.ci_high]) == pytest.approx(np.array(bounds), rel=1e-10)
@@ -93,8 +75,8 @@ def test_the_paired_t_test_is_that_of_scipy() -> None:
 def test_welchs_test_is_that_of_scipy_and_its_interval_that_of_statsmodels() -> None:
     rng = np.random.default_rng(2)
     groups = [(rng.random(n), rng.normal(0.4, 2, m)) for n, m in ((2, 2), (5, 40), (200, 17))]
-    arms = [joined([Moments.of(pair[side].tolist()) for pair in groups]) for side in (0, 1)]
-    result = welch(*arms, 0.95)
+    arms = [joined([st.Moments.of(pair[side].tolist()) for pair in groups]) for side in (0, 1)]
+    result = st.welch(*arms, 0.95)
     for i, (left, right) in enumerate(groups):
         assert result.p_value[i] == pytest.approx(stats.ttest_ind(right, left, equal_var=False).pvalue, rel=1e-9)
         expected = CompareMeans(DescrStatsW(right), DescrStatsW(left)).tconfint_diff(0.05, usevar="unequal")
@@ -104,7 +86,7 @@ def test_welchs_test_is_that_of_scipy_and_its_interval_that_of_statsmodels() -> 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_paired_t_and_signed_ranks_are_those_of_the_reference(shared_data: Path, name: str) -> None:
     for expected, differences in measures(shared_data / name):
-        result = paired_t(moments(differences), 0.95)
+        result = st.paired_t(moments(differences), 0.95)
         assert result.difference == pytest.approx(expected["diff"].to_numpy(), abs=1e-12)
         assert result.p_value == pytest.approx(expected.p_t.to_numpy(), abs=1e-10)
         assert wilcoxon(differences) == pytest.approx(expected.p_wilcoxon.to_numpy(), abs=1e-10)
@@ -118,9 +100,9 @@ def test_the_randomisation_test_is_within_monte_carlo_error_of_the_reference(
     replicates = 9_999
     for expected, differences in measures(shared_data / name):
         keys = np.arange(differences.shape[1], dtype=np.uint64)
-        signs = random_signs(keys, seed, replicates)
-        flipped = weighted_totals(weighted_sums(signs, differences.T)).T
-        result = sign_flip_p(differences.sum(axis=1), flipped)
+        signs = st.random_signs(keys, seed, replicates)
+        flipped = st.weighted_totals(st.weighted_sums(signs, differences.T)).T
+        result = st.sign_flip_p(differences.sum(axis=1), flipped)
         counts = [
             np.rint(p * (n + 1) - 1) for p, n in ((result, replicates), (expected.p_randomization.to_numpy(), 99_999))
         ]
@@ -144,10 +126,10 @@ def test_signed_ranks_are_those_of_scipy() -> None:
 
 def test_a_zero_or_a_tie_makes_small_samples_approximate() -> None:
     z = (0 - 10 * 11 / 4) / np.sqrt(10 * 11 * 21 / 24)
-    with_zero = signed_rank(*(np.array([x], object) for x in (10, 0, 0, 1)))
+    with_zero = st.signed_rank(*(np.array([x], object) for x in (10, 0, 0, 1)))
     assert with_zero == pytest.approx([2 * stats.norm.cdf(z)], rel=1e-12)
     z = (0 - 10 * 11 / 4) / np.sqrt((10 * 11 * 21 - (2**3 - 2) / 2) / 24)
-    with_tie = signed_rank(*(np.array([x], object) for x in (10, 0, 6, 0)))
+    with_tie = st.signed_rank(*(np.array([x], object) for x in (10, 0, 6, 0)))
     assert with_tie == pytest.approx([2 * stats.norm.cdf(z)], rel=1e-12)
 
 
@@ -155,7 +137,7 @@ def test_exact_and_approximate_signed_ranks_agree_where_scipy_chooses_otherwise(
     # The docstring says less than 0.02 for 26 to 50 differences.
     for n in (26, 38, 50):
         most = n * (n + 1) // 2
-        mine = signed_rank(*np.array([(n, 2 * w, 0, 0) for w in range(0, most, 7)], object).T)
+        mine = st.signed_rank(*np.array([(n, 2 * w, 0, 0) for w in range(0, most, 7)], object).T)
         exact = [stats.wilcoxon(signed(n, w), method="exact").pvalue for w in range(0, most, 7)]
         assert np.abs(mine - exact).max() < 0.02
 
@@ -173,19 +155,19 @@ def test_signed_ranks_of_many_users_do_not_overflow() -> None:
     n = 10**9
     row = (n, n * (n + 1) // 2 + 10**14, n**2, 5)
     z = 10**14 / 2 / np.sqrt((n * (n + 1) * (2 * n + 1) - n**2 / 2) / 24)
-    result = signed_rank(*(np.array([x], object) for x in row))
+    result = st.signed_rank(*(np.array([x], object) for x in row))
     assert result == pytest.approx([2 * stats.norm.sf(z)], rel=1e-9)
 
 
 def test_signed_ranks_without_differences() -> None:
     rows = [(0, 0, 0, 7), (0, 0, 0, 0)]
-    result = signed_rank(*np.array(rows, object).T)
+    result = st.signed_rank(*np.array(rows, object).T)
     assert result[0] == 1 and np.isnan(result[1])
 
 
 def test_sign_flips_count_the_replicates_that_are_at_least_as_large() -> None:
     replicates = np.array([[1.0, -3.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
-    result = sign_flip_p(np.array([-2.0, 0.0, np.nan]), replicates)
+    result = st.sign_flip_p(np.array([-2.0, 0.0, np.nan]), replicates)
     assert result[:2].tolist() == [(1 + 2) / (3 + 1), (1 + 3) / (3 + 1)] and np.isnan(result[2])
 
 
@@ -193,16 +175,16 @@ def test_sign_flips_of_equal_differences_see_ties() -> None:
     # 0.1 + 0.2 and 0.3 are the same sum although 2**-30 cannot say so.
     differences = np.array([[0.1, 0.2, 0.3]])
     every = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
-    flipped = weighted_totals(weighted_sums(every.T, differences.T)).T
-    assert sign_flip_p(np.array([0.6]), flipped).tolist() == [(1 + 2) / 9]
-    assert sign_flip_p(np.array([0.1 + 0.2 - 0.3]), flipped).tolist() == [1.0]
+    flipped = st.weighted_totals(st.weighted_sums(every.T, differences.T)).T
+    assert st.sign_flip_p(np.array([0.6]), flipped).tolist() == [(1 + 2) / 9]
+    assert st.sign_flip_p(np.array([0.1 + 0.2 - 0.3]), flipped).tolist() == [1.0]
 
 
 def test_identical_arms_have_no_difference_and_p_is_one() -> None:
     values = np.random.default_rng(4).random((1, 20))
     pair = pair_moments(values, values)
     same = pair_moments(np.full((1, 9), 0.7), np.full((1, 9), 0.7))
-    for result in (paired_t(pair.difference, 0.95), welch(same.baseline, same.candidate, 0.95)):
+    for result in (st.paired_t(pair.difference, 0.95), st.welch(same.baseline, same.candidate, 0.95)):
         shown = result.difference, result.p_value, result.ci_low, result.ci_high
         assert np.array_equal(np.ravel(shown), [0, 1, np.nan, np.nan], equal_nan=True)
     assert np.array_equal(np.ravel(shown_of(relative_of_pair(pair))), [0, np.nan, np.nan], equal_nan=True)
@@ -211,19 +193,23 @@ def test_identical_arms_have_no_difference_and_p_is_one() -> None:
 def test_a_constant_difference_has_the_p_value_of_a_permutation_test() -> None:
     pair = pair_moments(np.full((1, 9), 0.25), np.full((1, 9), 0.75))
     # 2 of 2**9 signs, and 2 of 18! / (9! 9!) = 48,620 ways to choose 9 of 18 users, give a difference of this size.
-    tests = (paired_t(pair.difference, 0.95), 2 / 2**9), (welch(pair.baseline, pair.candidate, 0.95), 2 / 48_620)
+    tests = (st.paired_t(pair.difference, 0.95), 2 / 2**9), (st.welch(pair.baseline, pair.candidate, 0.95), 2 / 48_620)
     for result, p in tests:
         shown = result.difference, result.p_value, result.ci_low, result.ci_high
         assert np.array_equal(np.ravel(shown), [0.5, p, np.nan, np.nan], equal_nan=True)
-    assert np.isnan(effect_size_paired(pair.difference)) and np.isnan(
-        effect_size_independent(pair.baseline, pair.candidate)
+    assert np.isnan(st.effect_size_paired(pair.difference)) and np.isnan(
+        st.effect_size_independent(pair.baseline, pair.candidate)
     )
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_a_few_users_with_equal_values_are_no_certain_difference(n: int) -> None:
-    zeros, ones = Moments.of([0.0] * n), Moments.of([1.0] * n)
-    for result in (paired_t(ones, 0.95), welch(zeros, ones, 0.95), welch(zeros, Moments.of([1.0] * 2), 0.95)):
+    zeros, ones = st.Moments.of([0.0] * n), st.Moments.of([1.0] * n)
+    for result in (
+        st.paired_t(ones, 0.95),
+        st.welch(zeros, ones, 0.95),
+        st.welch(zeros, st.Moments.of([1.0] * 2), 0.95),
+    ):
         p = float(result.p_value[0])
         assert p in (2 / 2**n, 2 / math.comb(2 * n, n), 1 / math.comb(n + 2, 2))
         assert np.isnan([result.ci_low[0], result.ci_high[0]]).all()
@@ -241,27 +227,27 @@ def test_users_who_are_all_alike_count_with_what_they_leave_open(counts: tuple[i
     error = np.hypot(values.std(ddof=1) / np.sqrt(n), of_few)
     p, fisher = 2 * stats.t.sf(values.mean() / error, n - 1), stats.fisher_exact([[hits, n - hits], [0, m]]).pvalue
     for one in (0.0, scale):
-        many, few = Moments.of(np.abs(one - values).tolist()), Moments.of([one] * m)
-        for result in (welch(many, few, 0.95), welch(few, many, 0.95)):
+        many, few = st.Moments.of(np.abs(one - values).tolist()), st.Moments.of([one] * m)
+        for result in (st.welch(many, few, 0.95), st.welch(few, many, 0.95)):
             assert result.p_value[0] == pytest.approx(p, rel=1e-9) and result.df[0] == n - 1
             assert result.excludes_zero[0] == (fisher < 0.05) and fisher / 2 < result.p_value[0] < max(6 * fisher, 0.01)
 
 
 @pytest.mark.parametrize("values", [[], [0.5]])
 def test_below_two_users_nothing_is_tested(values: list[float]) -> None:
-    few, many = Moments.of(values), Moments.of([0.1, 0.2, 0.6])
-    for result in (paired_t(few, 0.95), welch(few, many, 0.95), welch(many, few, 0.95)):
+    few, many = st.Moments.of(values), st.Moments.of([0.1, 0.2, 0.6])
+    for result in (st.paired_t(few, 0.95), st.welch(few, many, 0.95), st.welch(many, few, 0.95)):
         assert np.isnan([result.standard_error, result.df, result.ci_low, result.ci_high, result.p_value]).all()
-        assert np.isnan(minimum_detectable_effect(result.standard_error, result.df, 0.95)).all()
-        assert np.isnan(users_needed(len(values), result.difference, result.standard_error, 0.95)).all()
-    for result in (relative_of_pair(PairMoments(few, few, few)), relative_of(many, few)):
+        assert np.isnan(st.minimum_detectable_effect(result.standard_error, result.df, 0.95)).all()
+        assert np.isnan(st.users_needed(len(values), result.difference, result.standard_error, 0.95)).all()
+    for result in (relative_of_pair(st.PairMoments(few, few, few)), relative_of(many, few)):
         assert np.isnan(shown_of(result)[1:]).all()
-    assert np.isnan(effect_size_paired(few)).all() and np.isnan(effect_size_independent(few, many)).all()
+    assert np.isnan(st.effect_size_paired(few)).all() and np.isnan(st.effect_size_independent(few, many)).all()
 
 
 def test_no_pairs_give_no_rows() -> None:
     none = moments(np.zeros((0, 3)))
-    assert paired_t(none, 0.95).p_value.tolist() == welch(none, none, 0.95).p_value.tolist() == []
+    assert st.paired_t(none, 0.95).p_value.tolist() == st.welch(none, none, 0.95).p_value.tolist() == []
     assert wilcoxon([[]])[:0].tolist() == relative_of(none, none).difference.tolist() == []
 
 
@@ -274,19 +260,19 @@ def test_the_relative_difference_of_a_baseline_of_zero_is_unknown() -> None:
 def test_effect_sizes_are_those_of_their_definitions() -> None:
     rng = np.random.default_rng(6)
     left, right = rng.random(30), rng.random(12) * 2
-    assert effect_size_paired(moments([left])) == pytest.approx([left.mean() / left.std(ddof=1)])
+    assert st.effect_size_paired(moments([left])) == pytest.approx([left.mean() / left.std(ddof=1)])
     pooled = np.sqrt((29 * left.var(ddof=1) + 11 * right.var(ddof=1)) / 40)
-    result = effect_size_independent(moments([left]), moments([right]))
+    result = st.effect_size_independent(moments([left]), moments([right]))
     assert result == pytest.approx([(right.mean() - left.mean()) / pooled])
 
 
 @pytest.mark.parametrize("n", [10, 30, 200, 10_000])
 def test_the_minimum_detectable_effect_is_close_to_that_of_statsmodels(n: int) -> None:
     exact = TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8)
-    result = minimum_detectable_effect(np.array([1 / np.sqrt(n)]), np.array([n - 1.0]), 0.95)[0]
+    result = st.minimum_detectable_effect(np.array([1 / np.sqrt(n)]), np.array([n - 1.0]), 0.95)[0]
     assert result == pytest.approx(exact, rel=0.005)
     exact = TTestIndPower().solve_power(nobs1=n, ratio=2, alpha=0.1, power=0.9)
-    result = minimum_detectable_effect(np.array([np.sqrt(1 / n + 0.5 / n)]), np.array([3 * n - 2.0]), 0.9, 0.9)[0]
+    result = st.minimum_detectable_effect(np.array([np.sqrt(1 / n + 0.5 / n)]), np.array([3 * n - 2.0]), 0.9, 0.9)[0]
     assert result == pytest.approx(exact, rel=0.005)
 
 
@@ -295,22 +281,22 @@ def test_the_minimum_detectable_effect_is_close_to_that_of_statsmodels(n: int) -
 def test_the_minimum_detectable_effect_has_its_power_at_the_level_of_a_correction(
     n: int, near: float, level: float
 ) -> None:
-    result = minimum_detectable_effect(np.array([1.0]), np.array([n - 1.0]), 1 - level)[0]
+    result = st.minimum_detectable_effect(np.array([1.0]), np.array([n - 1.0]), 1 - level)[0]
     assert stats.nct.sf(stats.t.ppf(1 - level / 2, n - 1), n - 1, result) == pytest.approx(0.8, abs=near)
 
 
 @pytest.mark.parametrize("effect", [0.5, 0.1, 0.02])
 def test_the_users_needed_are_close_to_those_of_statsmodels(effect: float) -> None:
     exact = TTestPower().solve_power(effect_size=effect, alpha=0.05, power=0.8)
-    result = users_needed(50, np.array([effect]), np.array([1 / np.sqrt(50)]), 0.95)[0]
+    result = st.users_needed(50, np.array([effect]), np.array([1 / np.sqrt(50)]), 0.95)[0]
     assert 1 <= exact - result <= 2
     exact = TTestIndPower().solve_power(effect_size=effect, alpha=0.05, power=0.8, ratio=4)
-    result = users_needed(500, np.array([-effect]), np.array([np.sqrt(1 / 100 + 1 / 400)]), 0.95)[0]
+    result = st.users_needed(500, np.array([-effect]), np.array([np.sqrt(1 / 100 + 1 / 400)]), 0.95)[0]
     assert 1 <= 5 * exact - result <= 2
 
 
 def test_no_difference_needs_no_number_of_users_and_a_certain_one_needs_two() -> None:
-    result = users_needed(np.array([10, 10]), np.array([0.0, 0.5]), np.array([0.1, 0.0]), 0.95)
+    result = st.users_needed(np.array([10, 10]), np.array([0.0, 0.5]), np.array([0.1, 0.0]), 0.95)
     assert np.isnan(result[0]) and result[1] == 2
 
 
@@ -318,9 +304,9 @@ def test_no_difference_needs_no_number_of_users_and_a_certain_one_needs_two() ->
 def test_intervals_of_differences_cover_the_truth_in_95_percent_of_draws(users: int) -> None:
     rng = np.random.default_rng(7)
     baseline, candidate, own = (rng.beta(1, 3, (DRAWS, users)) for _ in range(3))
-    paired = paired_t(moments(0.3 * own + 0.7 * candidate - baseline), 0.95)
+    paired = st.paired_t(moments(0.3 * own + 0.7 * candidate - baseline), 0.95)
     few = moments(baseline[:, : users * 2 // 3])
-    independent = welch(few, moments(candidate + 0.1), 0.95)
+    independent = st.welch(few, moments(candidate + 0.1), 0.95)
     for result, truth in ((paired, 0.0), (independent, 0.1)):
         covered = np.mean((result.ci_low <= truth) & (truth <= result.ci_high))
         assert 0.94 <= covered <= 0.96
