@@ -62,28 +62,6 @@ def test_each_user_has_the_bounds_of_their_lists_bit_for_bit(spark: SparkSession
     assert {tuple(row) for row in result} == expected and len(result) == len(expected)
 
 
-def test_value_is_that_of_evaluate_and_the_bounds_are_reached_by_judging(spark: SparkSession) -> None:
-    users = users_at_random(random.Random(6), 25, 1)
-    log, qrels = tables(spark, users)
-    metrics = ["p@3", "rr@3", "r@3", "ap@3", "ndcg@3", "dcg", "rbp(p=0.8)"]
-    rows = {
-        (row["experiment_id"], row["user_id"], row["metric"]): row
-        for row in unjudged(log, qrels, metrics).users.collect()
-    }
-    columns = {"relevance": None}
-    for row in evaluate(log, metrics=metrics, judgements=qrels, columns=columns).user_metrics.collect():
-        for metric in map(parse, metrics):
-            bound = rows[row["experiment_id"], row["user_id"], str(metric)]
-            assert bound["value"] == pytest.approx(row[metric.column], abs=1e-12)
-    # One user judged in the way that is best for the NDCG of a.
-    at = next(i for i, user in enumerate(users) if "a" in user.lists and len(assignments(user, 3, 1)) >= 4)
-    best = max(assignments(users[at], 3, 1), key=lambda labels: value(users[at], "a", labels, "ndcg@3", Convention()))
-    more = spark.createDataFrame([(f"u{at:02}", item, grade) for item, grade in best.items()], QRELS)
-    judged = evaluate(log, metrics=["ndcg@3"], judgements=qrels.union(more), columns=columns).user_metrics
-    (reached,) = judged.where(f"experiment_id = 'a' AND user_id = 'u{at:02}'").collect()
-    assert reached["ndcg_at_3"] == pytest.approx(rows["a", f"u{at:02}", "ndcg@3"]["high"])
-
-
 def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkSession) -> None:
     users = [
         User({"a": "xyz", "b": "zwx"}, {"x": 1.0, "y": 0.0}),
@@ -417,18 +395,6 @@ def test_clicks_at_ranks_from_0_are_refused_and_first_rank_reads_them(spark: Spa
     )
     read = coec_judgements(from_0, columns=ROLES, first_rank=0)
     assert exact(read.collect()) == exact(coec_judgements(log, columns=ROLES).collect())
-
-
-def test_attractiveness_is_recovered_where_the_order_is_random(spark: SparkSession) -> None:
-    quality = {"a": 0.8, "b": 0.4, "c": 0.2, "d": 0.1}
-    rows = clicked(np.random.default_rng(7), 4_000, quality, [0.9, 0.6, 0.4, 0.2])
-    judgements = by_item(coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES))
-    # All ranks show all items equally often, so that the average item has the mean attractiveness.
-    for (_, item), row in judgements.items():
-        assert row["relevance"] == pytest.approx(quality[item] / 0.375, rel=4 / math.sqrt(row["n_clicks"]))
-        assert row["ci_low"] < row["relevance"] < row["ci_high"]
-    inside = [row["ci_low"] <= quality[item] / 0.375 <= row["ci_high"] for (_, item), row in judgements.items()]
-    assert sum(inside) >= 6
 
 
 def test_with_propensities_a_good_item_keeps_its_grade_at_the_ranks_of_good_items(spark: SparkSession) -> None:

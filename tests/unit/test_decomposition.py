@@ -33,18 +33,6 @@ def test_the_parts_add_up_to_the_difference_of_the_means() -> None:
     assert result.difference == pytest.approx(np.subtract(means[1], means[0]), abs=1e-14)
 
 
-def test_other_users_with_the_same_values_are_all_mix() -> None:
-    result = decompose(segments([[0.1] * 5, [0.9] * 5]), segments([[0.1] * 2, [0.9] * 8]))
-    assert result.within.tolist() == [[0, 0]]
-    assert result.mix.sum() == pytest.approx(0.3 * (0.9 - 0.1))
-
-
-def test_the_same_users_with_other_values_are_all_change_within() -> None:
-    result = decompose(segments([[0.1, 0.3], [0.5]]), segments([[0.2, 0.4], [0.5]]))
-    assert result.mix.tolist() == [[0, 0]]
-    assert result.within[0] == pytest.approx([2 / 3 * 0.1, 0])
-
-
 def test_a_segment_of_one_experiment_only_changes_the_mix() -> None:
     result = decompose(segments([[0.2, 0.2], [], []]), segments([[0.2], [0.8], []]))
     assert result.within.tolist() == [[0, 0, 0]]

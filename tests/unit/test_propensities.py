@@ -131,18 +131,6 @@ def test_click_rates_that_follow_the_model_exactly_give_the_propensities_exactly
     assert estimated(EXACT, method, 3) == pytest.approx([1, 1 / 2, 1 / 4], rel=1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("eta", [0.5, 1.0])
-def test_known_propensities_are_recovered_though_better_items_rank_higher(method: str, eta: float) -> None:
-    keys = simulated(np.random.default_rng(3), 3_000, 5, 20, eta)
-    truth = [1 / rank**eta for rank in range(1, 6)]
-    # What clicks alone say is far off: they fall with the relevance too.
-    clicks, shown = (sum(ranks[5][i] for ranks in keys.values() if 5 in ranks) for i in (1, 0))
-    first, shown_first = (sum(ranks[1][i] for ranks in keys.values() if 1 in ranks) for i in (1, 0))
-    assert clicks / shown / (first / shown_first) < 0.5 * truth[4]
-    assert estimated(keys, method, 5) == pytest.approx(truth, rel=0.08)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_intervals_cover_the_truth_as_often_as_they_say(method: str) -> None:
@@ -152,23 +140,6 @@ def test_intervals_cover_the_truth_as_often_as_they_say(method: str) -> None:
         covered += [float(row["ci_low"]) <= 1 / float(row["rank"]) <= float(row["ci_high"]) for row in rows]  # type: ignore[arg-type]
     # 95 % less what a percentile interval of a few hundred keys loses, with three errors of 300 draws.
     assert (np.abs(covered / draws - 0.94) < 0.045).all(), covered / draws
-
-
-def test_items_that_draw_the_eye_at_low_ranks_break_the_model() -> None:
-    # Half of the queries are read to the end, half only at the top: one propensity per rank is true of neither.
-    keys: Shown = {f"read {i}": {1: (10, 5), 2: (10, 5)} for i in range(50)}
-    keys |= {f"glanced {i}": {1: (10, 5), 2: (10, 1)} for i in range(50)}
-    assert estimated(keys, "adjacent", 2) == [1.0, pytest.approx((1 + 1 / 5) / 2)]
-    # And the more relevant ones weigh more.
-    keys |= {f"read {i}": {1: (10, 10), 2: (10, 10)} for i in range(50)}
-    assert estimated(keys, "adjacent", 2) == [1.0, pytest.approx((1 + 0.1) / (1 + 0.5))]
-
-
-def test_a_ranker_that_learns_from_the_clicks_of_the_log_biases_the_estimate() -> None:
-    # Relevance 1/2, and no bias of position; an item moves up once it is clicked, so rank 2 holds its bad luck.
-    keys: Shown = {f"up after {n}": {2: (n, 1), 1: (10, 5)} for n in (1, 2, 3, 4)}
-    keys |= {"clicked at once": {2: (1, 1), 1: (10, 5)}}
-    assert estimated(keys, "pivot", 2)[1] != pytest.approx(1, abs=0.1)
 
 
 # ---- which numbers it rests on, and what has no value
