@@ -33,13 +33,6 @@ def test_the_parts_add_up_to_the_difference_of_the_means() -> None:
     assert result.difference == pytest.approx(np.subtract(means[1], means[0]), abs=1e-14)
 
 
-def test_a_segment_of_one_experiment_only_changes_the_mix() -> None:
-    result = decompose(segments([[0.2, 0.2], [], []]), segments([[0.2], [0.8], []]))
-    assert result.within.tolist() == [[0, 0, 0]]
-    assert result.difference == pytest.approx([0.5 - 0.2])
-    assert result.mix[0, 2] == 0
-
-
 def test_an_experiment_without_users_has_no_parts() -> None:
     result = decompose(segments([[], []]), segments([[0.3], [0.5]]))
     assert np.isnan(result.difference).all() and np.isnan(result.within).all()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -98,9 +96,3 @@ def test_a_door_has_the_names_of_its_stub_and_no_other(stub: Path) -> None:
     assert [name for name in dir(door) if name not in names and not name.startswith("__")] == []
     with pytest.raises(AttributeError, match=f"^module '{door.__name__}' has no attribute 'nothing'$"):
         door.nothing  # noqa: B018
-
-
-def test_a_worker_that_adds_up_loads_no_scipy_through_the_door_of_statistics() -> None:
-    program = f"import sys; from {PACKAGE}.statistics import limbs_of; print('scipy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Non-inferiority and equivalence: statsmodels, SciPy on a scaled baseline, the interval; levels by simulation."""
+"""Non-inferiority and equivalence: statsmodels, SciPy on a scaled baseline, the interval."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 from statsmodels.stats.weightstats import CompareMeans, ttost_ind, ttost_paired
 
-from rankmetrics_spark import statistics as st
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
@@ -266,27 +265,3 @@ def test_margins_are_a_mapping_of_metrics_of_the_run() -> None:
         Comparison.read({"margin": 0.01})
     with pytest.raises(ConfigError, match=r"comparison.margin: unknown metric 'rr'"):
         Comparison.read({"margin": {"rr": 0.1}}).roles([parse("ap@5")])
-
-
-# ---- levels
-
-
-@pytest.mark.parametrize("paired", [True, False])
-def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_runs(paired: bool) -> None:
-    """The candidate is exactly 5 % worse: 2.5 in 100 runs may show that it is no more than 5 % worse."""
-    rng, n, runs, share = np.random.default_rng(5), 200, 4_000, 0.05
-    a, other = (rng.beta(2, 3, (n, runs)) for _ in range(2))
-    b = (1 - share) * (a if paired else other) + rng.normal(0, 0.1, (n, runs))
-
-    def moments(values: Any) -> st.Moments:
-        sums = ([int(x * 2**60) for x in (values**power).sum(axis=0)] for power in (1, 2))
-        return st.Moments(np.full(runs, n, object), *(np.array(each, object) for each in sums))
-
-    margin = np.full(runs, share)
-    if paired:
-        pair = st.PairMoments(moments(a), moments(b), moments(b - a))
-        result = st.with_share(st.paired_t(pair.difference, 0.95), st.denominator_paired(pair), margin, 0.95)
-    else:
-        result = st.share_independent(moments(a), moments(b), margin, 0.95)
-    shown = np.mean(st.one_sided_p(result, 1) < 0.025)
-    assert abs(shown - 0.025) < 3 * np.sqrt(0.025 * 0.975 / runs)

@@ -349,11 +349,3 @@ def test_where_every_user_is_left_out_the_row_says_so() -> None:
         "no users in a and b; without 2 of the 2 users of a and 2 of the 2 users of b, who are in more than one "
         "experiment"
     )
-
-
-@pytest.mark.parametrize(("n_shared", "design"), [(20, "paired"), (19, "paired"), (18, "independent")])
-def test_a_pair_is_paired_where_at_least_19_of_20_users_are_in_both(n_shared: int, design: str) -> None:
-    values = np.random.default_rng(8).random((2, 20))
-    for sizes in ((20, n_shared), (n_shared, 20)):
-        arms = {name: values[i][: sizes[i]] for i, name in enumerate("ab")}
-        assert one(table(arms))["design"] == design

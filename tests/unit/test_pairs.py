@@ -122,36 +122,10 @@ def test_an_aa_check_of_different_users_takes_those_of_one_experiment() -> None:
     assert result[:, -1] == pytest.approx([values.sum(), (values**2).sum(), alone.sum()], abs=len(wide) * 2.0**-30)
 
 
-def test_the_order_of_the_users_changes_no_bit() -> None:
-    users = some_users()
-    assert plain(all_sums(users.sample(frac=1, random_state=1))) == plain(all_sums(users))
-
-
-def test_parts_of_the_users_add_up_to_the_same_bits_in_any_order() -> None:
-    users = some_users()
-    of_whole = all_sums(users)
-    part = users["user"].map(lambda name: int(name[1:]) % 3)
-    for order in ((0, 1, 2), (2, 0, 1)):
-        added = Totals()
-        for i in order:
-            result = all_sums(users[part == i])
-            for key, sums in result.sums.items():
-                added.add(key, sums)
-            for key, sums in result.replicates.items():
-                added.add_replicates(key, sums)
-        assert plain(added) == plain(of_whole)
-
-
 def test_pairs_that_are_resampled_one_after_another_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     result = plain(all_sums(some_users()))
     monkeypatch.setattr(pairs, "MOST_VALUES", 1)
     assert plain(all_sums(some_users())) == result
-
-
-def test_other_experiments_change_no_bit_of_a_pair() -> None:
-    users = some_users(experiments="abcd")
-    without = plain(all_sums(users[users["experiment"] != "d"]))
-    assert {key: sums for key, sums in plain(all_sums(users)).items() if "d" not in key} == without
 
 
 def test_a_user_who_changes_the_segment_between_experiments_is_in_both_only_as_a_whole() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from rankmetrics_spark.comparison import STATISTICS, comparison_rows
@@ -125,15 +124,6 @@ def test_simultaneous_intervals_cover_all_differences_of_a_family(paired: bool, 
     assert all(at_most(times / n, 0.05, n) for times in missed.values()), missed
 
 
-def test_tukey_finds_more_than_bonferroni_and_less_than_no_correction() -> None:
-    result = {}
-    for correction in ("bonferroni", "tukey", "none"):
-        effects = {("b", "m1"): 0.12, ("d", "m1"): 0.12}
-        tests = draws(60, True, 44, effects, correction=correction, segments=False)
-        result[correction] = sum(row["better"] is not None for rows in tests for row in rows if row["metric"] == "m1")
-    assert result["bonferroni"] < result["tukey"] < result["none"]
-
-
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("in_shares", [True, False])
 def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_rows(paired: bool, in_shares: bool) -> None:
@@ -176,8 +166,3 @@ def test_segments_against_the_rest_name_one_in_at_most_5_of_100_tests() -> None:
         of_primary = [row["p_rest_adjusted"] for row in rows if row["role"] == "primary" and row["segment"] != "all"]
         named += bool(np.nanmin(of_primary) < 0.05)
     assert at_most(named / n, 0.05, n)
-
-
-def test_a_log_has_the_metrics_and_segments_that_are_counted() -> None:
-    users: pd.DataFrame = log(np.random.default_rng(1), True)
-    assert users["country"].nunique() == 3 and users["user"].nunique() == 50

@@ -47,28 +47,19 @@ def test_the_command_imports_without_the_libraries_of_a_page() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_worker_that_scores_lists_loads_no_scipy() -> None:
-    pytest.importorskip("pyspark")
-    program = (
-        "import sys, rankmetrics_spark.road.scoring, rankmetrics_spark.road.aggregation; print('scipy' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
-def test_the_metrics_import_numpy_and_nothing_else_of_what_is_installed() -> None:
-    program = (
-        "import sys, rankmetrics_spark.metrics; print(*{'pandas', 'pyarrow', 'scipy', 'pyspark'} & sys.modules.keys())"
-    )
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        ("import rankmetrics_spark.metrics", "pandas pyarrow scipy pyspark"),
+        ("from rankmetrics_spark.statistics import limbs_of", "scipy"),
+        ("import rankmetrics_spark.road.scoring, rankmetrics_spark.road.aggregation", "scipy"),
+        ("import rankmetrics_spark; rankmetrics_spark.evaluate, rankmetrics_spark.Result", "rankmetrics_spark.report"),
+    ],
+    ids=["a metric", "a worker that adds up", "a worker that scores lists", "an evaluation"],
+)
+def test_what_is_not_needed_is_not_loaded(program: str, names: str) -> None:
+    if "road" in program or "evaluate" in program:
+        pytest.importorskip("pyspark")
+    program += f"; import sys; print(*[name for name in sys.modules if name in {names.split()}])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_the_evaluation_loads_no_module_of_the_report() -> None:
-    pytest.importorskip("pyspark")
-    program = (
-        "import sys, rankmetrics_spark; rankmetrics_spark.evaluate, rankmetrics_spark.Result; "
-        "print([name for name in sys.modules if name.startswith('rankmetrics_spark.report')])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -154,14 +154,6 @@ def test_a_planned_look_has_the_bound_of_its_number(spending: str) -> None:
     assert (row["looks"], row["tuning_users"]) == (f"6 of 14, {spending}", None)
 
 
-def test_the_number_of_a_look_is_that_of_earlier_dates() -> None:
-    users = both(300)
-    planned = one(users, looks=PlannedLooks(14, "pocock", 6))
-    counted = one(users, looks=PlannedLooks(14, "pocock"), look_numbers={("a", "b", METRIC): 6})
-    assert counted["look"] == 6 and planned["sequential_ci_low"] == counted["sequential_ci_low"]
-    assert counted["looks"] == "6 of 14, pocock"
-
-
 def test_each_pair_has_the_bound_of_its_own_look() -> None:
     rng = np.random.default_rng(5)
     users = table({name: rng.random(400) for name in "abc"})
@@ -227,11 +219,6 @@ def test_cuped_is_widened_where_it_decides() -> None:
 
 def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
     row = one(both(), looks="any", tuning_users=700)
-    worst = -row["sequential_ci_low"]
-    assert -row["ci_low"] < worst
-    gate = Gate(metric=parse(METRIC), max_drop=worst - 1e-3, on="bound")
-    if worst > 1e-3:
-        assert len(failed_gates([gate], [], [row])) == 1
     lowest = row["sequential_relative_ci_low"]
     drop = Gate(metric=parse(METRIC), max_relative_drop=max(0.0, -lowest) + 1e-6, on="bound")
     assert failed_gates([drop], [], [row]) == []
