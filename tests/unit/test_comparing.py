@@ -20,6 +20,7 @@ from rankmetrics_spark.config import (
     from_mapping,
 )
 from rankmetrics_spark.errors import ConfigError
+from tests.helpers.messages import messages
 
 
 def config(**sections: Any) -> Config:
@@ -75,67 +76,7 @@ def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
     assert config(comparison={"confidence": 0.9}).options.confidence == 0.9
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ("control", "comparison is 'control'; allowed: a mapping with keys out of baseline, pairs"),
-        ({"basline": "a"}, "comparison.basline: unknown key 'basline'; did you mean 'baseline'?"),
-        ({"baseline": ["a"]}, "comparison.baseline is ['a']; allowed: a text"),
-        ({"baseline": True}, "comparison.baseline is True; allowed: a text"),
-        ({"pairs": "every"}, "comparison.pairs: unknown value 'every'"),
-        ({"correction": "hollm"}, "comparison.correction: unknown value 'hollm'; did you mean 'holm'?"),
-        ({"design": "welch"}, "comparison.design: unknown value 'welch'"),
-        ({"confidence": 95}, "comparison.confidence is 95; allowed: a number above 0 and below 1"),
-        ({"power": 1}, "comparison.power is 1; allowed: a number above 0 and below 1"),
-        ({"wilcoxon": "yes"}, "comparison.wilcoxon is 'yes'; allowed: true or false"),
-        ({"min_users": -1}, "comparison.min_users is -1; allowed: a whole number from 0"),
-        (
-            {"bootstrap": 1000},
-            "comparison.bootstrap is 1000; allowed: true, false, or a mapping with keys out of replicates, seed",
-        ),
-        ({"aa_check": "yes"}, "comparison.aa_check is 'yes'; allowed: true, false, or a mapping with keys out of"),
-        ({"bootstrap": {"replicates": 10}}, "comparison.bootstrap.replicates is 10; allowed: a whole number from 99"),
-        ({"bootstrap": {"seed": 1.5}}, "comparison.bootstrap.seed is 1.5; allowed: a whole number"),
-        ({"bootstrap": {"method": "percentile"}}, "comparison.bootstrap.method: unknown key 'method'"),
-        ({"aa_check": {"replicates": 10**9}}, "comparison.aa_check.replicates is 1000000000; allowed: a whole number"),
-        ({"shares": {"a": 1}}, "comparison.shares is {'a': 1}; allowed: a mapping of at least two experiments"),
-        ({"shares": {"a": 1, "b": 0}}, "comparison.shares.b is 0; allowed: a number above 0"),
-        (
-            {"shares": {"a": 0.7, "b": 0.7}},
-            "comparison.shares is {'a': 0.7, 'b': 0.7}; allowed: fractions that add up to at most 1 (within 0.001), or "
-            "weights of 1 and more; these add up to 1.4",
-        ),
-        ({"shares": {"a": 1, "b": 0.4}}, "comparison.shares is {'a': 1, 'b': 0.4}; allowed: fractions"),
-        (
-            {"shares": {"a": 0.501, "b": 0.501}},
-            "comparison.shares is {'a': 0.501, 'b': 0.501};",
-        ),
-        ({"shares": {"a": 1, "b": "half"}}, "comparison.shares.b is 'half'; allowed: a number above 0"),
-        (
-            {"candidates": ["b"]},
-            "comparison.candidates is given without comparison.baseline; allowed: both, or neither",
-        ),
-        (
-            {"baseline": "a", "candidates": ["b"], "pairs": "all"},
-            "comparison.candidates is given with comparison.pairs: all; allowed: one of the two",
-        ),
-        (
-            {"baseline": "a", "candidates": ["a", "b"]},
-            "comparison.candidates is 'a'; allowed: experiments other than the baseline",
-        ),
-        (
-            {"cuped": {}},
-            "comparison.cuped has neither of date and column; allowed: the date of an earlier run, as YYYY-MM-DD, or a "
-            "column with a number of each user",
-        ),
-        ({"cuped": {"date": "2026-11-13", "column": "x"}}, "comparison.cuped has both of date and column; allowed:"),
-        ({"cuped": {"date": "13.11.2026"}}, "comparison.cuped.date is '13.11.2026'; allowed: a date as YYYY-MM-DD"),
-        (
-            {"baseline": "a", "cuped": {"date": "2026-11-20"}},
-            "comparison.cuped.date is '2026-11-20'; allowed: a date before the evaluation date 2026-11-20",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("section", "message"), messages("comparison"))
 def test_a_wrong_comparison_is_refused_with_the_name_of_its_field(section: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         config(comparison=section)
@@ -159,24 +100,7 @@ def test_gates_are_read_as_users_write_them(section: Any, expected: tuple[Gate, 
     assert all(gate.segment == "all" and gate.experiment is None for gate in result.gates)
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ("ap > 0.3", "gates is 'ap > 0.3'; allowed: a list of mappings such as {metric: ndcg@10, max_drop: 0.01}"),
-        ([{"min": 0.3}], "gates.metric is null; allowed: a metric of the run"),
-        ([{"metric": "ndgc@10", "min": 0.3}], "gates.metric: unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
-        ([{"metric": "ap"}], "the gate on ap has no limit; allowed: min, max_drop, max_relative_drop or trusted: true"),
-        ([{"metric": "ap", "trusted": False}], "the gate on ap has no limit; allowed: min,"),
-        ([{"metric": "ap", "trusted": 1}], "gates.trusted is 1; allowed: true or false"),
-        ([{"metric": "ap", "max_drop": -0.1}], "gates.max_drop is -0.1; allowed: a number from 0"),
-        ([{"metric": "ap", "max_drop": True}], "gates.max_drop is True; allowed: a number from 0"),
-        ([{"metric": "ap", "min": ".3"}], "gates.min is '.3'; allowed: a number"),
-        ([{"metric": "ap", "min": float("nan")}], "gates.min is nan; allowed: a number"),
-        ([{"metric": "ap", "min": 0.1, "on": "mean"}], "gates.on: unknown value 'mean'"),
-        ([{"metric": "ap", "maxdrop": 0.1}], "gates.maxdrop: unknown key 'maxdrop'; did you mean 'max_drop'?"),
-        ([{"metric": "ap@5", "min": 0.1}], "gates: unknown metric 'ap@5'; did you mean 'ap'? known: ndcg@10, ap"),
-    ],
-)
+@pytest.mark.parametrize(("section", "message"), messages("gates"))
 def test_a_wrong_gate_is_refused_with_the_name_of_its_field(section: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         config(comparison={"baseline": "a"}, gates=section)

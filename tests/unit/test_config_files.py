@@ -12,7 +12,7 @@ import pytest
 from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, described, from_mapping, load, override
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import resolve
-from tests.helpers.configs import SOURCE
+from tests.helpers.messages import messages
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -108,43 +108,7 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.outcome("a config file that holds {content}", "exit 2: {expected}")
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("", "the config 'config.yaml' holds nothing; allowed: a mapping that starts with source"),
-        ("- a", "the config 'config.yaml' holds a list; allowed: a mapping that starts with source"),
-        (
-            "source:\n  path: a\n path: b",
-            "the config 'config.yaml' is not valid YAML: line 3, column 2: "
-            "expected <block end>, but found '<block mapping start>'",
-        ),
-        (
-            "source: {path: a}\nmetrics: ap\nmetrics: p@5",
-            "the config 'config.yaml' is not valid YAML: line 3, column 1: the key 'metrics' is there twice",
-        ),
-        (
-            "source: {path: a, path: b}",
-            "the config 'config.yaml' is not valid YAML: line 1, column 19: the key 'path' is there twice",
-        ),
-        (
-            "source: !!python/object:os.system {}",
-            "the config 'config.yaml' is not valid YAML: line 1, column 9: could not determine a constructor "
-            "for the tag "
-            "'tag:yaml.org,2002:python/object:os.system'",
-        ),
-        (
-            "a: \x00",
-            "the config 'config.yaml' is not valid YAML: unacceptable character #x0000: special characters are "
-            "not allowed",
-        ),
-        (
-            "7: x",
-            "7: unknown key '7'; "
-            "known: source, judgements, rank_by, metrics, convention, percentiles, quality, comparison, gates, sink, "
-            "lineage, report, evaluation_date, time_zone, engine, spark",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("content", "expected"), messages("a file"))
 def test_the_error_of_a_malformed_file_names_the_line(tmp_path: Path, content: str, expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path, content))
@@ -172,16 +136,7 @@ def test_an_override_has_a_depth() -> None:
 
 
 @pytest.mark.outcome("`--set` with {assignment}", "exit 2: {expected}")
-@pytest.mark.parametrize(
-    ("assignment", "expected"),
-    [
-        ("metrics", "the override 'metrics' is not an assignment; allowed: such as source.path=logs"),
-        ("=1", "the override '=1' is not an assignment; allowed: such as source.path=logs"),
-        ("source..path=1", "the override 'source..path=1' is not an assignment; allowed: such as source.path=logs"),
-        ("rank_by.x=1", "the override 'rank_by.x=1' does not fit: rank_by is 'score', not a mapping"),
-        ("source.pth=a", f"source.pth: unknown key 'pth'; did you mean 'path'? known: {SOURCE}"),
-    ],
-)
+@pytest.mark.parametrize(("assignment", "expected"), messages("--set"))
 def test_an_override_that_does_not_fit_is_an_error(tmp_path: Path, assignment: str, expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path, "source: {path: logs}\nrank_by: score"), [assignment])

@@ -14,6 +14,7 @@ from rankmetrics_spark.comparison import changed_settings
 from rankmetrics_spark.config import Comparison, Config, Days, as_dict, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import Compared, Entry, History, Pointer, parse
+from tests.helpers.messages import messages
 
 
 def config(date: str = "2026-11-21", **comparison: Any) -> Config:
@@ -45,35 +46,7 @@ def test_the_record_of_a_run_names_the_period_as_the_config_does() -> None:
     "`comparison.period` that starts after it ends, lies before or after the day, or has no start",
     "exit 2, before anything is read: the dates and what is allowed",
 )
-@pytest.mark.parametrize(
-    ("period", "message"),
-    [
-        ({}, "comparison.period.from is null; allowed: the first date of the period, as YYYY-MM-DD"),
-        (
-            {"from": "2026-11-22"},
-            "comparison.period.from is '2026-11-22'; allowed: a date up to comparison.period.to, 2026-11-21",
-        ),
-        (
-            {"from": "2026-11-08", "to": "2026-11-20"},
-            "comparison.period is 2026-11-08 to 2026-11-20, and the evaluation date is 2026-11-21; allowed: a period "
-            "with the evaluation date in it",
-        ),
-        (
-            {"from": "2026-11-22", "to": "2026-11-30"},
-            "comparison.period is 2026-11-22 to 2026-11-30, and the evaluation date is 2026-11-21; allowed: a period "
-            "with the evaluation date in it",
-        ),
-        (
-            {"from": "8 November"},
-            "comparison.period.from is '8 November'; allowed: a date as YYYY-MM-DD, or {date} for the evaluation date",
-        ),
-        (
-            {"from": "2026-11-08", "till": "2026-11-21"},
-            "comparison.period.till: unknown key 'till'; known: from, to",
-        ),
-        ("2026-11-08", "comparison.period is '2026-11-08'; allowed: a mapping with keys out of from, to"),
-    ],
-)
+@pytest.mark.parametrize(("period", "message"), messages("period"))
 def test_a_period_that_cannot_be_is_refused_in_one_sentence(period: Any, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         config(period=period)

@@ -15,8 +15,9 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Figures, answer, cards, sentence, verdict_of
-from rankmetrics_spark.statistics import MOST_LOOKS, SPENDING, adjusted_p_values, spending_bounds
+from rankmetrics_spark.statistics import SPENDING, adjusted_p_values, spending_bounds
 from tests.helpers.gates import failed_gates
+from tests.helpers.messages import messages
 from tests.helpers.users import METRIC, apart, compared, one, table
 
 PLAN: dict[str, Any] = {"planned": 14, "spending": "obrien_fleming", "look": 6}
@@ -326,30 +327,7 @@ def test_looks_are_read_as_users_write_them() -> None:
         assert config(looks={"planned": 2, "spending": spending}).comparison.looks == PlannedLooks(2, spending)
 
 
-@pytest.mark.parametrize(
-    ("comparison", "message"),
-    [
-        (
-            {"looks": "daily"},
-            "comparison.looks is 'daily'; allowed: one, any, or a plan such as {planned: 14, spending: obrien_fleming}",
-        ),
-        ({"looks": {"spending": "pocock"}}, "comparison.looks.planned is null; allowed: a whole number from 1 to 100"),
-        (
-            {"looks": {"planned": 101}},
-            f"comparison.looks.planned is 101; allowed: a whole number from 1 to {MOST_LOOKS}",
-        ),
-        (
-            {"looks": {"planned": 14, "look": 15}},
-            "comparison.looks.look is 15; allowed: a look up to comparison.looks.planned, 14",
-        ),
-        (
-            {"looks": {"planned": 14, "spending": "obrien"}},
-            "comparison.looks.spending: unknown value 'obrien'; did you mean 'obrien_fleming'? known: obrien_fleming, "
-            "pocock, linear",
-        ),
-        ({"tuning_users": 1}, "comparison.tuning_users is 1; allowed: a whole number from 2 to 1,000,000,000,000"),
-    ],
-)
+@pytest.mark.parametrize(("comparison", "message"), messages("looks"))
 def test_other_looks_are_refused(comparison: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config(**comparison)

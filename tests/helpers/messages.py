@@ -1,0 +1,25 @@
+"""What is refused, and in which words: the cases of tests/messages.txt."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.helpers.configs import INPUT, ROLES, SOURCE, TEXT
+
+FILE = Path(__file__).resolve().parents[1] / "messages.txt"
+WORDS = {"INPUT": INPUT, "ROLES": ROLES, "SOURCE": SOURCE, "TEXT": TEXT}
+"""What several messages list, by its name in the file."""
+
+
+def messages(section: str) -> list[tuple[Any, str]]:
+    """The cases of a section: what is given, as YAML, and the message on the line below."""
+    (cases,) = re.findall(rf"^# {section}\n(.*?)(?=^# |\Z)", FILE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = cases.rstrip().splitlines()
+    return [
+        (yaml.safe_load(given), re.sub(r"<([A-Z]+)>", lambda word: WORDS[word[1]], message.strip()))
+        for given, message in zip(lines[::2], lines[1::2], strict=True)
+    ]
