@@ -1,4 +1,4 @@
-"""What is refused, and in which words: the cases of tests/messages.txt."""
+"""What is refused or said, and in which words: the cases of tests/messages.txt."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WORDS = {"INPUT": INPUT, "ROLES": ROLES, "SOURCE": SOURCE, "TEXT": TEXT}
 
 def messages(section: str) -> list[tuple[Any, str]]:
     """The cases of a section: what is given, as YAML, and the message on the line below."""
-    (cases,) = re.findall(rf"^# {section}\n(.*?)(?=^# |\Z)", FILE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = cases.rstrip().splitlines()
+    (cases,) = re.findall(rf"^== {section}\n(.*?)(?=^== |\Z)", FILE.read_text(encoding="utf-8"), re.M | re.S)
+    lines = [line for line in cases.splitlines() if line and not line.startswith("#")]
     return [
         (yaml.safe_load(given), re.sub(r"<([A-Z]+)>", lambda word: WORDS[word[1]], message.strip()))
         for given, message in zip(lines[::2], lines[1::2], strict=True)

@@ -21,6 +21,7 @@ from rankmetrics_spark import interleaving
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, raised_by_python
 from rankmetrics_spark.studies.drafts import COLUMNS
 from tests.helpers.commands import ROOT, Call
+from tests.helpers.messages import messages
 
 SCHEMA = "user_id string, request string, position double, relevance double, drafted_by string"
 OPTIONS: dict[str, Any] = {"team": "drafted_by", "list": "request"}
@@ -324,28 +325,7 @@ def test_tables_of_python_whole_teams_and_flags_are_read(spark: SparkSession) ->
     assert row["preference"] == pytest.approx(1 / 6, abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("rows", "sentence"),
-    [
-        ([("u", "q", 1.0, 1.0, None)], "No row names a ranker, so nothing is compared."),
-        ([("u", "q", 1.0, 1.0, "x")], "There is one ranker, x, so nothing to compare it with."),
-        (
-            [("u", "q", 1.0, 1.0, "x"), ("u", "r", 1.0, 1.0, "y")],
-            "There are 2 rankers, and no list has slots of two of them, so nothing is compared: look at the columns of "
-            "the user and the list.",
-        ),
-        ([], "No row names a ranker, so nothing is compared."),
-        (
-            [("u", "q", 1.0, 0.0, "x"), ("u", "q", 2.0, 0.0, "y")],
-            "No click counts for x or y in the one list that both are in, so nothing says which one is better.",
-        ),
-        (
-            [("u", "q", 1.0, 1.0, "x"), ("u", "q", 2.0, 0.0, 'the "new" one')],
-            'Only 1 user clicked on items of the "new" one or x, too few for an interval. Lists that x won: 1, that '
-            'the "new" one won: 0, ties: 0.',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rows", "sentence"), messages("no pair of rankers"))
 def test_a_log_that_compares_nothing_has_one_row_that_says_why(
     spark: SparkSession, rows: list[tuple[Any, ...]], sentence: str
 ) -> None:

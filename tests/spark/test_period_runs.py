@@ -17,6 +17,7 @@ from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import a_list, parquet
+from tests.helpers.messages import messages
 
 
 def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
@@ -373,25 +374,7 @@ def test_a_backfill_runs_the_days_before_one_whose_log_is_not_there_yet(call: Ca
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--from", DAYS[0]), "--from and --to name the days to evaluate; allowed: both of them, without --date"),
-        (
-            ("--from", DAYS[0], "--to", DAYS[1], "--date", DAYS[1]),
-            "--from and --to name the days to evaluate; allowed: both of them, without --date",
-        ),
-        (
-            ("--date", f"{DAYS[0]}.."),
-            "--from and --to name the days to evaluate; allowed: both of them, without --date",
-        ),
-        (("--from", DAYS[1], "--to", DAYS[0]), f"--from is {DAYS[1]}; allowed: a date up to --to, {DAYS[0]}"),
-        (
-            ("--from", "2026-11-07", "--to", DAYS[1]),
-            f"comparison.period.from is '{DAYS[0]}'; allowed: a date up to comparison.period.to, 2026-11-07",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), messages("days"))
 def test_days_that_cannot_be_evaluated_are_refused_before_the_first(
     tmp_path: Path, spark: SparkSession, call: Call, options: tuple[str, ...], message: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rankmetrics_spark.config import Gate
 from rankmetrics_spark.gates import Findings, gate_checks
 from tests.helpers.gates import failed_gates
+from tests.helpers.messages import messages
 
 NAN = float("nan")
 MEAN = {"experiment_id": "b", "segment": "all", "metric": "ndcg@10", "mean": 0.5, "ci_low": 0.45, "ci_high": 0.55}
@@ -151,35 +152,7 @@ def test_an_experiment_without_a_row_keeps_no_limit() -> None:
     assert result == [f"{without} 'a'", f"{without} 'c'"]
 
 
-@pytest.mark.parametrize(
-    ("gate", "message"),
-    [
-        ({"min": 0.51}, "NDCG@10 of b is 0.5000; the gate asks for at least 0.51"),
-        ({"min": 0.46, "on": "bound"}, "the lower bound of NDCG@10 of b is 0.4500; the gate asks for at least 0.46"),
-        ({"max_drop": 0.01}, "NDCG@10 of b fell by 0.0200 (0.500 → 0.480) against a; the gate allows 0.01"),
-        (
-            {"max_drop": 0.02, "on": "bound"},
-            "NDCG@10 of b may have fallen by 0.0300 against a; the gate allows 0.02",
-        ),
-        (
-            {"max_relative_drop": 0.03},
-            "NDCG@10 of b fell by 4.00 % (0.500 → 0.480) against a; the gate allows 3.00 %",
-        ),
-        (
-            {"max_relative_drop": 0.05, "on": "bound"},
-            "NDCG@10 of b may have fallen by 6.00 % against a; the gate allows 5.00 %",
-        ),
-        (
-            {"metric": "softmax_loss(t=1)", "min": 0.4},
-            "Softmax loss (t = 1) of b is 0.5000; the gate asks for at most 0.4",
-        ),
-        # Where lower is better, the worse bound is the upper one.
-        (
-            {"metric": "softmax_loss(t=1)", "min": 0.5, "on": "bound"},
-            "the upper bound of Softmax loss (t = 1) of b is 0.5500; the gate asks for at most 0.5",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("gate", "message"), messages("a failed gate"))
 def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], message: str) -> None:
     assert failed(gate) == [message]
 

@@ -25,6 +25,7 @@ from rankmetrics_spark.studies.labels import (
     pair_sums,
     sentence,
 )
+from tests.helpers.messages import messages
 from tests.oracles import ORACLES, One
 
 METRICS = ("p@3", "hit_rate@3", "rr@3", "rr", "r@3", "f1@3", "cg@3", "dcg", "dcg@3", "rbp(p=0.7)", "rbp(p=0.5)@3")
@@ -289,41 +290,9 @@ def test_the_fewest_labels_that_can_decide_are_those_of_all_subsets() -> None:
 
 
 PAIR = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n_unjudged": 1_200, "n_open": 30}
-OPEN = "The judgements do not say who is ahead on mean Precision@5:"
-WHATEVER = "on mean Precision@5 whatever the labels of the 1,200 unjudged items are"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"low": 0.1, "high": 0.25}, f"b is ahead of a {WHATEVER}: by 0.1 to 0.25"),
-        ({"low": -0.25, "high": -0.1}, f"a is ahead of b {WHATEVER}: by 0.1 to 0.25"),
-        (
-            {"low": 0.1, "high": 0.2, "n_unjudged": 1},
-            "b is ahead of a on mean Precision@5 whatever the label of the unjudged item is: by 0.1 to 0.2",
-        ),
-        ({"low": 0.1, "high": 0.1, "n_unjudged": 0}, "b is ahead of a on mean Precision@5: by 0.1"),
-        ({"low": -1e-17, "high": 1e-17}, f"a and b are equal {WHATEVER}"),
-        ({"low": -1e-17, "high": 0.2}, f"b is not behind a {WHATEVER}: ahead by up to 0.2"),
-        ({"low": -0.2, "high": 0.0}, f"a is not behind b {WHATEVER}: ahead by up to 0.2"),
-        (
-            {"low": -0.1, "high": 0.2},
-            f"{OPEN} with the labels that favour a most, a is ahead by 0.1, with those that favour b most, b is ahead "
-            "by 0.2; 30 more judgements could decide, and fewer than 4 cannot",
-        ),
-        ({"low": -0.1, "high": 0.2, "n_fewest": 1}, "*30 more judgements could decide"),
-        (
-            {"low": -0.1, "high": 0.2, "bounds": "enclosure", "n_fewest": None, "n_open": 1},
-            f"{OPEN} with the labels that favour a most, a is ahead by at most 0.1, with those that favour b most, b "
-            "is ahead by at most 0.2; 1 more judgement could decide",
-        ),
-        ({"low": None, "high": None}, f"{OPEN} a value is too large to be summed"),
-        (
-            {"low": None, "high": None, "n_users": 0},
-            f"{OPEN} no user is in both a and b",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), messages("labels"))
 def test_the_sentence_says_who_is_ahead_and_how_sure_that_is(changes: dict[str, Any], message: str) -> None:
     result = sentence({**PAIR, "bounds": "exact", "n_fewest": 4, **changes})
     assert result.endswith(message[1:]) if message.startswith("*") else result == message

@@ -13,6 +13,7 @@ from rankmetrics_spark.comparison import Outlook, outlook
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.report import outlook_sentence
 from rankmetrics_spark.statistics import Arrivals, round_below, spending_bounds
+from tests.helpers.messages import messages
 
 GATE = (0.03, None, "the limit of a gate")
 ONE = Comparison.read({"baseline": "a"})
@@ -129,57 +130,7 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
     assert round_below(found_today) == expected
 
 
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        (
-            {},
-            "if users keep arriving as they do, a change of 2.5 % takes about 20 more days or fewer (about 24,000 "
-            "users, looked at once) to be found with a probability of 80 %",
-        ),
-        (
-            {"days": 1, "looks": "any", "users": 987},
-            "if users keep arriving as they do, a change of 2.5 % takes about 1 more day (about 990 users, valid at "
-            "every look) to be found with a probability of 80 %",
-        ),
-        (
-            {"relative_effect": None, "looks": "4 of 8, pocock", "limit": "the limit of a gate"},
-            "if users keep arriving as they do, a change of 0.0125, the limit of a gate, takes about 20 more days "
-            "or fewer (about 24,000 users, valid at planned looks) to be found with a probability of 80 %",
-        ),
-        (
-            {"days": None},
-            "if users keep arriving as they do, 28 more days find changes of 2.9 % or more, perhaps smaller ones "
-            "too; 2.5 % takes about 24,000 users to be found with a probability of 80 %",
-        ),
-        (
-            {"days": None, "furthest": 1, "limit": "the limit of a gate"},
-            "if users keep arriving as they do, 1 more day finds changes of 2.9 % or more, perhaps smaller ones "
-            "too; 2.5 %, the limit of a gate, takes about 24,000 users to be found with a probability of 80 %",
-        ),
-        (
-            {"has_new_users": False},
-            "no new users arrive; if the same ones keep coming, a change of 2.5 % takes about 20 more days (looked at "
-            "once) to be found with a probability of 80 %",
-        ),
-        (
-            {"has_new_users": False, "days": None},
-            "no new users arrive; 28 more days of the same ones find changes of 2.9 % or more with a "
-            "probability of 80 %, but not of 2.5 %",
-        ),
-        (
-            {"has_new_users": False, "days": None, "limit": "the limit of a gate", "furthest": 1},
-            "no new users arrive; 1 more day of the same ones finds changes of 2.9 % or more with a "
-            "probability of 80 %, but not of 2.5 %, the "
-            "limit of a gate",
-        ),
-        (
-            {"days": None, "relative_effect": None},
-            "if users keep arriving as they do, 28 more days find changes of 0.015 or more, perhaps smaller ones "
-            "too; 0.0125 takes about 24,000 users to be found with a probability of 80 %",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("more", "sentence"), messages("an outlook"))
 def test_the_outlook_in_words_promises_nothing(more: dict[str, Any], sentence: str) -> None:
     case: dict[str, Any] = {
         "candidate": "b", "baseline": "a", "metric": "ndcg@10", "effect": 0.0125, "relative_effect": 0.025,

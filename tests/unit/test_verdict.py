@@ -10,6 +10,7 @@ from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import MOST_SENTENCES, Figures, cards, print_all, sentence, verdict_of
 from tests.helpers.figures import mean
+from tests.helpers.messages import messages
 
 NAN = float("nan")
 
@@ -53,94 +54,7 @@ def row(**changes: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001 after Holm (4 comparisons)"),
-        (
-            {"better": "baseline", "relative_difference": -0.1, "relative_ci_low": -0.12, "relative_ci_high": -0.08}
-            | {"mean_candidate": 0.45, "difference": -0.05, "ci_low": -0.06, "ci_high": -0.04},
-            "b loses to a on NDCG@10: 0.500 → 0.450, -10.0 % (-12.0 to -8.0), p < 0.001 after Holm (4 comparisons)",
-        ),
-        (
-            {"p_adjusted": 0.04, "correction": "fdr_bh", "n_comparisons": 1},
-            "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p = 0.040",
-        ),
-        (
-            {"correction": "none"},
-            "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001 without "
-            "correction (4 comparisons)",
-        ),
-        (
-            {"better": None, "p_adjusted": 0.3, **OPEN},
-            "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300; 20,000 "
-            "users are enough to find changes of 1.2 % or more with a probability of 80 % (after the correction)",
-        ),
-        # A baseline of 0 has no percentages.
-        (
-            {"mean_baseline": 0.0, "mean_candidate": 0.05, "relative_difference": NAN},
-            "b beats a on NDCG@10: 0.000 → 0.050, +0.0500 (+0.0400 to +0.0600), p < 0.001 after Holm (4 comparisons)",
-        ),
-        (
-            {
-                "mean_baseline": 0.0,
-                "mean_candidate": 0.05,
-                "relative_difference": None,
-                "better": None,
-                "p_adjusted": 0.3,
-                **OPEN,
-            },
-            "b against a on NDCG@10: no difference shown, 0.000 → 0.050, +0.0500 (-0.0200 to +0.1200), p = 0.300; "
-            "20,000 users are enough to find changes of 0.0060 or more with a probability of 80 % "
-            "(after the correction)",
-        ),
-        # What is not corrected is not said to be, and a limit is not rounded down: 0.00601 / 0.5 is 1.202 %.
-        (
-            {
-                "better": None,
-                "p_adjusted": 0.3,
-                **OPEN,
-                "correction": "none",
-                "adjusted_minimum_detectable_effect": 0.00601,
-            },
-            "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300; 20,000 "
-            "users are enough to find changes of 1.3 % or more with a probability of 80 %",
-        ),
-        # It is not known for every row.
-        (
-            {"better": None, "p_adjusted": 0.3, **OPEN, "adjusted_minimum_detectable_effect": None},
-            "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300",
-        ),
-        # Of few users with few hits, the interval of the ratio can say the opposite of the test.
-        (
-            {"difference": 0.02, "ci_low": 0.008, "ci_high": 0.032, "mean_baseline": 0.01, "relative_difference": 2.0}
-            | {"relative_ci_low": -0.134, "relative_ci_high": 4.134, "p_adjusted": 0.001}
-            | {"mean_candidate": 0.03},
-            "b beats a on NDCG@10: 0.010 → 0.030, +0.0200 (+0.0080 to +0.0320), p = 0.001 after Holm (4 comparisons)",
-        ),
-        # Millions of users show small differences.
-        (
-            {"relative_difference": 0.00043, "relative_ci_low": 0.00012, "relative_ci_high": 0.00074}
-            | {"mean_candidate": 0.50022},
-            "b beats a on NDCG@10: 0.50000 → 0.50022, +0.04 % (+0.01 to +0.07), p < 0.001 after Holm (4 comparisons)",
-        ),
-        # A share of a negative mean would have the wrong sign.
-        (
-            {"mean_baseline": -0.5, "mean_candidate": -0.45, "relative_difference": -0.1},
-            "b beats a on NDCG@10: -0.500 → -0.450, +0.0500 (+0.0400 to +0.0600), p < 0.001 after Holm (4 comparisons)",
-        ),
-        ({"note": "9 users are in both experiments"}, "after Holm (4 comparisons); 9 users are in both experiments"),
-        (
-            {"p_adjusted": None, "better": None, "note": "no users with relevant items in b"},
-            "b against a on NDCG@10: no users with relevant items in b",
-        ),
-        ({"p_adjusted": NAN, "better": None}, "b against a on NDCG@10: not tested"),
-        (
-            {"better": None, "note": "not trustworthy: the users do not follow the planned shares (p = 1e-09)"},
-            "b against a on NDCG@10: not trustworthy: the users do not follow the planned shares (p = 1e-09)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), messages("a sentence"))
 def test_a_comparison_is_one_sentence(changes: dict[str, Any], message: str) -> None:
     result = sentence(row(**changes), parse("ndcg@10"))
     assert result == message if message.startswith("b ") else result.endswith(message)
