@@ -608,12 +608,6 @@ MISSING: dict[str, str] = {
 """A module that is missing -> how the only line about it starts, with the version of Airflow."""
 
 
-def a_record(date: str, run: str, **lists: int) -> str:
-    return json.dumps(
-        {"evaluation_date": date, "run_id": run, "experiments": {e: {"lists": n} for e, n in lists.items()}}
-    )
-
-
 def platform_of(module: str) -> str:
     return "databricks" if "databricks" in module else "spark"
 
@@ -700,15 +694,6 @@ def test_a_missing_provider_or_an_old_airflow_is_one_sentence(probed: dict[str, 
     pins = dict(line.split("==") for line in (ROOT / "constraints" / "airflow.txt").read_text().split())
     (message,) = probed[f"HIDE={module} RANKMETRICS_PLATFORM={platform_of(module)}"]["errors"]
     assert message.startswith(MISSING[module].format(pins["apache-airflow"]))
-
-
-def test_a_pointer_names_the_newest_run_of_the_day(probed: dict[str, Any]) -> None:
-    assert probed["pointer"] == {
-        "evaluation_date": FIRST,
-        "run_id": "b",
-        "record": "runs/b.json",
-        "partitions": [{"experiment_id": name, "evaluation_date": FIRST} for name in ("a", "x")],
-    }
 
 
 def test_every_airflow_command_of_the_readme_is_run_here() -> None:

@@ -699,20 +699,6 @@ spark.stop()
 """
 
 
-TABLES_OF_PYTHON = """
-from rankmetrics_spark import evaluate
-
-log = [{"experiment": "a", "user": user, "item": str(rank), "position": rank, "relevance": int(rank == 2)}
-       for user in "uv" for rank in (1, 2, 3)]
-print(*evaluate(log, "ap@3").to_pandas()[["n_users", "mean"]].iloc[0])
-"""
-
-
-def test_a_table_of_python_needs_no_session(tmp_path: Path) -> None:
-    done = program(tmp_path, TABLES_OF_PYTHON)
-    assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0.5"]), done.stderr[-2000:]
-
-
 def test_metrics_of_thousands_of_groups_need_memory_for_their_rows_only(tmp_path: Path) -> None:
     done = program(tmp_path, GROUPS)
     assert done.stdout.split() == ["8000", "0.5", "0.5"], done.stderr[-2000:]

@@ -187,32 +187,6 @@ def test_a_table_that_cannot_be_printed_ends_with_2_before_anything_is_read(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.outcome("a config with {change}", "exit 2: {message}, in one line on stderr")
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"metrics": ["ndgc@10"]}, "unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
-        ({"metric": ["ap"]}, "metric"),
-        ({"rank_by": "rank"}, "rank_by"),
-        ({"quality": {"on_invalid": "ignore"}}, "quality.on_invalid"),
-        ({"source": {"format": "xml", "path": "x"}}, "source.format"),
-    ],
-)
-def test_a_wrong_config_ends_with_2(
-    call: Call, tmp_path: Path, document: dict[str, Any], change: dict[str, Any], message: str
-) -> None:
-    code, out, err = call("evaluate", "--config", write(tmp_path, document | change))
-    assert (code, out) == (2, "")
-    assert message in error_line(err)
-
-
-@pytest.mark.outcome("a config that is not YAML", "exit 2: the line")
-def test_malformed_yaml_ends_with_2_and_names_the_line(call: Call, tmp_path: Path) -> None:
-    code, _, err = call("evaluate", "--config", write(tmp_path, "source:\n  path: [a, b\nmetrics: ap\n"))
-    assert code == 2
-    assert "line" in error_line(err)
-
-
 @pytest.mark.outcome("a config that does not exist, or no `--config`", "exit 2")
 def test_a_missing_config_or_argument_ends_with_2(call: Call, tmp_path: Path) -> None:
     code, _, err = call("evaluate", "--config", tmp_path / "nowhere.yaml")

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from rankmetrics_spark import compare, evaluate
+from rankmetrics_spark import compare
 from rankmetrics_spark.comparison import STATISTICS, types_of
 from rankmetrics_spark.errors import ConfigError, InputError, raised_by_python
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
-from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, only_records, parquet
+from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, parquet
 
 # ---- the reference files
 
@@ -285,15 +285,6 @@ def test_the_table_of_a_notebook_has_all_users_of_many_segments(spark: SparkSess
     assert "c59 beats a on MAP@10" in shown
     assert "48 more, in the table comparisons" in shown, "of 60 comparisons, 12 have a sentence"
     assert shown.count("<tr>") == 1 + 1000 and "20 more rows are in the table" in shown
-
-
-def test_evaluate_compares_what_it_has_just_computed(spark: SparkSession) -> None:
-    shown = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b"), *a_list([1, 0], "v", "a"), *a_list([1, 0], "v", "b")]
-    result = evaluate(impressions(spark, shown), ["ap@5"], baseline="a")
-    (row,) = result.comparisons.collect()
-    # User u: 1 instead of 1/2; user v: the same.
-    assert (row["difference"], row["mean_baseline"], row["n_users"]) == (1 / 4, 3 / 4, 2)
-    assert row["p_value"] == pytest.approx(stats.ttest_1samp([0.5, 0], 0).pvalue, rel=1e-12)
 
 
 # ---- the job and the command
@@ -649,10 +640,3 @@ def test_a_baseline_whose_rows_are_late_is_worth_another_try(call: Call, tmp_pat
     assert refusal() == late
     parquet(tmp_path / "log", faulty)
     assert refusal() == (4, "all 3 rows are faulty, so no experiment has a result to compare")
-
-
-def test_a_misspelt_baseline_in_a_config_ends_with_2(call: Call, tmp_path: Path) -> None:
-    code, out, err = call("evaluate", "--config", document(tmp_path, comparison={"baseline": "bb"}))
-    assert (code, out) == (2, "")
-    assert "comparison.baseline: unknown experiment 'bb'; did you mean 'b'?" in last_line(err)
-    assert only_records(tmp_path / "out")

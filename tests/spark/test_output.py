@@ -120,17 +120,6 @@ def test_of_many_experiments_that_stay_a_run_names_five(spark: SparkSession, tmp
     assert done.record["notes"] == [stay]
 
 
-def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
-    log = [*a_list([0, 1, 1], "u1"), *a_list([1, 0], "u2"), Shown("a", "u1", "i2", 7, 1)]
-    settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})
-    result = []
-    for _ in range(2):
-        run(spark, settings)
-        result.append([everything(spark, tmp_path / "out", table) for table in TABLES])
-    assert result[0] == result[1]
-    assert [len(table) for table in result[0][:3]] == [2, 2, 1]
-
-
 @pytest.mark.outcome(
     "a run under another convention than that of the partitions it would replace",
     "exit 2: the experiment and both conventions; nothing but a run record is written",

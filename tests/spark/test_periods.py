@@ -196,11 +196,6 @@ def test_a_judged_user_without_a_list_keeps_the_value_of_an_empty_list(spark: Sp
     assert (row["ap"], row["n_lists"], row["n_days"], row["first_date"]) == (0.125, 0, 0, DAYS[0])
 
 
-def test_an_infinite_value_makes_the_value_of_the_period_infinite(spark: SparkSession) -> None:
-    (row,) = over(stored(spark, (DAYS[0], "de", 1, 1, float("inf")), (DAYS[1], "de", 1, 1, 0.5))).collect()
-    assert row["ap"] == float("inf")
-
-
 def test_what_no_period_can_be_made_of_is_refused_in_a_sentence(spark: SparkSession) -> None:
     users = stored(spark, (DAYS[0], "de", 1, 1, 0.5), (DAYS[2], "de", 1, 1, 0.5))
     period = published_days(users, DAYS[0], DAYS[3])

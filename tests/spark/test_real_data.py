@@ -96,32 +96,6 @@ def assert_all_pairs_as_in(done: Outcome, expected: pd.DataFrame, metrics: Mappi
     assert {row["n_comparisons"] for row in rows} == {480}
 
 
-@pytest.mark.slow
-def test_clef_with_the_grades_of_the_rows_averages_the_topics_shown(
-    spark: SparkSession, shared_data: Path, tmp_path: Path
-) -> None:
-    clef = shared_data / "clef_tar2017"
-    done = evaluated(
-        spark,
-        tmp_path,
-        source={"path": str(clef / "runs_full.parquet"), "columns": CLEF_COLUMNS | {"relevance": "grade"}},
-        judgements={"path": str(clef / "qrels.parquet"), "columns": {"user": "topic", "relevance": "grade"}},
-        metrics=["ap", "ap@10", "ndcg@10", "ndcg@20", "p@10", "rr"],
-        convention={"preset": "standard", "ap_denominator": "m"},
-    )
-    expected = reference(clef / "ref.perquery.csv.gz", "run", "query")
-    columns = {"ap": "ap", "ap_at_10": "ap10_R", "ndcg_at_10": "ndcg10_lin", "ndcg_at_20": "ndcg20_lin"}
-    result = users_of(spark, done)
-    assert result.keys() == set(expected.index)
-    assert_equal_to_reference(result, expected, columns | {"p_at_10": "p10", "rr": "rr"})
-    summary = pd.read_csv(clef / "ref.summary.csv").set_index("run")
-    means = averages(done.experiment_metrics)
-    for metric, name in {"ap": "ap", "ap@10": "ap10_R", "ndcg@10": "ndcg10_lin", "ndcg@20": "ndcg20_lin"}.items():
-        for experiment, value in summary[name].items():
-            assert means[experiment, "all", metric] == pytest.approx(value, abs=1e-9)
-    assert averages(done.experiment_metrics, "n_users")["IIIT_run1", "all", "ap"] == 27
-
-
 @pytest.mark.parametrize(("zero_relevant", "suffix"), [("zero", "all"), ("skip", "pos")])
 def test_open_bandit_with_and_without_users_without_a_click(
     spark: SparkSession, shared_data: Path, tmp_path: Path, zero_relevant: str, suffix: str
