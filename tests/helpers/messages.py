@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from rankmetrics_spark.errors import RankmetricsError, raised_by_python
 from tests.helpers.configs import INPUT, ROLES, SOURCE, TEXT
 
 FILE = Path(__file__).resolve().parents[1] / "messages.txt"
@@ -23,3 +26,10 @@ def messages(section: str) -> list[tuple[Any, str]]:
         (yaml.safe_load(given), re.sub(r"<([A-Z]+)>", lambda word: WORDS[word[1]], message.strip()))
         for given, message in zip(lines[::2], lines[1::2], strict=True)
     ]
+
+
+def refusal(act: Callable[[], Any]) -> RankmetricsError | None:
+    """What ends a call, or the computation of a table."""
+    with pytest.raises(Exception) as caught:
+        act()
+    return raised_by_python(caught.value)

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate, off_policy
-from rankmetrics_spark.errors import ConfigError, InputError, raised_by_python
 from rankmetrics_spark.studies.weighting import COLUMNS
 from tests.helpers.commands import ROOT
 from tests.helpers.logs import exact
@@ -254,27 +253,6 @@ def test_rows_that_no_weight_can_be_given_are_never_lost_silently(spark: SparkSe
     assert [result["b", "p@1", "ips"][name] for name in ("n_users", "n_faulty_rows")] == [40, 1]
 
 
-def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession) -> None:
-    log = spark.createDataFrame(click_log(3), SCHEMA).where("item_id IS NOT NULL AND position < 50")
-    from_0 = log.withColumn("position", F.col("position") - 1)
-    n_lists = log.select("experiment_id", "user_id", "request").distinct().count()
-    n_left = log.where("position > 1").select("experiment_id", "user_id", "request").distinct().count()
-    with pytest.raises(Exception) as caught:
-        off_policy(from_0, METRICS, list="request").collect()
-    error = raised_by_python(caught.value)
-    assert type(error) is InputError and str(error) == (
-        f"{n_lists:,} rows have a rank below 1, and there are {n_left:,} lists: the ranks seem to start at 0; set "
-        "first_rank to 0"
-    )
-    table = [{"rank": rank, "propensity": 1 / rank} for rank in range(1, 13)]
-    more: list[dict[str, Any]] = [{}, {"propensities": table}]
-    for options in more:
-        one = off_policy(log, METRICS, list="request", **options)
-        other = off_policy(from_0, METRICS, list="request", first_rank=0, **options)
-        assert exact(one.collect()) == exact(other.collect())
-        assert any(row["value"] is not None for row in one.collect())
-
-
 def test_many_rows_that_are_left_out_are_noted_beside_the_value(spark: SparkSession) -> None:
     rows = [("a", f"u{i}", "r", "i", 1, 1.0, 0.5, 0.5) for i in range(98)]
     rows += [("b", *row[1:]) for row in rows] + [("a", "u1", "r", None, 1, 1.0, 0.5, 0.5)]
@@ -290,30 +268,6 @@ def test_many_rows_that_are_left_out_are_noted_beside_the_value(spark: SparkSess
     )
     told_apart = by_key(off_policy(table, "dcg@1", estimators="ips", list="request"))
     assert told_apart["a", "dcg@1", "ips"]["note"] == "2 of 102 rows (1.96%) have a fault and are left out"
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        (
-            {"propensity": "propensty"},
-            InputError,
-            "the impressions have no column for propensity: unknown column 'prop",
-        ),
-        ({"target": "goal"}, InputError, "the impressions have no column for target: unknown column 'goal'"),
-        ({"propensity": "request"}, InputError, "column 'request' (propensity) has type string; it must be a number"),
-        ({"metrics": "rr@3"}, ConfigError, "metrics: 'rr@3' has no weighted version; allowed: p, dcg, ndcg, ap"),
-        ({"estimators": "snips"}, ConfigError, "estimators: unknown value 'snips'"),
-        ({"clip": 0}, ConfigError, "clip is 0; allowed: a number above 0"),
-        ({"least_share": 2}, ConfigError, "least_share is 2; allowed: a number from 0 to 1"),
-        ({"columns": {"item": "thing"}}, InputError, "the impressions have no column for item_id"),
-    ],
-)
-def test_a_wrong_argument_is_one_sentence_before_any_job(
-    spark: SparkSession, changes: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        off_policy(spark.createDataFrame([], SCHEMA), **changes)
 
 
 def test_the_examples_of_the_docs_run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import off_policy, propensities
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.weighting import PROPENSITY_COLUMNS, Harvest, rows_of_ranks
 from tests.helpers.logs import exact
 from tests.unit.test_propensities import EXACT, METHODS, NAMES, Shown, simulated
@@ -99,22 +98,6 @@ def test_faulty_rows_are_counted_and_left_out(spark: SparkSession) -> None:
     assert [row["propensity"] for row in clean] == pytest.approx([1, 1 / 2, 1 / 4])
 
 
-def test_ranks_from_0_are_refused_and_first_rank_reads_them(spark: SparkSession) -> None:
-    rows = rows_of(EXACT)
-    log = spark.createDataFrame(rows, SCHEMA)
-    from_0 = log.withColumn("position", F.col("position") - 1)
-    n_first, n_second = (sum(row[2] == rank for row in rows) for rank in (1, 2))
-    assert n_first >= n_second
-    with pytest.raises(InputError) as error:
-        propensities(from_0, replicates=99)
-    assert str(error.value) == (
-        f"{n_first:,} rows have a rank below 1, and there are {n_second} lists: the ranks seem to start at 0; set "
-        "first_rank to 0"
-    )
-    plain, read = (propensities(log, replicates=99), propensities(from_0, replicates=99, first_rank=0))
-    assert exact(plain.collect()) == exact(read.collect())
-
-
 def test_more_faulty_rows_than_one_in_a_hundred_are_noted(spark: SparkSession) -> None:
     rows = [row for copy in range(20) for row in rows_of(EXACT, f"q{copy}")]
     faulty = [("q0", "a", 0, 1)] * (len(rows) // 99 + 1)
@@ -152,30 +135,6 @@ def test_a_log_without_interventions_is_refused_in_one_sentence(spark: SparkSess
         "1; and a value in query, item"
     )
     assert refusal([]) == "the impressions have no rows; allowed: a log with clicks"
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"key": ["query", "itm"]}, InputError, "unknown column 'itm'; did you mean 'item'?"),
-        ({"key": []}, ConfigError, "key names no column; allowed: at least one, such as query"),
-        ({"key": 5}, ConfigError, "key names no column; allowed: at least one, such as query"),
-        ({"columns": {"rank": "position"}}, ConfigError, "columns.rank: unknown key 'rank'"),
-        ({"key": ["item", "Item"]}, ConfigError, "key names the column 'Item' twice"),
-        ({"method": "pivt"}, ConfigError, "method: unknown value 'pivt'; did you mean 'pivot'?"),
-        ({"k": 51}, ConfigError, "k is 51; allowed: a whole number from 2 to 50"),
-        ({"k": 21, "method": "all_pairs"}, ConfigError, "k is 21; allowed with method all_pairs: up to 20"),
-        ({"replicates": 10}, ConfigError, "replicates is 10; allowed: a whole number from 99 to 100,000"),
-        ({"confidence": 95}, ConfigError, "confidence is 95"),
-        ({"columns": {"position": "query"}}, InputError, "column 'query' (position) has type string"),
-        ({"columns": {"relevance": "click"}}, InputError, "the impressions have no column for relevance"),
-    ],
-)
-def test_a_wrong_argument_is_one_sentence_before_any_job(
-    spark: SparkSession, changes: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        propensities(spark.createDataFrame([], SCHEMA), **changes)
 
 
 # ---- in off_policy
@@ -220,30 +179,6 @@ def test_ranks_without_a_propensity_leave_no_estimate(spark: SparkSession) -> No
     assert estimate(off_policy(top, "p@2", propensities=table, estimators="ips"))["value"] == pytest.approx(2 / 2)
 
 
-ONE = {"rank": 1, "propensity": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("table", "options", "error", "message"),
-    [
-        ([{"position": 1, "propensity": 1.0}], {}, InputError, "the table of propensities has no column for rank"),
-        ([{"rank": "1", "propensity": 1.0}], {}, InputError, "column 'rank' of the propensities has type string"),
-        ([ONE, ONE], {}, InputError, "has the rank 1 twice; allowed: each of 1, 2, 3, ... once"),
-        ([{"rank": 1.5, "propensity": 1.0}], {}, InputError, "has the rank 1.5; allowed: each of 1, 2, 3"),
-        (
-            [{"rank": 1, "propensity": 0.0}],
-            {},
-            InputError,
-            "the propensity of rank 1 is 0.0; allowed: a number",
-        ),
-        ([ONE] * 1_001, {}, InputError, "the table of propensities has more than 1,000 rows; allowed: one per rank"),
-        ([ONE], {"propensity": "chance"}, ConfigError, "propensity and propensities are both given; allowed: one of"),
-        ([ONE], {"target": "chance"}, ConfigError, "target and propensities are both given; allowed: one of them"),
-        ([ONE], {"columns": {"position": "slot"}}, InputError, "the impressions have no column for position"),
-    ],
-)
-def test_a_wrong_table_of_propensities_is_one_sentence(
-    spark: SparkSession, table: Any, options: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        off_policy(users(spark), propensities=table, **options)
+def test_a_table_of_propensities_has_a_row_for_each_rank(spark: SparkSession) -> None:
+    with pytest.raises(InputError, match="the table of propensities has more than 1,000 rows; allowed: one per rank"):
+        off_policy(users(spark), propensities=[{"rank": 1, "propensity": 1.0}] * 1_001)
