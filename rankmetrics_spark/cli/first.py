@@ -91,7 +91,7 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
     for name in request.segments:
         if name not in log.rows.columns:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
-    columns = tools.guesses(log.rows, roles)
+    columns = tools.guesses(log.rows, roles, placed=log.roles)
     first = tools.FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
     if first.truth:
         lists, of_truth = columns.get("list"), first.judged_columns.items()
@@ -108,7 +108,7 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
             roles["experiment"] = guessed
         else:
             refused.append(guessed)
-        first = replace(first, columns=tools.guesses(first.log.rows, roles, refused))
+        first = replace(first, columns=tools.guesses(first.log.rows, roles, refused, first.log.roles))
     return _decided(first, request)
 
 
@@ -159,20 +159,7 @@ def _answered(first: tools.FirstConfig, role: str, roles: dict[str, str]) -> too
             raise ConfigError(f"'{sampled.path}' is a TREC run, which has no relevance; allowed: {allowed}")
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
     if not asks():
-        requests = first.columns.get("list")
-        allowed = f"--column {role}=NAME"
-        if role == "user" and requests:
-            allowed += f", also {role}={requests.column} for requests instead of users"
-        allowed += (
-            " or --column score=NAME; without either there is no ranking to evaluate" if role == "position" else ""
-        )
-        allowed += ", or --judgements FILE" if role == "relevance" else ""
-        if sampled.lists and word == role:
-            names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
-        alike = ("position", "score") if word == "position" else (word,)
-        problems = [f"; {problem}" for each in alike for problem in tools.unusable_names(sampled.rows, each)]
-        nothing = f"no column of '{sampled.path}' looks like the {word}{''.join(problems)}"
-        raise ConfigError(f"{nothing}; it has {', '.join(names)}; allowed: {allowed}")
+        raise ConfigError(_nothing_like(first))
     question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
     if role == "relevance" and click.confirm("Are there judgements, in a file of their own?", False, err=True):
         return replace(first, judgements=_file("Which file?"))
@@ -180,7 +167,42 @@ def _answered(first: tools.FirstConfig, role: str, roles: dict[str, str]) -> too
     if word != role:
         return replace(first, judged={**first.judged, word: answer})
     roles[role] = answer
-    return replace(first, columns=tools.guesses(first.log.rows, roles))
+    return replace(first, columns=tools.guesses(first.log.rows, roles, placed=first.log.roles))
+
+
+def _nothing_like(first: tools.FirstConfig) -> str:
+    """That no column looks like what a run needs: everything that is missing, with the whole command."""
+    missing = first.missing()
+    requests = first.columns.get("list")
+    nothing: list[str] = []
+    known: list[str] = []
+    allowed: list[str] = []
+    for sampled, prefix in ((first.log, ""), (first.truth, "judgements.")):
+        words = [role.removeprefix(prefix) for role in missing if role.startswith("judgements.") == bool(prefix)]
+        if sampled is None or not words:
+            continue
+        nothing.append(
+            f"{'none' if nothing else 'no column'} of '{sampled.path}' looks like the {' or the '.join(words)}"
+        )
+        alike = [name for word in words for name in (("position", "score") if word == "position" else (word,))]
+        nothing += [problem for name in alike for problem in tools.unusable_names(sampled.rows, name)]
+        names = list(map(str, sampled.rows.columns))
+        if sampled.lists and not prefix:
+            names.append(f"and columns of lists ({', '.join(sampled.lists)}), which need a row per item of a list")
+        known.append(f"{'it' if not known else sampled.path} has {', '.join(names)}{sampled.in_words}")
+        allowed += [f"--column {prefix}{word}=NAME" for word in words]
+    text = f"{'; '.join(nothing)}; {'; '.join(known)}; allowed: {' '.join(allowed)}"
+    if "user" in missing and requests:
+        text += f", also user={requests.column} for requests instead of users"
+    if "position" in missing:
+        text += " or --column score=NAME; without either there is no ranking to evaluate"
+    text += ", or --judgements FILE" if "relevance" in missing else ""
+    judged = ["--judgements", first.judgements] if first.judgements else []
+    given = [f"{role}={guess.column}" for role, guess in first.columns.items() if guess.reason == "given"]
+    given += [f"judgements.{role}={name}" for role, name in first.judged.items()]
+    chosen = [*given, *(part.removeprefix("--column ") for part in allowed)]
+    command = ["rankmetrics", "init", first.log.path, *judged, *(w for part in chosen for w in ("--column", part))]
+    return f"{text}; as a whole: {shlex.join(command)}" if len(missing) > 1 else text
 
 
 def _file(question: str) -> str:

@@ -26,6 +26,7 @@ from rankmetrics_spark.config.comparing import (
 )
 from rankmetrics_spark.config.contents import (
     HEADS,
+    KINDS,
     LIST_NAMES,
     NO_NAMES,
     NUMBER_AT,
@@ -37,6 +38,7 @@ from rankmetrics_spark.config.contents import (
     opened,
     problem_with_lines,
     rows_of_trec,
+    separator_of,
     values_as_names,
 )
 from rankmetrics_spark.config.days import (

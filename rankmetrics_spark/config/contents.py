@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
@@ -89,25 +90,109 @@ def letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def kind_of(file: Path, with_names: bool = True) -> str:
-    """``trec_run``, ``trec_qrels``, ``ratings`` (user item rating time), ``svmlight``, ``colons``; empty if none.
+@dataclass(frozen=True)
+class Kind:
+    """What the lines of a file hold where its name does not say it: how it is known, and how a config reads it.
 
-    A run may lack its last field, the tag. Unless ``with_names``, a first line of names is no part of a TREC file.
+    Attributes:
+        format: As a config calls it; empty if it reads no such file.
+        fits: Whether the first lines are of this kind; the second argument says whether a first line of names is read.
+        columns: Role -> column, where the place of a field says its role; a relevance only in judgements.
+        in_words: What a refusal says of it, where a config reads it in another format.
     """
+
+    format: str
+    fits: Callable[[Sequence[str], bool], bool]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    in_words: str = ""
+
+
+def _fits_trec(format: str, lines: Sequence[str], with_names: bool) -> list[list[str]]:
+    """The fields of a file of TREC; none of any other. A run may lack its last field, the tag."""
+
+    def fits(words: Sequence[str]) -> bool:
+        """Whether the number of the fields and their numbers are those of the format."""
+        widths = (5, 6) if format == "trec_run" else (4,)
+        return len(words) in widths and all(map(is_number, words[3 : NUMBER_AT[format] + 1]))
+
+    if any("," in line for line in lines[:_TELLING]):
+        return []
+    rows = list(rows_of_trec(lines, format) if with_names else map(str.split, lines))
+    return [*filter(fits, rows)] if all(map(fits, rows[:_TELLING])) else []
+
+
+def separator_of(lines: Sequence[str]) -> str:
+    """What stands between the fields of each of these lines, which have no names; empty if nothing does.
+
+    >>> separator_of(["1::2::5", "1::3::4"]), separator_of(["1 2 5", "1 3 4"]), separator_of(["1", "2"])
+    ('::', ' ', '')
+    """
+    for separator in ("::", "\t", ",", ";", "|", " "):
+        counts = {line.count(separator) for line in lines}
+        if len(counts) == 1 and counts.pop() > 0:
+            return separator
+    return ""
+
+
+def _rows_of_numbers(lines: Sequence[str], width: int) -> list[list[str]]:
+    """The fields of lines with so many of them, those from the third one on numbers; none of any other lines."""
+    separator = separator_of(lines)
+    rows = [line.split(separator) for line in lines] if separator else []
+    return rows if all(len(row) == width and all(map(is_number, row[2:])) for row in rows) else []
+
+
+def _fits_ratings(lines: Sequence[str], with_names: bool) -> bool:
+    """Whether each line has a user, an item, a rating and a time."""
+    if rows := _fits_trec("trec_qrels", lines, with_names):
+        return _are_ratings(rows)
+    rows = _rows_of_numbers(lines, 4)
+    return bool(rows) and _are_ratings(rows) and all(float(row[3]) >= _SMALLEST_TIME for row in rows)
+
+
+def _fits_triples(lines: Sequence[str], scores: bool) -> bool:
+    """Whether each line has two names and a number: a score, with decimals, or a rank or a grade."""
+    rows = _rows_of_numbers(lines, 3)
+    values = {row[2] for row in rows}
+    return bool(rows) and scores == (len(values) > _MOST_STARS and any(float(value) % 1 for value in values))
+
+
+_USER_AND_ITEM = {"user": "_c0", "item": "_c1"}
+KINDS = {
+    "trec_run": Kind("trec_run", lambda lines, names: bool(_fits_trec("trec_run", lines, names))),
+    "ratings": Kind(
+        "csv",
+        _fits_ratings,
+        {**_USER_AND_ITEM, "relevance": "_c2"},
+        "user, item, rating and time in each line, which are no qrels of TREC; allowed: format csv with options: "
+        "{{sep: {sep}, header: false}} and columns: {{user: _c0, item: _c1, relevance: _c2}}",
+    ),
+    "trec_qrels": Kind(
+        "trec_qrels",
+        lambda lines, names: bool(_fits_trec("trec_qrels", lines, names)),
+        {role: role for role in ("user", "item", "relevance")},
+    ),
+    "svmlight": Kind(
+        "",
+        lambda lines, _: all(re.match(r"\S+ qid:\S+ \d+:", line) for line in lines if line[:1] != "#"),
+        in_words="rows of SVMlight (LETOR): features and grades, and no ranking; allowed: a table with the columns "
+        "user (its qid), item, relevance and score, such as one written from it and the predictions of a ranker",
+    ),
+    "scores": Kind("csv", lambda lines, _: _fits_triples(lines, scores=True), {**_USER_AND_ITEM, "score": "_c2"}),
+    "triples": Kind("csv", lambda lines, _: _fits_triples(lines, scores=False), {**_USER_AND_ITEM, "relevance": "_c2"}),
+    "colons": Kind(
+        "csv",
+        lambda lines, _: all(2 <= line.count("::") <= 9 for line in lines),
+        in_words='fields with :: between them; allowed: options: {{sep: "::", header: false}}, with which the columns '
+        "are called _c0, _c1 and so on",
+    ),
+}
+"""Name -> kind of file; the first one that fits counts."""
+
+
+def kind_of(file: Path, with_names: bool = True) -> str:
+    """The name of its kind; empty if it has none. Unless ``with_names``, a line of names is no part of a TREC file."""
     lines = _head(file)
-    if not lines or any("," in line for line in lines[:_TELLING]):
-        return ""
-    kinds: dict[str, Callable[[list[str]], bool]] = {
-        "trec_run": lambda words: len(words) in (5, 6) and is_number(words[3]) and is_number(words[4]),
-        "trec_qrels": lambda words: len(words) == 4 and is_number(words[3]),
-    }
-    for kind, fits in kinds.items():
-        rows = list(rows_of_trec(lines, kind) if with_names else map(str.split, lines))
-        if rows and all(map(fits, rows[:_TELLING])):
-            return "ratings" if kind == "trec_qrels" and _are_ratings([*filter(fits, rows)]) else kind
-    if all(re.match(r"\S+ qid:\S+ \d+:", line) for line in lines if line[:1] != "#"):
-        return "svmlight"
-    return "colons" if all(2 <= line.count("::") <= 9 for line in lines) else ""
+    return next((name for name, kind in KINDS.items() if lines and kind.fits(lines, with_names)), "")
 
 
 def _are_ratings(rows: Sequence[Sequence[str]]) -> bool:
@@ -124,23 +209,11 @@ def _are_ratings(rows: Sequence[Sequence[str]]) -> bool:
     return are_times or (few and all(abs(float(value)) <= 100 for value in columns[2]))
 
 
-KINDS_IN_WORDS = {
-    "ratings": "user, item, rating and time in each line, which are no qrels of TREC; allowed: format csv with "
-    "options: {{sep: {sep}, header: false}} and columns: {{user: _c0, item: _c1, relevance: _c2}}",
-    "svmlight": "rows of SVMlight (LETOR): features and grades, and no ranking; allowed: a table with the columns "
-    "user (its qid), item, relevance and score, such as one written from it and the predictions of a ranker",
-    "colons": "fields with :: between them; allowed: one character between fields (sed 's/::/\\t/g' {file} > "
-    "{stem}.tsv), with a first line of names such as user, item and relevance",
-}
-"""What ``kind_of`` says -> what a refusal says of it."""
-
-
 def kind_in_words(kind: str, file: Path) -> str:
     """What a file of this kind holds, and what to do with it; empty if it may be what its format says."""
-    if kind not in KINDS_IN_WORDS:
+    if kind not in KINDS or not KINDS[kind].in_words:
         return ""
-    has_tabs = kind == "ratings" and all("\t" in line for line in _head(file))
-    return "it holds " + KINDS_IN_WORDS[kind].format(sep=r'"\t"' if has_tabs else '" "', file=file, stem=file.stem)
+    return "it holds " + KINDS[kind].in_words.format(sep=json.dumps(separator_of(_head(file))), file=file)
 
 
 def values_as_names(columns: Sequence[str], of_numbers: Iterable[str] = ()) -> bool:

@@ -20,6 +20,8 @@ from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
     UNREADABLE,
     experiment_column,
+    files_of,
+    first_line,
     folder_values,
     folders_of_files,
     json_options,
@@ -178,6 +180,9 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     # No type inference: it would read the file twice and turn "007" into 7. Spark applies one file's header to all;
     # with enforceSchema=false it fails at a file with another header (see ``failed_file``).
     options = {"header": "true", "enforceschema": "false"} | {name.lower(): v for name, v in section.options.items()}
+    separator = options.get("sep", options.get("delimiter", ","))
+    if len(separator) > 1 and engine_of(spark) == "sail":
+        return _split(spark, section, separator)
     rows = load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
     own = [name for name in rows.columns if name not in {EXPERIMENT, *folder_values(section.paths)}]
     is_named = options["header"].lower() == "true"
@@ -189,6 +194,16 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     if own and not is_named and engine_of(spark) == "sail":
         return rows.withColumn(own[0], F.regexp_replace(quoted(own[0]), "^\ufeff", ""))
     return rows
+
+
+def _split(spark: SparkSession, section: Input, separator: str) -> DataFrame:
+    """Fields without names with several characters between them, which Sail's reader of CSV does not take."""
+    first = next((first_line(file) for path in section.paths for file in files_of(path)), "")
+    lines = load_folders(spark, section, lambda reader: reader.text(_paths(section))).where(F.trim("value") != "")
+    words = F.split(F.regexp_replace("value", "^\ufeff|\r$", ""), re.escape(separator))
+    lines = lines.withColumn("value", words)
+    cells = [F.expr(f"nullif(get(value, {n}), '')").alias(f"_c{n}") for n in range(first.count(separator) + 1)]
+    return lines.select(*cells, *(F.col(quoted(name)) for name in lines.columns if name != "value"))
 
 
 # Spark 3.5 words this error differently for each format.

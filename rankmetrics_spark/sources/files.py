@@ -81,6 +81,12 @@ def open_file(file: str) -> IO[bytes]:
     return io.BufferedReader(pa.input_stream(file))
 
 
+def first_line(file: str) -> str:
+    """The first line of a file, without its end."""
+    with open_file(file) as lines:
+        return lines.readline().decode("utf-8", "replace").rstrip("\r\n")
+
+
 def files_below(path: str) -> Iterator[str]:
     """Yield this file, or the files in this folder and those below it; hidden ones are skipped."""
     if os.path.isfile(path):
@@ -123,8 +129,7 @@ def refuse_lines(section: Input) -> None:
 def experiment_in(path: str, section: Source) -> str:
     """The experiment that the path of a file names, after the file or after its folder.
 
-    A file is named without the ending of its format, and that of a TREC run as it is. Folders such as
-    ``day=2026-11-20`` name no experiment.
+    A file is named without the ending of its format. Folders such as ``day=2026-11-20`` name no experiment.
 
     >>> experiment_in("logs/control/day=2026-11-20/a.csv.gz", Source(path="logs", format="csv", experiment_from="file"))
     'a'
@@ -133,7 +138,7 @@ def experiment_in(path: str, section: Source) -> str:
     """
     *folders, name = path.split("/")
     if section.experiment_from == "file":
-        return name if section.format == "trec_run" else ENDING.sub("", name)
+        return ENDING.sub("", name)
     return next((folder for folder in reversed(folders) if folder and "=" not in folder), "")
 
 
@@ -190,8 +195,7 @@ def experiment_column(spark: SparkSession, section: Input) -> Column | None:
     if getattr(section, "experiment_from", "") == "folder":
         folders = f"filter(slice({steps}, 1, size({steps}) - 1), step -> step != '' AND NOT contains(step, '='))"
         return F.expr(f"element_at({folders}, -1)")
-    name = F.expr(f"element_at({steps}, -1)")
-    return name if section.format == "trec_run" else F.regexp_replace(name, ENDING.pattern.replace("?P<", "?<"), "")
+    return F.regexp_replace(F.expr(f"element_at({steps}, -1)"), ENDING.pattern.replace("?P<", "?<"), "")
 
 
 Load: TypeAlias = "Callable[[DataFrameReader], DataFrame]"

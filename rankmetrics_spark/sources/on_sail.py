@@ -63,9 +63,9 @@ def check(section: Input) -> None:
             )
     options = {name.lower(): value for name, value in section.options.items()}
     separator = options.get("sep", options.get("delimiter", ","))
-    if section.format == "csv" and len(separator) != 1:
-        raise InputError(f"the engine sail separates fields by one character, not by {separator!r}; allowed: one "
-                         f"(sed 's/{separator}/\\t/g'), or {_OTHER}")  # fmt: skip
+    if section.format == "csv" and len(separator) != 1 and options.get("header", "true").lower() == "true":
+        raise InputError(f"the engine sail separates named fields by one character, not by {separator!r}; allowed: one "
+                         f"(sed 's/{separator}/\\t/g'), header: false, or {_OTHER}")  # fmt: skip
     for path in section.path or ():
         files = sorted(files_of(path))
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):

@@ -79,7 +79,7 @@ class FirstConfig:
         """Role -> its column of the judgements; the format of qrels says it."""
         if self.truth is None:
             return {}
-        columns = guesses(self.truth.rows, {**self.truth.roles, **self.judged})
+        columns = guesses(self.truth.rows, self.judged, placed=self.truth.roles)
         # As in files of BEIR, a score of judgements is the grade.
         return {"relevance": columns["score"], **columns} if "score" in columns else columns
 
@@ -218,14 +218,18 @@ class FirstConfig:
 
     def in_words(self) -> str:
         """The columns that were chosen, each with how sure that is."""
+        judged = [f"judgements.{role} = {guess.column} ({guess.sureness})"
+                  for role, guess in self.judged_columns.items() if role in (self.truth.roles if self.truth else ())
+                  and guess.column != role]  # fmt: skip
         if self.log.format == "trec_run":
-            return f"a TREC run of {_some(self.experiments)}"
+            return ", ".join([f"a TREC run of {_some(self.experiments)}", *judged])
         by_column = {role: guess for role, guess in self.columns.items() if role != "experiment" or not self.named_by}
         named = [f"experiment = name of the {self.named_by} (a guess)"] if self.named_by else []
         return ", ".join(
             [
                 *named,
                 *(f"{role} = {' and '.join(guess.columns)} ({guess.sureness})" for role, guess in by_column.items()),
+                *judged,
             ]
         )
 

@@ -64,13 +64,16 @@ class Guess:
         return self.reason.partition(",")[0]
 
 
-def guesses(rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str] = ()) -> dict[str, Guess]:
+def guesses(
+    rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str] = (), placed: Mapping[str, str] | None = None
+) -> dict[str, Guess]:
     """Role -> its column; roles without a plausible column are left out.
 
     Args:
         rows: A sample of the log.
         roles: Role -> column, as the user says.
         refused: Columns that the user says are not the experiment.
+        placed: Role -> column, as the kind of the file says.
 
     Raises:
         ConfigError: A given column is not in the log, or there is no such role.
@@ -81,6 +84,9 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str
         if column not in rows.columns:
             raise ConfigError(f"--column {role}={column}: {unknown('column', column, list(map(str, rows.columns)))}")
     columns = {role: Guess(column, "given") for role, column in roles.items()}
+    for role, column in (placed or {}).items():
+        if role not in columns and column not in roles.values():
+            columns[role] = Guess(column, "likely, by its place in the line")
     free = _free(rows, columns)
     named = {
         role: [name for name in named_like(free, role) if _fits(rows[name], role)]
@@ -88,6 +94,9 @@ def guesses(rows: pd.DataFrame, roles: Mapping[str, str], refused: Container[str
         if role not in columns
     }
     columns |= {role: _by_name(role, names) for role, names in named.items() if names}
+    if "user" not in columns and (searches := [name for name in named.get("list", ()) if "search" in _spelled(name)]):
+        columns["user"] = Guess(searches[0], "likely, since no column names users: each search counts as one")
+        columns.pop("list", None)
     # What lists look like depends on their user; what experiments do depends on the position as well.
     if len(names := named.get("position", ())):
         columns["position"] = _weighed(names, {name: _odd_position(rows, columns, name) for name in names})
@@ -125,6 +134,11 @@ def named_like(names: Iterable[str], role: str) -> list[str]:
     """
     words = {name: words_of(name) for name in names}
     return list(dict.fromkeys(name for word in NAMES[role].split() for name in words if word in words[name]))
+
+
+def _spelled(name: str) -> str:
+    """The letters of a name, with abbreviations of Expedia's written out."""
+    return letters(name).replace("srch", "search")
 
 
 def _by_name(role: str, names: Sequence[str]) -> Guess:

@@ -8,8 +8,10 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import cast
 from urllib.parse import unquote
 
 import numpy as np
@@ -69,6 +71,13 @@ class LogSample:
     lists: Sequence[str] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def in_words(self) -> str:
+        """That the file has no line of names, if it has none."""
+        if self.options.get("header") != "false":
+            return ""
+        return f" (its first line holds values ({', '.join(map(str, self.rows.iloc[0][:4]))}), no names)"
+
 
 def sample(path: str, what: str = "log") -> LogSample:
     """Read the first rows of a file; of a folder, those of a few files, the newest day of each partition first.
@@ -81,14 +90,15 @@ def sample(path: str, what: str = "log") -> LogSample:
         InputError: There is no such file, or its format is unknown or not what its name says.
     """
     place = Path(path)
-    files, format = _files_of(path, what)
+    files, kind = _files_of(path, what)
+    format = cfg.KINDS[kind].format if kind in cfg.KINDS else kind
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
     options: dict[str, str] = {}
     cut = len(chosen) < len(files)
     most = SAMPLE_ROWS // len(chosen)
     for file in chosen:
-        rows, options = _read(file, format, most + 1)
+        rows, options = _read(file, kind, most + 1)
         parts = file.relative_to(place).parent.parts if place.is_dir() else ()
         values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
         tables.append(rows.head(most).assign(**values))
@@ -102,19 +112,16 @@ def sample(path: str, what: str = "log") -> LogSample:
     elif what != JUDGEMENTS and len(tables) > 1:
         named = _named_by(tables, files, place)
     if named != "tag":
-        names = [_experiment_of(file, named, format) for file in chosen]
+        names = [_experiment_of(file, named) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
-    roles = _ROLES.get(format, {})
-    format = "csv" if format == "ratings" else format
     read = checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
-    return replace(read, roles=roles)
-
-
-_ROLES = {
-    "trec_qrels": {role: role for role in ("user", "item", "relevance")},
-    "ratings": {"user": "_c0", "item": "_c1", "relevance": "_c2"},
-}
-"""What the lines of a file hold -> role and column."""
+    places = cfg.KINDS[kind].columns if kind in cfg.KINDS else {}
+    return replace(
+        read,
+        roles={role: name for role, name in places.items() if name in read.rows}
+        if what == JUDGEMENTS
+        else {role: name for role, name in places.items() if role != "relevance"},
+    )
 
 
 def _files_of(path: str, what: str) -> tuple[list[Path], str]:
@@ -143,9 +150,9 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
         raise InputError(f"the {what} '{path}' holds '{judged[0]}', which looks like TREC judgements; allowed: runs "
                          f"alone, with the judgements elsewhere{pattern}, and --judgements")  # fmt: skip
-    format = format_of(files[0], what)
+    format = kind_of_file(files[0], what)
     kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
-    if (other := next(kinds, None)) and format not in ("trec_run", *_ROLES):
+    if (other := next(kinds, None)) and format not in cfg.KINDS:
         raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
     odd = (
         file for file in files if format == "trec_qrels" and cfg.kind_of(file, _named_format(file) is None) != format
@@ -156,10 +163,10 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
     return files, format
 
 
-def _experiment_of(file: Path, named: str, format: str) -> str:
+def _experiment_of(file: Path, named: str) -> str:
     """The experiment that a file names, as a run with ``experiment_from`` reads it."""
     if named == "file":
-        return file.name if format == "trec_run" else cfg.ENDING.sub("", file.name)
+        return cfg.ENDING.sub("", file.name)
     return next((folder for folder in reversed(file.parent.parts) if "=" not in folder), "")
 
 
@@ -178,8 +185,8 @@ def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path
     columns = [name for name in rows if {*EXPERIMENT_NAMES.split()} & words_of(str(name))]
     if any(rows[name].dropna().astype(str).nunique() > 1 for name in columns):
         return "tag"
-    folders = {_experiment_of(file.relative_to(place), "folder", "") for file in files} if place.is_dir() else {""}
-    for named, names in (("folder", folders), ("file", {_experiment_of(file, "file", "") for file in files})):
+    folders = {_experiment_of(file.relative_to(place), "folder") for file in files} if place.is_dir() else {""}
+    for named, names in (("folder", folders), ("file", {_experiment_of(file, "file") for file in files})):
         bases = {_NUMBER.sub("", name).lower() for name in names}
         is_piece = any(not base or re.split(r"[-_. ]", base)[0] in _PIECES.split() for base in bases)
         # model1 and model2 are experiments, most other names that differ in a number only are not.
@@ -255,8 +262,11 @@ def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
         yield from filter(None, turn)
 
 
-def format_of(file: Path, what: str) -> str:
-    """The format that the lines of a file say if it holds a TREC run, qrels or ratings, else its name.
+_OF_JUDGEMENTS, _OF_LOGS = ("trec_qrels", "ratings", "triples", "scores", "colons"), ("triples", "scores", "colons")
+
+
+def kind_of_file(file: Path, what: str) -> str:
+    """The kind that the lines of a file say, such as a TREC run or ratings, else the format that its name says.
 
     Raises:
         InputError: It is unknown, or a log holds judgements.
@@ -264,10 +274,10 @@ def format_of(file: Path, what: str) -> str:
     named, kind = _named_format(file), ""
     if named in (None, "csv"):
         kind = cfg.kind_of(file, with_names=named is None)
-    if kind in ("trec_qrels", "ratings") and what == JUDGEMENTS:
+    if kind == "trec_run" or kind in (_OF_JUDGEMENTS if what == JUDGEMENTS else _OF_LOGS):
         return kind
-    if kind == "trec_run" or named:
-        return str(named if kind != "trec_run" else kind)
+    if named:
+        return named
     if kind == "trec_qrels":
         raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
     if problem := cfg.kind_in_words(kind, file):
@@ -316,23 +326,24 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
         return _read_words(file, format, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}
     if format == "trec_qrels":
         return _read_words(file, format, ("user", "iteration", "item", "relevance"), most), {}
-    if format == "ratings":
-        with cfg.opened(file) as text:
-            separator = "\t" if "\t" in text.readline() else " "
-        rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, header=None, encoding="utf-8-sig")
-        return rows.set_axis([f"_c{n}" for n in rows], axis=1), {"sep": separator, "header": "false"}
     # A separator that no text has; Python 3.10 takes no NUL.
     head = pd.read_csv(file, nrows=50, header=None, sep="\x1f", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
     lines = [str(line) for line in head[0]]
-    separator = max(",;\t|", key=lambda each: min(line.count(each) for line in lines))
+    separator = cfg.separator_of(lines) if format in cfg.KINDS else max(
+        ",;\t|", key=lambda each: min(line.count(each) for line in lines)
+    )  # fmt: skip
     # As an engine reads it, an empty text is null, and the word null is a text.
-    rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, keep_default_na=False, na_values=[""])
+    read = partial(pd.read_csv, file, sep=separator, dtype=str, nrows=most, keep_default_na=False, na_values=[""],
+                   encoding="utf-8-sig", engine="python" if len(separator) > 1 else None)  # fmt: skip
+    rows = cast("pd.DataFrame", read(header=None) if format in cfg.KINDS else read())
     names = list(map(str, rows.columns))
-    if cfg.values_as_names(names):
-        raise ValueError(cfg.NO_NAMES.format(", ".join(names[:4])))
+    options = {} if separator == "," else {"sep": separator}
+    if format in cfg.KINDS or cfg.values_as_names(names):
+        rows = rows if format in cfg.KINDS else cast("pd.DataFrame", read(header=None))
+        return rows.set_axis([f"_c{n}" for n in range(len(rows.columns))], axis=1), {**options, "header": "false"}
     # No config can name a column without a name, such as the index of pandas.
     rows = rows[[name for name in names if not re.fullmatch(r"Unnamed: \d+", name)]]
-    return rows, {} if separator == "," else {"sep": separator}
+    return rows, options
 
 
 def _read_words(file: Path, format: str, names: Sequence[str], most: int) -> pd.DataFrame:

@@ -229,6 +229,17 @@ def test_what_nobody_can_guess_is_named_with_the_columns(call: Call, log: Path, 
     expected = f"no column of '{log}' looks like the user; it has x, variant, doc, rank, click, day; allowed: --column"
     assert (code, expected in " ".join(err.split())) == (2, True), err
     assert "instead of users" not in err
+    # All that is missing in one sentence, with the whole command; a file without names says so.
+    (log.parent / "truth.csv").write_text("a b,ann,x 1\na c,bob,x 2\n")
+    code, _, err = call("init", log, "--judgements", log.parent / "truth.csv", "--column", "item=doc")
+    assert " ".join(err.split()).endswith(
+        f"no column of '{log}' looks like the user; none of '{log.parent}/truth.csv' looks like the user or the item "
+        f"or the relevance; it has x, variant, doc, rank, click, day; {log.parent}/truth.csv has a b, ann, x 1; "
+        "allowed: --column user=NAME --column judgements.user=NAME --column judgements.item=NAME --column "
+        f"judgements.relevance=NAME; as a whole: rankmetrics init {log} --judgements {log.parent}/truth.csv --column "
+        "item=doc --column user=NAME --column judgements.user=NAME --column judgements.item=NAME --column "
+        "judgements.relevance=NAME"
+    )
     log.write_text(log.read_text().replace("day", "request_id"))
     assert "also user=request_id for requests instead of users" in " ".join(call("init", log)[2].split())
     code, _, err = call("init", log, "-o", tmp_path / "first.yaml", "--column", "user=x")

@@ -443,16 +443,29 @@ def test_the_columns_of_judgements_are_guessed_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "roles"),
+    [
+        ([f"q{n // 3} d{n} {n % 3 + 1}" for n in range(18)], {"user": "_c0", "item": "_c1", "position": "_c2"}),
+        ([f"q{n % 2}|d{n}|{9 - n / 8}" for n in range(20)], {"user": "_c0", "item": "_c1", "score": "_c2"}),
+        ([f"q{n % 2};d{n};{2 + n % 5}" for n in range(20)], {"user": "_c0", "item": "_c1"}),
+    ],
+)
+def test_lines_without_names_are_read_by_their_values(tmp_path: Path, lines: list[str], roles: dict[str, str]) -> None:
+    (tmp_path / "log.txt").write_text("\n".join(lines))
+    read = sample(str(tmp_path / "log.txt"))
+    assert {role: guess.column for role, guess in guesses(read.rows, {}, placed=read.roles).items()} == roles
+    assert read.options == {"sep": lines[0][2], "header": "false"}
+    # Of judgements the third field is the grade.
+    judged = first(str(tmp_path / "log.txt"), judgements=str(tmp_path / "log.txt")).judged_columns
+    assert judged["relevance"].column == "_c2"
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("log.bin", b"\xff\xfe", "the format of .* is unknown; allowed: a name that ends with .parquet"),
         ("log.txt", b"one two\n", "the format of .* is unknown"),
         ("log.parquet", b"PAR", "cannot read parquet from "),
-        (
-            "log.csv",
-            b"1,2,3\n4,5,6\n",
-            r"its first line holds values \(1, 2, 3\), and its row would be lost; allowed: a",
-        ),
         (
             "log.csv",
             "user,slot\nM\u00fcller,1\n".encode("latin1"),
