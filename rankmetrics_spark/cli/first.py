@@ -92,7 +92,9 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
         if name not in log.rows.columns:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
     columns = tools.guesses(log.rows, roles, placed=log.roles)
-    first = tools.FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
+    # Judgements may be the rows of the scores.
+    truth = None if log.options.get("rows") == request.judgements else request.judgements
+    first = tools.FirstConfig(log, columns, judgements=truth, judged=judged, split_by=request.segments)
     if first.truth:
         lists, of_truth = columns.get("list"), first.judged_columns.items()
         mapped = [guess.column for role, guess in of_truth if role in JUDGEMENT_ROLES]
@@ -156,7 +158,8 @@ def _answered(first: tools.FirstConfig, role: str, roles: dict[str, str]) -> too
     if role == "judgements":
         if not asks():
             allowed = "--judgements FILE, with its qrels"
-            raise ConfigError(f"'{sampled.path}' is a TREC run, which has no relevance; allowed: {allowed}")
+            what = sampled.ranked_by_format.removesuffix(" of")
+            raise ConfigError(f"'{sampled.path}' is {what}, which has no relevance; allowed: {allowed}")
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
     if not asks():
         raise ConfigError(_nothing_like(first))
@@ -220,7 +223,11 @@ OnEngine = Callable[[Callable[[SparkSession], tools.LogSample]], tools.LogSample
 def sample_of(request: InitRequest, on_engine: OnEngine) -> tools.LogSample:
     """The first rows of the log; ``on_engine`` calls a function with a session, which local files do not need."""
     section = request.input
-    return tools.sample(request.log) if section is None else on_engine(lambda spark: sample_of_engine(spark, section))
+    return (
+        tools.sample(request.log, judgements=request.judgements)
+        if section is None
+        else on_engine(lambda spark: sample_of_engine(spark, section))
+    )
 
 
 def write_first_config(first: tools.FirstConfig, file: Path) -> None:

@@ -61,6 +61,8 @@ from rankmetrics_spark.config.document import (
     parse,
     read_document,
 )
+from rankmetrics_spark.config.documents import NAMES as PARSED_NAMES
+from rankmetrics_spark.config.documents import ROWS_OF, parsed, shape_of
 from rankmetrics_spark.config.fields import (
     Section,
     Setting,
@@ -175,7 +177,7 @@ class Config(SectionWithOptions):
             )
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
-            self._settle(rank_by="score" if self.source.format == "trec_run" else None)
+            self._settle(rank_by="score" if self.source.format in ("trec_run", "letor") else None)
         refuse_overlap(self.inputs, self.sink)
         own: dict[str, Any] = {}
         for name, path in PATHS.items():

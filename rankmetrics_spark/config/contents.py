@@ -172,10 +172,16 @@ KINDS = {
         {role: role for role in ("user", "item", "relevance")},
     ),
     "svmlight": Kind(
-        "",
+        "letor",
         lambda lines, _: all(re.match(r"\S+ qid:\S+ \d+:", line) for line in lines if line[:1] != "#"),
-        in_words="rows of SVMlight (LETOR): features and grades, and no ranking; allowed: a table with the columns "
-        "user (its qid), item, relevance and score, such as one written from it and the predictions of a ranker",
+        in_words="rows of SVMlight (LETOR): features and grades, and no ranking; allowed: format letor as judgements, "
+        "or with a file of a ranker's scores, one per line, as source.path and this one as source.options.rows",
+    ),
+    "numbers": Kind(
+        "letor",
+        lambda lines, _: all(is_number(line.strip()) for line in lines),
+        in_words="a number per line, and no rows that they are for; allowed: --judgements with the rows of SVMlight "
+        "(LETOR), or a table",
     ),
     "scores": Kind("csv", lambda lines, _: _fits_triples(lines, scores=True), {**_USER_AND_ITEM, "score": "_c2"}),
     "triples": Kind("csv", lambda lines, _: _fits_triples(lines, scores=False), {**_USER_AND_ITEM, "relevance": "_c2"}),
@@ -277,8 +283,11 @@ def problem_with_lines(file: Path, format: str, options: Mapping[str, str], colu
     if format in NUMBER_AT:
         return kind_in_words(kind_of(file), file)
     if format == "csv":
-        if lower.get("header", "true").lower() == "true" and (kind := kind_of(file, with_names=False)) in NUMBER_AT:
+        kind = kind_of(file, with_names=False) if lower.get("header", "true").lower() == "true" else ""
+        if kind in NUMBER_AT:
             return f"its lines are those of TREC; allowed: format: {kind}"
+        if kind == "svmlight":
+            return kind_in_words(kind, file)
         first = next(iter(_head(file)), "") if file.stat().st_size > MOST_COLUMNS else ""
         separator = lower.get("sep", lower.get("delimiter", max(",;\t|", key=first.count)))
         if first.count(separator) >= MOST_COLUMNS:
@@ -296,27 +305,28 @@ def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
     try:
         row = json.loads(first)
     except ValueError:
-        if _is_object(second):  # a faulty row
+        if is_object(second):  # a faulty row
             return ""
         spread = first.strip() in ("{", "[", "[{") or (first.lstrip()[:1] == "{" and first.rstrip()[-1:] in ("{", ","))
-        return f"it is one document over several lines; allowed: {_ROWS_OF_JSON}" if spread else ""
+        allowed = f"format: json_document for one of queries and items, or {ROWS_OF_JSON}"
+        return f"it is one document over several lines; allowed: {allowed}" if spread else ""
     if not isinstance(row, dict) or not row:
         return ""
     inner = [value for value in row.values() if isinstance(value, dict) and value]
     if len(inner) == len(row) and all(is_plain(each) for value in inner for each in value.values()):
         keys = {key for value in inner for key in value}
         if (len(row) > 1 and all(map(is_number, keys))) or len(keys) > 100:
-            return f"it is one document of scores or grades by query and item; allowed: {_ROWS_OF_JSON}"
+            return "it is one document of scores or grades by query and item; allowed: format: json_document"
     return ""
 
 
-_ROWS_OF_JSON = (
+ROWS_OF_JSON = (
     "an object per line and item, such as jq -c 'to_entries[] | .key as $q | .value | to_entries[] | "
     "{user: $q, item: .key, score: .value}' writes (relevance instead of score for judgements)"
 )
 
 
-def _is_object(line: str) -> bool:
+def is_object(line: str) -> bool:
     """Whether a line is an object of JSON."""
     try:
         return isinstance(json.loads(line), dict)

@@ -108,6 +108,8 @@ FORMATS: dict[str, Format] = {
     "iceberg": Format(),
     "trec_run": Format(("source",), on_sail=True, is_text=True, is_utf8=True),
     "trec_qrels": Format(("judgements",), on_sail=True, is_text=True, is_utf8=True),
+    "json_document": Format(on_sail=True, is_text=True, is_utf8=True),
+    "letor": Format(on_sail=True, is_text=True, is_utf8=True),
 }
 """Name -> format; its reader is registered in ``sources``."""
 
@@ -121,7 +123,7 @@ _NUMBERS = ("position", "score", "relevance")
 """Roles of columns that hold numbers; all others are names."""
 _READ_AS = "How to read it; by default as the names of its files end, table where there is a table, else parquet."
 _ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
-ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(_ENDINGS)}|trec)([.](gz|zst))?$")
+ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(_ENDINGS)}|trec|predictions)([.](gz|zst))?$")
 """The end of the name of a file that says its format, and is no part of the experiment that it names."""
 
 Paths: TypeAlias = tuple[str, ...] | Mapping[str, tuple[str, ...]]

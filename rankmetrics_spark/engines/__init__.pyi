@@ -5,6 +5,7 @@ from .choice import separate_output as separate_output
 from .choice import session_of as session_of
 from .python_tables import AnyTable as AnyTable
 from .python_tables import ResultTable as ResultTable
+from .python_tables import arrow_in as arrow_in
 from .python_tables import column_names as column_names
 from .python_tables import python_table as python_table
 from .python_tables import result_table as result_table

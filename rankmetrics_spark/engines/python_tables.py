@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 from pyspark import __version__ as client_version
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.engines.choice import session_in_use
 from rankmetrics_spark.engines.sessions import is_laptop, own_errors, sail_path, temporary_folder
@@ -78,7 +78,11 @@ def spark_table(value: Any, name: str, beside: Any = None, needed: Container[str
     if _module_of(value).startswith("pyspark.pandas") and hasattr(value, "to_spark"):
         return value.to_spark()  # type: ignore[no-any-return]
     table = _arrow(value, name, needed)
-    spark = beside.sparkSession if _is_spark_table(beside) else session_in_use()
+    return arrow_in(beside.sparkSession if _is_spark_table(beside) else session_in_use(), table)
+
+
+def arrow_in(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Return a table of Arrow as a DataFrame of a session."""
     if is_laptop(spark) and table.nbytes > _MANY_BYTES:
         file = temporary_folder("tables") / f"{uuid4().hex}.parquet"
         pyarrow.parquet.write_table(table, file)

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import errors as err
-from rankmetrics_spark.config import HEADS, NO_NAMES, NUMBER_AT, Input, Source, Token, tokens, values_as_names
-from rankmetrics_spark.engines import TIMES, engine_of, own_or_field, text_fields, with_fields, with_typed_nulls
+from rankmetrics_spark.config import (
+    HEADS,
+    NO_NAMES,
+    NUMBER_AT,
+    PARSED_NAMES,
+    ROWS_OF,
+    Input,
+    Source,
+    Token,
+    parsed,
+    tokens,
+    values_as_names,
+)
+from rankmetrics_spark.engines import (
+    TIMES,
+    arrow_in,
+    engine_of,
+    own_or_field,
+    text_fields,
+    with_fields,
+    with_typed_nulls,
+)
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
     UNREADABLE,
     experiment_column,
+    experiment_in,
     files_of,
     first_line,
     folder_values,
@@ -79,6 +103,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     unfiltered = None
     try:
         place = on_sail.by_experiment(section) if engine_of(spark) == "sail" else folders_of_files(section)
+        place = section if section.format in ROWS_OF else place
         unfiltered = _READERS[section.format](spark, place, columns)
         rows = with_fields(_filter(unfiltered, section), columns)
         # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
@@ -401,6 +426,26 @@ def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], widt
     cells = {name: F.expr(f"get(w, {index})") for name, index in fields.items()}
     cells |= {EXPERIMENT: F.col(EXPERIMENT)} if named else {}
     return complete.select(*(cell.alias(name) for name, cell in cells.items()))
+
+
+@source(*ROWS_OF)
+def _parsed(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+    """Parse local files here; the values are texts, as in the files."""
+    files = [file for path in section.paths for file in files_of(path)]
+    if not files:
+        raise err.InputError(f"cannot read {section.format} from '{section.place}': only files of this machine are "
+                             f"parsed; allowed: one of them, or {ROWS_OF[section.format]}")  # fmt: skip
+    log = section if isinstance(section, Source) else None
+    rows: list[tuple[str | None, ...]] = []
+    for file in files:
+        named = experiment_in(os.path.abspath(file), log) if log and log.experiment_from != "tag" else None
+        rows += [(*row, named) for row in parsed(Path(file), section.format, section.options, log is not None)]
+    if not rows:
+        raise err.InputError(f"cannot read {section.format} from '{section.place}': no rows; allowed: at least one")
+    cells = dict(zip((*PARSED_NAMES.values(), EXPERIMENT), zip(*rows, strict=True), strict=True))
+    texts = {name: values for name, values in cells.items() if any(value is not None for value in values)}
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})
+    return arrow_in(spark, table)
 
 
 NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})

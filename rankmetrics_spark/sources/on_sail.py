@@ -54,7 +54,7 @@ def check(section: Input) -> None:
         raise InputError(
             f"{location} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}"
         )
-    known = {"csv": CSV_OPTIONS, "json": JSON_OPTIONS}.get(section.format, ())
+    known = {"csv": CSV_OPTIONS, "json": JSON_OPTIONS, "letor": ("rows",)}.get(section.format, ())
     for name in section.options:
         if name.lower() not in known:
             allowed = ", ".join(known) or "none"

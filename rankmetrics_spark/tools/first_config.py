@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.config import SCHEMA_FILE
+from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.tools.guessing import Guess, guesses, named_like, numbers, parts_of_lists, repeats
 from rankmetrics_spark.tools.log_sample import JUDGEMENTS, LogSample, sample, words_of
@@ -60,7 +60,7 @@ class FirstConfig:
     def named_by(self) -> str:
         """``file`` or ``folder`` where its name tells the experiment of a row, and no column does."""
         guess = self.columns.get("experiment")
-        is_column = guess is None or guess.column != EXPERIMENT or self.log.format == "trec_run"
+        is_column = guess is None or guess.column != EXPERIMENT or self.log.ranked_by_format
         return "" if is_column or self.log.experiment_from == "tag" else self.log.experiment_from
 
     @property
@@ -189,8 +189,8 @@ class FirstConfig:
         """What a run needs and cannot be guessed, such as the column of the user, or ``judgements`` of a TREC run."""
         judged = [role for role in ("user", "item", "relevance") if self.judgements and role not in self.judged_columns]
         of_judgements = [f"judgements.{role}" for role in judged]
-        if self.log.format == "trec_run":
-            return of_judgements if self.judgements else ["judgements"]
+        if self.log.ranked_by_format:
+            return of_judgements if self.judgements or "relevance" in self.columns else ["judgements"]
         needed = ["user", *([] if self.judgements else ["relevance"])]
         if "position" not in self.columns:
             # Equal scores are put in order by the item.
@@ -221,8 +221,8 @@ class FirstConfig:
         judged = [f"judgements.{role} = {guess.column} ({guess.sureness})"
                   for role, guess in self.judged_columns.items() if role in (self.truth.roles if self.truth else ())
                   and guess.column != role]  # fmt: skip
-        if self.log.format == "trec_run":
-            return ", ".join([f"a TREC run of {_some(self.experiments)}", *judged])
+        if kind := self.log.ranked_by_format:
+            return ", ".join([f"{kind} {_some(self.experiments) or 'one experiment'}", *judged])
         by_column = {role: guess for role, guess in self.columns.items() if role != "experiment" or not self.named_by}
         named = [f"experiment = name of the {self.named_by} (a guess)"] if self.named_by else []
         return ", ".join(
@@ -251,9 +251,11 @@ class FirstConfig:
         yield f"  {'table' if self.log.format == 'table' else 'path'}: {_scalar(self.log.path)}"
         if self.log.options:
             yield f"  options: {json.dumps(dict(self.log.options))}"
-        if self.log.format == "trec_run":
-            if self.log.experiment_from == "file":
-                yield "  experiment_from: file  # several files have the same tag, or none"
+        if self.log.ranked_by_format:
+            if self.log.experiment_from != "tag":
+                of_trec = self.log.format == "trec_run"
+                why = "several files have the same tag, or none" if of_trec else "a guess, by its names"
+                yield f"  experiment_from: {self.log.experiment_from}  # {why}"
             yield f"  # experiments: {_some(self.experiments)}"
             return
         if self.named_by:
@@ -295,8 +297,8 @@ class FirstConfig:
 
     def _rest(self) -> Iterator[str]:
         if self.truth:
-            if self.truth.format == "trec_qrels":
-                yield f"judgements: {{format: trec_qrels, path: {_scalar(self.truth.path)}}}"
+            if self.truth.format in ("trec_qrels", *ROWS_OF):
+                yield f"judgements: {{format: {self.truth.format}, path: {_scalar(self.truth.path)}}}"
             else:
                 yield "judgements:"
                 yield f"  format: {self.truth.format}"
@@ -308,7 +310,7 @@ class FirstConfig:
                     named = self.judged_columns[role]
                     yield f"    {role}: {_scalar(named.column)}  # {named.reason}"
         yield f"rank_by: {self.rank_by}"
-        of_trec = self.log.format == "trec_run"
+        of_trec = self.log.format in ("trec_run", "json_document")
         yield f"metrics: [ndcg@10, {'ap' if of_trec else 'ap@10'}, p@10, rr]"
         preset = "trec_eval" if of_trec else "standard"
         if self.relevant_from is not None:

@@ -7,6 +7,7 @@ import glob
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
@@ -19,7 +20,7 @@ import pandas as pd
 
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT
+from rankmetrics_spark.schemas import EXPERIMENT, RELEVANCE, SCORE
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {
@@ -40,6 +41,8 @@ ALSO_OF_ITEMS = "algo method strategy engine version"
 _MOST_FILES = 24
 """Of a folder, so many files are looked at."""
 _MOST_FIELDS = 100
+_MOST_BESIDE = 100
+"""Of the files beside rows of SVMlight, so many may hold their scores."""
 JUDGEMENTS = "file of judgements"
 """What ``sample`` calls a file of judgements, which alone may hold qrels of TREC."""
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -78,18 +81,28 @@ class LogSample:
             return ""
         return f" (its first line holds values ({', '.join(map(str, self.rows.iloc[0][:4]))}), no names)"
 
+    @property
+    def ranked_by_format(self) -> str:
+        """What a file is whose format names the roles of its values; empty if its columns do."""
+        of_letor = f"scores for the rows of {self.options.get('rows')}, of"
+        words = {"trec_run": "a TREC run of", "json_document": "a JSON document of", "letor": of_letor}
+        return words.get(self.format, "")
 
-def sample(path: str, what: str = "log") -> LogSample:
+
+def sample(path: str, what: str = "log", judgements: str | None = None) -> LogSample:
     """Read the first rows of a file; of a folder, those of a few files, the newest day of each partition first.
 
     Args:
         path: The file or folder.
         what: What it holds, for errors.
+        judgements: Of a log, the file of its judgements: scores without rows may be for its rows.
 
     Raises:
         InputError: There is no such file, or its format is unknown or not what its name says.
     """
     place = Path(path)
+    if what != JUDGEMENTS and (scored := _scored(place, judgements)):
+        return scored
     files, kind = _files_of(path, what)
     format = cfg.KINDS[kind].format if kind in cfg.KINDS else kind
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
@@ -98,7 +111,7 @@ def sample(path: str, what: str = "log") -> LogSample:
     cut = len(chosen) < len(files)
     most = SAMPLE_ROWS // len(chosen)
     for file in chosen:
-        rows, options = _read(file, kind, most + 1)
+        rows, options = _read(file, kind, most + 1, what)
         parts = file.relative_to(place).parent.parts if place.is_dir() else ()
         values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
         tables.append(rows.head(most).assign(**values))
@@ -122,6 +135,35 @@ def sample(path: str, what: str = "log") -> LogSample:
         if what == JUDGEMENTS
         else {role: name for role, name in places.items() if role != "relevance"},
     )
+
+
+def _scored(place: Path, judgements: str | None) -> LogSample | None:
+    """Scores, one per line, with the rows of SVMlight that they are for; None if the log does not hold these.
+
+    The rows are beside the scores, or the judgements; scores are beside the rows.
+    """
+    near = place if place.is_dir() else place.parent
+    beside = [file for file in sorted(near.glob("*"))[:_MOST_BESIDE] if file.is_file() and not _named_format(file)]
+    given = beside if place.is_dir() else [place] * (place.is_file() and not _named_format(place))
+    kinds = {file: cfg.kind_of(file) for file in given}
+    rows = [file for file, kind in kinds.items() if kind == "svmlight"]
+    scores = [file for file, kind in kinds.items() if kind == "numbers"]
+    if scores and not rows and judgements and cfg.kind_of(Path(judgements)) == "svmlight":
+        rows = [Path(judgements)]
+    found = [] if scores else [file for file in beside if rows and cfg.kind_of(file) == "numbers"]
+    if len(rows) != 1 or not (scores or found):
+        return None
+    options, tables = {"rows": str(rows[0])}, {}
+    for file in scores or found:
+        with suppress(*([InputError] if found else [])):  # numbers of another file
+            table = pd.DataFrame(cfg.parsed(file, "letor", options, True)).rename(columns=cfg.PARSED_NAMES)
+            if scores or not table[SCORE].equals(table[RELEVANCE]):  # the grades alone
+                tables[file] = table.dropna(axis=1, how="all").assign(**{EXPERIMENT: _experiment_of(file, "file")})
+    names = [str(file) for file in tables]
+    if not names:
+        return None
+    path = names[0] if len(names) == 1 else f"{near}/{{{','.join(file.name for file in tables)}}}"
+    return checked_sample(path, "letor", pd.concat(tables.values(), ignore_index=True), options, (True, "file"))
 
 
 def _files_of(path: str, what: str) -> tuple[list[Path], str]:
@@ -152,7 +194,7 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
                          f"alone, with the judgements elsewhere{pattern}, and --judgements")  # fmt: skip
     format = kind_of_file(files[0], what)
     kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
-    if (other := next(kinds, None)) and format not in cfg.KINDS:
+    if (other := next(kinds, None)) and format not in (*cfg.KINDS, "json_document"):
         raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
     odd = (
         file for file in files if format == "trec_qrels" and cfg.kind_of(file, _named_format(file) is None) != format
@@ -262,7 +304,8 @@ def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
         yield from filter(None, turn)
 
 
-_OF_JUDGEMENTS, _OF_LOGS = ("trec_qrels", "ratings", "triples", "scores", "colons"), ("triples", "scores", "colons")
+_OF_LOGS = ("triples", "scores", "colons")
+_OF_JUDGEMENTS = ("trec_qrels", "ratings", "svmlight", *_OF_LOGS)
 
 
 def kind_of_file(file: Path, what: str) -> str:
@@ -274,7 +317,9 @@ def kind_of_file(file: Path, what: str) -> str:
     named, kind = _named_format(file), ""
     if named in (None, "csv"):
         kind = cfg.kind_of(file, with_names=named is None)
-    if kind == "trec_run" or kind in (_OF_JUDGEMENTS if what == JUDGEMENTS else _OF_LOGS):
+    elif named == "json" and cfg.shape_of(file):
+        kind = "json_document"
+    if kind in ("trec_run", "json_document") or kind in (_OF_JUDGEMENTS if what == JUDGEMENTS else _OF_LOGS):
         return kind
     if named:
         return named
@@ -292,7 +337,7 @@ def _named_format(file: Path) -> str | None:
     return next((FORMAT_OF[end.lower()] for end in reversed(file.suffixes) if end.lower() in FORMAT_OF), None)
 
 
-def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+def _read(file: Path, format: str, most: int, what: str) -> tuple[pd.DataFrame, dict[str, str]]:
     """The first rows of a file, and the options with which they are read.
 
     Raises:
@@ -301,6 +346,9 @@ def _read(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str, s
     if problem := cfg.problem_with_file(file) or cfg.problem_with_lines(file, format, {}):
         raise InputError(f"cannot read {format} from '{file}': {problem}")
     try:
+        if parsed := {"svmlight": "letor", "json_document": format}.get(format):
+            rows = pd.DataFrame(cfg.parsed(file, parsed, {}, what != JUDGEMENTS)).rename(columns=cfg.PARSED_NAMES)
+            return rows.dropna(axis=1, how="all"), {}
         return _rows_of(file, format, most)
     except UnicodeDecodeError as error:
         allowed = "a file in UTF-8 (iconv -f latin1 -t utf-8 converts it)"

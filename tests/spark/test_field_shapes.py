@@ -63,15 +63,22 @@ WAYS: list[Any] = [
     ("ratings_dat", ["recs.csv", "--judgements", "ratings.dat", "--relevant-from", "3"], RIGHT),
     ("ratings_dat", config(RATED, {"format": "trec_qrels", "path": "ratings.dat"}), 'options: {sep: "::", header'),
     ("recbole", ["recs.inter", "--judgements", "test.inter"], RIGHT),
-    ("dict_json", ["run_*.json", "--judgements", "qrels.json"], "it is one document of scores or grades by query"),
-    ("dict_json", config(JSON_RUNS, {"path": "qrels.json"}, rank_by="score"), "it is one document over several lines"),
+    ("dict_json", ["run_*.json", "--judgements", "qrels.json"], RIGHT),
+    ("dict_json", config(JSON_RUNS, {"path": "qrels.json"}, rank_by="score"), "allowed: format: json_document for one"),
+    ("dict_json", config({"path": "qrels.json", "format": "letor", "options": {"rows": "run_bm25.json"}}),
+     "row 1 is '{'; allowed: grade qid:QUERY features # DOCUMENT"),
+    ("dict_json", config({"path": "no.json", "format": "json_document"}), "no such file"),
     ("msmarco", ["runs", "--judgements", "qrels.dev.tsv"], RIGHT),
     ("msmarco", config({**log("runs", user="1001", item="50005", position="1"), "format": "csv",
                         "options": TABS, "experiment_from": "file"},
                        {"format": "trec_qrels", "path": "qrels.dev.tsv"}), FIRST),
     ("msmarco", config({**log("runs/*.tsv", user="_c0", item="_c1", position="_c2"), "options": {"header": False},
                         "experiment_from": "file"}, {"format": "trec_qrels", "path": "qrels.dev.tsv"}), RIGHT),
-    ("letor", ["test.txt"], "it holds rows of SVMlight (LETOR): features and grades, and no ranking"),
+    ("letor", ["test.txt"], RIGHT),
+    ("letor", ["bm25.predictions", "--judgements", "test.txt"], RIGHT),
+    ("letor", ["bm25.predictions"], "it holds a number per line, and no rows that they are for"),
+    ("letor", config({"path": "bm25.predictions", "format": "letor"}), "source.options.rows is missing"),
+    ("letor", config({"path": "test.txt", "format": "csv", "columns": {"user": "_c0"}}, rank_by="score"), "SVMlight"),
     ("arrays_jsonl", ["served.jsonl"], "columns of lists (items, clicked), which need a row per item of a list"),
     ("arrays_jsonl", config(log("served.jsonl", "model", item="items", relevance="clicked")), RIGHT),
     ("structs_jsonl", ["served.jsonl"], "columns of lists (results), which need a row per item of a list"),
@@ -121,14 +128,15 @@ def test_every_shape_is_tried() -> None:
     assert {way[0] for way in WAYS} == {*EXPECTED}
 
 
-QUICK = ("beir", "msmarco", "ratings_dat", "stars")
-"""Shapes that `make test` evaluates; of the others it looks at what is refused."""
+QUICK = ("beir", "dict_json", "letor", "msmarco", "ratings_dat", "stars")
+BOTH = [("dict_json", RIGHT), ("ratings_dat", RIGHT)]
+"""What `make test` evaluates, and what it evaluates on both engines; of other shapes it looks at what is refused."""
 
 
 @pytest.mark.parametrize(
     ("shape", "way", "said"),
-    [pytest.param(*way, marks=pytest.mark.both_engines if way[0] == "ratings_dat" else ()) if way[2] or way[0] in QUICK
-     else pytest.param(*way, marks=pytest.mark.slow) for way in WAYS],
+    [pytest.param(*way, marks=[pytest.mark.both_engines] * (way[:1] + way[2:] in BOTH) if way[2] or way[0] in QUICK
+     else pytest.mark.slow) for way in WAYS],
 )  # fmt: skip
 def test_a_file_of_the_field_comes_in_right_or_is_refused(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, way: Any, said: str

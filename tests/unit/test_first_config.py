@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from rankmetrics_spark.config import kind_of
+from rankmetrics_spark.config import kind_of, parsed
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, LogSample, guesses, sample
 from tests.helpers.configs import first, written
@@ -479,6 +480,76 @@ def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, name: str, conten
     with pytest.raises(InputError, match=message) as caught:
         sample(str(tmp_path / name))
     assert "\n" not in str(caught.value)
+
+
+HITS = [{"hit": {"_id": "d2", "_score": None}, "rating": None}, {"hit": {"_id": "d1"}, "rating": 2}]
+RATED = {"d1": 2, "d2": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("document", "grades"),
+    [
+        ({"q": RATED}, "2 0.5"),
+        ({"requests": [{"id": "q", "ratings": [{"_id": name, "rating": n} for name, n in RATED.items()]}]}, "2 0.5"),
+        ({"name": "n", "judgmentRatings": [{"query": "q", "ratings": [
+            {"docId": "d1", "rating": "2.0"}, {"docId": "d2", "rating": "0.000"}]}]}, "2.0 0.000"),
+        ({"hits": {"hits": [{"_source": {"judgmentRatings": [
+            {"query": "q", "ratings": [{"docId": name, "rating": n} for name, n in RATED.items()]}]}}]}}, "2 0.5"),
+        ({"queries": [{"query_text": "q", "ratings": RATED}, {"query_text": "p", "ratings": {}}]}, "2 0.5"),
+        ({"query_doc_pairs": [
+            {"query_text": "q", "doc_id": "d1", "judgements": [{"rating": None}, {"rating": 2.0}]},
+            {"query_text": "q", "doc_id": "d2", "judgements": [{"rating": 0.5}]}]}, "2.0 0.5"),
+        ({"details": {"q": {"hits": HITS[::-1], "unrated_docs": []}}}, "2 0"),
+        ({"query_groups": [{"relevant_documents": {"d1": {"gain": 2}}}]}, None),
+        ({"requests": [{"id": "q", "ratings": [{"_id": "d1"}]}]}, "its entries are incomplete (KeyError('rating'))"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("indent", [None, 1])
+def test_documents_of_search_systems_are_judgements(
+    tmp_path: Path, document: dict[str, Any], grades: str | None, indent: int | None
+) -> None:
+    (tmp_path / "truth.json").write_text("\ufeff" + json.dumps(document, indent=indent), encoding="utf-8")
+    if grades is None or "incomplete" in grades:  # an unknown shape, or a line of JSON that needs columns
+        with pytest.raises(
+            InputError, match=re.escape(grades or "no document of queries and items; allowed: an object")
+        ):
+            parsed(tmp_path / "truth.json", "json_document", {}, False)
+        return
+    config = first(parquet(tmp_path, log()), judgements=str(tmp_path / "truth.json"))
+    assert config.truth is not None
+    assert [*map(tuple, config.truth.rows.to_numpy())] == [("q", f"d{n}", g) for n, g in enumerate(grades.split(), 1)]
+    assert written(config)["judgements"] == {"format": "json_document", "path": str(tmp_path / "truth.json")}
+
+
+def test_the_hits_of_a_response_are_a_log(tmp_path: Path) -> None:
+    """A hit without a rating counts as not relevant."""
+    (tmp_path / "response.json").write_text(json.dumps({"metric_score": 0.5, "details": {"q": {"hits": HITS}}}))
+    config = first(str(tmp_path / "response.json"))
+    assert config.log.rows.to_dict("list") == {
+        "user_id": ["q", "q"], "item_id": ["d2", "d1"], "position": ["1", "2"], "relevance": ["0", "2"]
+    }  # fmt: skip
+    assert (config.missing(), written(config)["rank_by"]) == ([], "position")
+
+
+@pytest.mark.parametrize(
+    ("comment", "item"), [("#docid = GX-1 inc = 1", "GX-1"), ("# 50", "50"), ("# doc GX-1", "GX-1"), ("", "1")]
+)
+def test_scores_are_for_rows_of_svmlight(tmp_path: Path, comment: str, item: str) -> None:
+    rows = ["# made", f"2 qid:q7 1:0.5 2:0 {comment}", f"0 qid:q7 1:0.1 {comment and '# other'}", ""]
+    (tmp_path / "test.txt").write_text("\n".join(rows))
+    for name, lines in {"a.predictions": "0.25\n-1e-3", "b.predictions": "1\n2\n", "grades": "2\n0", "of": "1"}.items():
+        (tmp_path / name).write_text(lines)
+    config = first(str(tmp_path / "test.txt"))
+    # The grades alone and a file of another length are no scores.
+    assert config.experiments == ["a", "b"]
+    assert [*config.log.rows.iloc[0]] == ["q7", item, "0.25", "2", "a"]
+    source = written(config)["source"]
+    assert (source["path"], source["options"]) == (
+        f"{tmp_path}/{{a.predictions,b.predictions}}",
+        {"rows": f"{tmp_path}/test.txt"},
+    )
+    with pytest.raises(InputError, match=r"of' has 1 lines, and '.*test.txt' has more; allowed: a score for each row"):
+        sample(str(tmp_path / "of"), judgements=str(tmp_path / "test.txt"))
 
 
 def test_fields_of_structs_are_columns(tmp_path: Path) -> None:
