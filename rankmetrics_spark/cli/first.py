@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +38,7 @@ class InitRequest:
         judgements: File of judgements, if there is one.
         relevant_from: The smallest relevant grade, if the user says so.
         segments: Columns that split the users, if the user says so.
+        experiment_from: What names the experiments, if the user says so.
     """
 
     log: str
@@ -45,6 +47,7 @@ class InitRequest:
     judgements: str | None = None
     relevant_from: float | None = None
     segments: Sequence[str] = ()
+    experiment_from: str | None = None
 
     @property
     def input(self) -> dict[str, str] | None:
@@ -223,11 +226,20 @@ OnEngine = Callable[[Callable[[SparkSession], tools.LogSample]], tools.LogSample
 def sample_of(request: InitRequest, on_engine: OnEngine) -> tools.LogSample:
     """The first rows of the log; ``on_engine`` calls a function with a session, which local files do not need."""
     section = request.input
-    return (
-        tools.sample(request.log, judgements=request.judgements)
-        if section is None
-        else on_engine(lambda spark: sample_of_engine(spark, section))
-    )
+    if section is None:
+        read = partial(tools.sample, request.log, judgements=request.judgements)
+        log = read(experiment_from=request.experiment_from)
+        if not log.folds:
+            return log
+        names = ", ".join(log.folds[:3]) + ", ..." * (len(log.folds) > 3)
+        if asks() and click.confirm(f"Is each of {names} an experiment, not a fold of one?", False, err=True):
+            return read(experiment_from="file")
+        raise ConfigError(
+            f"'{request.log}' holds {names}, which look like folds of one experiment, or are experiments; allowed: one "
+            "fold at a time, --experiment-from tag if each user is in one fold, --experiment-from file if each is an "
+            "experiment"
+        )
+    return on_engine(lambda spark: sample_of_engine(spark, section))
 
 
 def write_first_config(first: tools.FirstConfig, file: Path) -> None:

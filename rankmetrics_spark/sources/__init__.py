@@ -213,6 +213,10 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     is_named = options["header"].lower() == "true"
     if is_named and values_as_names(own, [name for name in own if name in section.numbers()]):
         raise err.InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
+    # A column without a name has no role: Spark calls it by its number, Sail leaves it out.
+    first = next((first_line(file) for path in section.paths for file in files_of(path)), "") if is_named else ""
+    nameless = [name for at, name in enumerate(own) if first and name == f"_c{at}" and name not in first]
+    rows, own = rows.drop(*nameless), [name for name in own if name not in nameless]
     # A file may start with a byte order mark, which only Spark drops.
     if own and own[0].startswith("\ufeff"):
         return rows.withColumnRenamed(own[0], own[0][1:])

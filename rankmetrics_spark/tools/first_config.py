@@ -16,7 +16,7 @@ import pandas as pd
 from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.tools.guessing import Guess, guesses, named_like, numbers, parts_of_lists, repeats
-from rankmetrics_spark.tools.log_sample import JUDGEMENTS, LogSample, sample, words_of
+from rankmetrics_spark.tools.log_sample import DAYS, JUDGEMENTS, LogSample, sample, words_of
 
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
 _CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
@@ -281,7 +281,9 @@ class FirstConfig:
             name = self.columns["date"].column
             is_compact = "-" not in str(self.log.rows[name].dropna().iloc[0])
             day = "replace('{date}', '-', '')" if is_compact else "'{date}'"
-            yield f'  where: "{name} = {day}"  # the sample: {dates}'
+            parts = zip(self.log.days, ("year", "month", "day"), strict=False)
+            where = " AND ".join(f"{column} = {part}('{{date}}')" for column, part in parts)
+            yield f'  where: "{where if name == DAYS else f"{name} = {day}"}"  # the sample: {dates}'
         if self.has_several_lists:
             seen = f"; {self.parts_in_words}" if self.parts_in_words else ""
             if guess := self.columns.get("list"):

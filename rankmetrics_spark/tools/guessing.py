@@ -25,7 +25,7 @@ NAMES = {
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
     "listingid hotelid itemsku productsku postid songid trackid adid offerid corpusid pid propid",
     "list": f"{LIST_NAMES} sessionid request session",
-    "date": "evaluationdate eventdate date day dt ds",
+    "date": "evaluationdate eventdate date day dt ds yearmonthday",
 }
 """Role -> the names that people give its column, the most telling first; only letters and digits count."""
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")

@@ -41,6 +41,8 @@ ALSO_OF_ITEMS = "algo method strategy engine version"
 _MOST_FILES = 24
 """Of a folder, so many files are looked at."""
 _MOST_FIELDS = 100
+DAYS = "year, month, day"
+"""Column of a sample with the dates that three columns of the log hold."""
 _MOST_BESIDE = 100
 """Of the files beside rows of SVMlight, so many may hold their scores."""
 JUDGEMENTS = "file of judgements"
@@ -63,6 +65,8 @@ class LogSample:
         experiment_from: ``file`` or ``folder`` where its name tells the experiment of a row, as the config has it.
         lists: Columns that ``rows`` leaves out since their values are lists.
         roles: Role -> its column, where the lines of a file without names say it.
+        days: The columns of year, month and day, which ``rows`` has as one column, ``DAYS``.
+        folds: Names of files that may be folds of one experiment, or experiments.
     """
 
     path: str
@@ -73,6 +77,8 @@ class LogSample:
     experiment_from: str = "tag"
     lists: Sequence[str] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
+    days: Sequence[str] = ()
+    folds: Sequence[str] = ()
 
     @property
     def in_words(self) -> str:
@@ -89,13 +95,16 @@ class LogSample:
         return words.get(self.format, "")
 
 
-def sample(path: str, what: str = "log", judgements: str | None = None) -> LogSample:
+def sample(
+    path: str, what: str = "log", judgements: str | None = None, experiment_from: str | None = None
+) -> LogSample:
     """Read the first rows of a file; of a folder, those of a few files, the newest day of each partition first.
 
     Args:
         path: The file or folder.
         what: What it holds, for errors.
         judgements: Of a log, the file of its judgements: scores without rows may be for its rows.
+        experiment_from: Of a log, what names the experiments, as the user says.
 
     Raises:
         InputError: There is no such file, or its format is unknown or not what its name says.
@@ -104,6 +113,11 @@ def sample(path: str, what: str = "log", judgements: str | None = None) -> LogSa
     if what != JUDGEMENTS and (scored := _scored(place, judgements)):
         return scored
     files, kind = _files_of(path, what)
+    if judgements and len(files) > 1 and Path(judgements).resolve() in [file.resolve() for file in files]:
+        allowed = "allowed: a pattern of the other files, or a folder without it"
+        raise InputError(f"the {what} '{path}' holds the judgements '{judgements}' as well; {allowed}")
+    if place.is_dir() and Path.cwd().is_relative_to(place.resolve()) and {file.parent for file in files} == {place}:
+        path = f"{path.rstrip('/')}/*{files[0].suffix}"  # what a run writes is in this folder too
     format = cfg.KINDS[kind].format if kind in cfg.KINDS else kind
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
@@ -123,7 +137,7 @@ def sample(path: str, what: str = "log", judgements: str | None = None) -> LogSa
         of_files = None in set().union(*tags) or len(tags) > len(set().union(*tags)) > 0
         named = "file" if of_files else "tag"
     elif what != JUDGEMENTS and len(tables) > 1:
-        named = _named_by(tables, files, place)
+        named = experiment_from or _named_by(tables, files, place)
     if named != "tag":
         names = [_experiment_of(file, named) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
@@ -131,6 +145,7 @@ def sample(path: str, what: str = "log", judgements: str | None = None) -> LogSa
     places = cfg.KINDS[kind].columns if kind in cfg.KINDS else {}
     return replace(
         read,
+        folds=() if experiment_from or what == JUDGEMENTS else _folds(files),
         roles={role: name for role, name in places.items() if name in read.rows}
         if what == JUDGEMENTS
         else {role: name for role, name in places.items() if role != "relevance"},
@@ -218,6 +233,16 @@ _PIECES = (
 _NUMBER = re.compile(r"[-_. ]?\d[-_.T\d]*$")
 
 
+_FOLD = re.compile(r"(?i)(^|[-_. ])(cv|fold|seed|trial)s?[-_. ]?(?P<number>\d+)")
+
+
+def _folds(files: Sequence[Path]) -> list[str]:
+    """The names of files that look like folds of one experiment, if there are several."""
+    names = sorted({_experiment_of(file, "file") for file in files})
+    numbers = {match["number"] for name in names if (match := _FOLD.search(name))}
+    return names if len(numbers) > 1 else []
+
+
 def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path) -> str:
     """``file`` or ``folder`` where these names differ and look like experiments, and no column does, else ``tag``.
 
@@ -266,8 +291,14 @@ def checked_sample(
     if not len(rows):
         raise InputError(f"'{path}' has no rows; allowed: a log with at least one row")
     flat = _flat(rows)
+    days = [name for word in ("year", "month", "day") for name in map(str, flat) if cfg.letters(name) == word]
+    parts = flat[days].apply(pd.to_numeric, errors="coerce") if len(days) == 3 else pd.DataFrame({"year": [np.nan]})
+    if not parts.isna().any(axis=None):
+        texts = [parts[name].astype(int).astype(str).str.zfill(2) for name in days]
+        flat = flat.drop(columns=days).assign(**{DAYS: texts[0] + "-" + texts[1] + "-" + texts[2]})
     lists = _columns_of(flat, list, np.ndarray)
-    return LogSample(path, format, flat.drop(columns=lists), options, *known, lists=lists)
+    days = days if DAYS in flat else []
+    return LogSample(path, format, flat.drop(columns=lists), options, *known, lists=lists, days=days)
 
 
 def _columns_of(rows: pd.DataFrame, *kinds: type) -> list[str]:

@@ -101,11 +101,15 @@ WAYS: list[Any] = [
     ("ubi", ["ubi_queries.ndjson", "--judgements", "ubi_events.ndjson"], "columns of lists (query_response_hit_ids)"),
     ("search_log", ["train.csv"], RIGHT),
     ("compact_dates", ["log"], RIGHT),
+    ("compact_dates", ["ymd"], RIGHT),
     ("compact_dates", config(SHOWN | {"where": "dt = '{date}'"}), "cannot filter by "),
     ("numbered_models", ["model*.csv"], RIGHT),
+    ("numbered_models", ["."], RIGHT),
+    ("numbered_models", ["folds"], "holds pop_fold0, pop_fold1, which look like folds of one experiment, or are"),
+    ("numbered_models", ["model*.csv", "--judgements", "model2.csv"], "holds the judgements '"),
     ("nameless_index", ["log.csv"], RIGHT),
-    ("nameless_index", config(log("log.csv", "variant", item="Unnamed: 0", relevance="clicked")),
-     "column 'Unnamed: 0'; known: variant, user_id, item_id, position, clicked"),
+    *(("nameless_index", config(log("log.csv", "variant", item=name, relevance="clicked")), f"'{name}'; known: variant")
+      for name in ("Unnamed: 0", "_c0")),
     ("stars", ["recs.csv"], "every value of 'stars' is above 0 (1, 2, 3, 4), so every rated item would be a hit"),
     ("stars", ["recs.csv", "--relevant-from", "4"], RIGHT),
     ("features_only", ["features.csv"], "or --column score=NAME; without either there is no ranking to evaluate"),
@@ -120,7 +124,7 @@ def placed(folder: Path, way: Any, is_file: bool = False) -> Any:
     if isinstance(way, dict):
         return {name: placed(folder, each, name == "path") for name, each in way.items()}
     if isinstance(way, list):
-        return [placed(folder, each, is_file or any(folder.glob(each))) for each in way]
+        return [placed(folder, each, is_file or each == "." or any(folder.glob(each))) for each in way]
     return str(folder / way) if is_file else way
 
 
@@ -129,21 +133,31 @@ def test_every_shape_is_tried() -> None:
 
 
 QUICK = ("beir", "dict_json", "letor", "msmarco", "ratings_dat", "stars")
-BOTH = [("dict_json", RIGHT), ("ratings_dat", RIGHT)]
+BOTH = [
+    ["ymd"],
+    ["run_*.json", "--judgements", "qrels.json"],
+    ["recs.csv", "--judgements", "ratings.dat", "--relevant-from", "3"],
+]
 """What `make test` evaluates, and what it evaluates on both engines; of other shapes it looks at what is refused."""
 
 
 @pytest.mark.parametrize(
     ("shape", "way", "said"),
-    [pytest.param(*way, marks=[pytest.mark.both_engines] * (way[:1] + way[2:] in BOTH) if way[2] or way[0] in QUICK
-     else pytest.mark.slow) for way in WAYS],
+    [pytest.param(*way, marks=pytest.mark.both_engines if way[1] in BOTH else [pytest.mark.slow] * (
+        not way[2] and way[0] not in QUICK)) for way in WAYS],
 )  # fmt: skip
 def test_a_file_of_the_field_comes_in_right_or_is_refused(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, way: Any, said: str
 ) -> None:
     shutil.copytree(FIELD / shape, tmp_path / "in")
     monkeypatch.chdir(tmp_path / "in")
-    way = placed(tmp_path / "in", way)  # a JVM has a folder of its own
+    if shape == "compact_dates":
+        for day in ("19", "20"):
+            shutil.copytree(f"log/dt=202611{day}", f"ymd/year=2026/month=11/day={day}")
+    if way == ["folds"]:
+        Path("folds").mkdir()
+        for at in (0, 1):
+            shutil.copy("model1.csv", f"folds/pop_fold{at}.csv")
     if shape == "clicks_apart":  # as people make them judgements
         rows = [line.split(",") for line in Path("clicks.csv").read_text().splitlines()]
         Path("ones.csv").write_text(
@@ -151,6 +165,7 @@ def test_a_file_of_the_field_comes_in_right_or_is_refused(
         )
         ones = (json.dumps(dict(zip(rows[0], row, strict=True)) | {"one": 1}) for row in rows[1:])
         Path("ones.jsonl").write_text("\n".join(ones))
+    way = placed(tmp_path / "in", way)  # a JVM has a folder of its own
     file, date = tmp_path / "c.yaml", "2026-11-20"
     code, err = 0, ""
     if isinstance(way, list):
