@@ -25,6 +25,7 @@ def compare_conventions(
     judgements: AnyTable | None = None,
     options: Options | Mapping[str, object] | None = None,
     conventions: Sequence[str | Mapping[str, object] | Convention] | None = None,
+    events: AnyTable | None = None,
 ) -> list[dict[str, Any]]:
     """The means of every metric under each convention; reads the impressions once.
 
@@ -36,6 +37,7 @@ def compare_conventions(
         conventions: The rows of the table: each a preset, a mapping or a ``Convention``, as in ``evaluate``. By
             default: every preset, and, by score, the convention of the options under the best and the worst order of
             tied items. Presets have the ``relevant_from`` of the options, since that belongs to the data.
+        events: As in ``evaluate``.
 
     Returns:
         A row per (experiment, convention): n_users, n_users_with_relevant, n_users_without_list, n_faulty_rows,
@@ -47,8 +49,9 @@ def compare_conventions(
         InputError: A column is missing.
     """
     judged = judgements is not None
-    base = options if isinstance(options, Options) else Options.read({**(options or {}), "judged": judged})
-    request = replace(base, judged=judged, segments=())
+    given = {"judged": judged, "with_events": events is not None}
+    base = options if isinstance(options, Options) else Options.read({**(options or {}), **given})
+    request = replace(base, judged=judged, with_events=events is not None, segments=())
     rules = every_convention(request) if conventions is None else _chosen(conventions, request)
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
@@ -56,7 +59,7 @@ def compare_conventions(
     # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
     cells: dict[tuple[Any, str], dict[str, dict[str, Any]]] = {}
     faulty: dict[Any, int] = {}
-    tables = Tables.of(impressions, judgements, request, rules)
+    tables = Tables.of(impressions, judgements, request, rules, events=events)
     judgement_counts = tables.judgement_counts
     more = {"n_faulty_judgements": judgement_counts.counts["invalid"]} if judgement_counts else {}
     for row in few_rows(_means(tables)):

@@ -44,6 +44,11 @@ def evaluate(
     judgement_columns: Mapping[str, str] | None = None,
     packed: Mapping[str, object] | None = None,
     judgement_packed: Mapping[str, object] | None = None,
+    events: AnyTable | None = None,
+    event_columns: Mapping[str, object] | None = None,
+    grades: Mapping[str, float] | None = None,
+    within: str | None = None,
+    time_zone: str = "UTC",
     convention: str | Mapping[str, object] | Convention = "standard",
     list: str | Sequence[str] = (),
     segments: str | Sequence[str] = (),
@@ -82,6 +87,15 @@ def evaluate(
         packed: How cells of text hold the items of a list, those of ``columns["items"]``: ``{"separator": " ",
             "parts": ["item", "relevance"], "between": "-"}`` reads ``N1-1 N2-0``.
         judgement_packed: How cells of text hold the items of a list of judgements; one without a relevance is relevant.
+        events: A row per click, purchase and the like, which give the relevance of shown items: the highest grade of
+            the events of an impression, else 0. With judgements too, these give the relevant items and the ideal list.
+        event_columns: Role (list, user, item, kind, time) -> column of the events. With list, an event belongs to the
+            impression of its item in the list with the same values in the columns ``list``, in their order; without, to
+            the latest impression of its item to its user at or before it, by ``columns["time"]``.
+        grades: Kind of event -> the grade that it gives to its impression; without a column of kinds, each event has 1.
+        within: How long after its impression an event counts, such as ``1h``, the end included; both have a time.
+            The time of a list is that of its earliest row.
+        time_zone: Where today starts and ends, and of times of events without an offset.
         convention: A preset, or a mapping with ``preset`` and overrides, or a ``Convention``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.
@@ -126,11 +140,11 @@ def evaluate(
         [0.5, 1.0]
     """
     keywords = locals()
-    options = cfg.Options.of(keywords | {"judged": judgements is not None})
+    options = cfg.Options.of(keywords | {"judged": judgements is not None, "with_events": events is not None})
     compared = cfg.Comparison.of(keywords)
     cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
-    return Result(Tables.of(impressions, judgements, options), compared)
+    return Result(Tables.of(impressions, judgements, options, events=events), compared)
 
 
 P = ParamSpec("P")
@@ -207,7 +221,9 @@ def check(
         tags = source.experiment_from == "tag"
     roles = compared.roles(tables.plan.scoring.metrics)
     primary = [name for name, role in roles.items() if role == PRIMARY]
-    log = Inspected(*of_input, lambda: tables.repeated, lambda: tables.judgement_counts, primary, place, tags)
+    of_events = lambda: tables.event_counts, lambda: tables.timed.open_share() if tables.timed else None
+    counted = lambda: tables.repeated, lambda: tables.judgement_counts
+    log = Inspected(*of_input, *counted, primary, place, tags, *of_events)
     return check_quality(log, limits, previous)
 
 

@@ -33,8 +33,19 @@ ROLES = {
 }
 """What a config calls a column -> its canonical name."""
 ITEMS = "items"
-LOG_ROLES = {**ROLES, ITEMS: ITEMS}
-"""The same with the column of lists, if a row of the log is a list."""
+TIME = "time"
+LOG_ROLES = {**ROLES, ITEMS: ITEMS, TIME: TIME}
+"""The same with the column of lists, if a row of the log is a list, and that of the time at which it was shown."""
+EVENT_NAMES = {
+    "user": (USER, "user"), "item": (ITEM, "item"), "kind": ("event", "kind", "event_type", "action"), "time": (TIME,)
+}  # fmt: skip
+"""Role of a column of the events -> the names that it may have without being named."""
+MATCHED = "matched"
+EVENT_STATES = (MATCHED, "event_without_impression", "event_before_impression", "event_after_window",
+                "event_of_earlier_day", "kind_without_grade", "faulty_event")  # fmt: skip
+"""What becomes of an event; the first four are the graded ones."""
+GRADE_OF_EVENTS = "_grade_of_events"
+"""The grade that events give to a shown item."""
 OF_ITEM = (ITEM, POSITION, SCORE, RELEVANCE, INTENTS)
 """What each item of a list has of its own."""
 MISSING = ("NA", "nan", "NaN", "None", "null", "NULL", "<NA>")

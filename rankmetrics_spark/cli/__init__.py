@@ -279,10 +279,10 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
             from rankmetrics_spark.conventions import compare_conventions
-            from rankmetrics_spark.job import errors_in_words, inputs
+            from rankmetrics_spark.job import errors_in_words, events_of, inputs
 
             with errors_in_words(loaded):
-                return compare_conventions(*inputs(spark, loaded), loaded.options)
+                return compare_conventions(*inputs(spark, loaded), loaded.options, events=events_of(spark, loaded))
 
         rows = on_session(choice, table)
     rep.CONVENTION_PRINTERS[style](rows)

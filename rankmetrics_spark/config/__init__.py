@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date as day_of
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,7 @@ from rankmetrics_spark.config.options import (
     Options,
     Packed,
     SectionWithOptions,
+    microseconds,
     option,
 )
 from rankmetrics_spark.config.places import (
@@ -104,6 +108,7 @@ from rankmetrics_spark.config.sections import (
     EXAMPLE_USERS,
     FORMATS,
     RATES,
+    Events,
     Format,
     Input,
     Judgements,
@@ -113,6 +118,8 @@ from rankmetrics_spark.config.sections import (
     Report,
     Sink,
     Source,
+    events_beside,
+    events_of,
 )
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, Metric
@@ -136,6 +143,7 @@ class Config(SectionWithOptions):
 
     source: Source = key({}, section(Source), "The impressions.")
     judgements: Judgements | None = key(None, section(Judgements), "By default m and the ideal list are what is shown.")
+    events: Events | None = key(None, events_of, "Clicks and the like in rows of their own, which give the relevance.")
     # ``Options`` reads these three, with what the user wrote.
     rank_by: str = key(None, as_given)
     metrics: tuple[Metric, ...] = key(None, as_given)
@@ -148,7 +156,7 @@ class Config(SectionWithOptions):
     lineage: Lineage = key({}, section(Lineage), "OpenLineage events; off unless an endpoint is set.")
     report: Report = key({}, Report.given, "The page of the run: its file alone, or the keys below.")
     evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
-    time_zone: str = key("UTC", time_zone, "Where today starts and ends, for a date that counts from it.")
+    time_zone: str = option("time_zone")
     engine: str | None = key(None, choice(*ENGINES), "What computes; by default what the command finds.")
     spark: Mapping[str, str] = key({}, settings, "Further settings of the Spark session.")
     options: Options = field(init=False, compare=False, repr=False)
@@ -162,8 +170,10 @@ class Config(SectionWithOptions):
         """
         super().__post_init__()
         date = resolved(self.evaluation_date, self.time_zone)
-        source, judgements, sink = (_dated(part, date) for part in (self.source, self.judgements, self.sink))
-        self._settle(evaluation_date=date, source=source, judgements=judgements, sink=sink)
+        self._settle(events=events_beside(self.source, self.events))
+        for name in ("source", "judgements", "events", "sink"):
+            self._settle(**{name: _dated(getattr(self, name), date)})
+        self._settle(evaluation_date=date)
         if period := self.comparison.period:
             self._settle(comparison=replace(self.comparison, period=period.on(date)))
         file, examples = self.report.file, self.report.examples
@@ -190,6 +200,7 @@ class Config(SectionWithOptions):
             **own,
             text_numbers=any(FORMATS[section.format].is_text for section in self.inputs),
             judged=self.judgements is not None,
+            with_events=self.events is not None,
             paths=PATHS,
         )
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
@@ -200,7 +211,7 @@ class Config(SectionWithOptions):
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The sections of the tables that are read."""
-        return (*self.source.parts, *([self.judgements] if self.judgements else []))
+        return (*self.source.parts, *filter(None, [self.judgements, self.events]))
 
 
 def schema() -> dict[str, Any]:
@@ -218,12 +229,16 @@ def description() -> dict[str, Setting]:
     return {setting.path: setting for cls in (Config, Options) for setting in described(cls)}
 
 
+_DAYS = re.compile(r"[{]date([+-][0-9]{1,3})?[}]")
+
+
 def _dated(part: Any, date: str) -> object:
-    """The section with the date in place of ``{date}`` in its path and filter."""
+    """The section with the date in place of ``{date}`` in its path and filter, and days from it for ``{date+1}``."""
+    of_day = day_of.fromisoformat(date)
 
     def filled(value: Any) -> Any:
         if isinstance(value, str):
-            return value.replace("{date}", date)
+            return _DAYS.sub(lambda match: str(of_day + timedelta(days=int(match[1] or 0))), value)
         if isinstance(value, Mapping):
             return {name: filled(item) for name, item in value.items()}
         return value and tuple(map(filled, value))

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
+from rankmetrics_spark.config.days import time_zone
 from rankmetrics_spark.config.fields import (
     Section,
     choice,
@@ -26,7 +28,7 @@ from rankmetrics_spark.config.fields import (
 )
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
-from rankmetrics_spark.schemas import JUDGED_ROLES, LOG_ROLES
+from rankmetrics_spark.schemas import EVENT_NAMES, GRADE_OF_EVENTS, JUDGED_ROLES, LOG_ROLES
 
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
 """``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``."""
@@ -137,6 +139,49 @@ class PackedJudgements(Packed):
     at: ClassVar[str] = "judgements.packed"
 
 
+EVENT_ROLES = ("list", *EVENT_NAMES)
+
+
+def _read_event_columns(path: str, value: object) -> dict[str, Any]:
+    """Role -> column; those of lists are several."""
+    if not isinstance(value, Mapping):
+        raise refuse(path, value, f"a mapping with keys out of {', '.join(EVENT_ROLES)}")
+    if other := next((role for role in value if role not in EVENT_ROLES), None):
+        raise ConfigError(f"{path}.{other}: {unknown('key', other, EVENT_ROLES)}")
+    return {
+        role: names(f"{path}.list", column) if role == "list" else text(f"{path}.{role}", column)
+        for role, column in value.items()
+        if column is not None
+    }
+
+
+def _read_grades(path: str, value: object) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise refuse(path, value, "a mapping of kinds of events to grades, such as {click: 1, purchase: 3}")
+    grade = number(0, 1e6, inclusive=True)
+    return {text(path, kind): float(grade(f"{path}.{kind}", each)) for kind, each in value.items()}
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d{1,6})\s*([smhd])")
+
+
+def _read_duration(path: str, value: object) -> str:
+    match = _DURATION.fullmatch(str(value).strip().lower())
+    if match is None or not int(match[1]):
+        raise refuse(path, value, "a number of seconds, minutes, hours or days, such as 90s, 30m, 1h or 7d")
+    return f"{match[1]}{match[2]}"
+
+
+def microseconds(duration: str) -> int:
+    """How long a duration is.
+
+    >>> microseconds("1h")
+    3600000000
+    """
+    return int(duration[:-1]) * _UNITS[duration[-1]] * 10**6
+
+
 @dataclass(frozen=True)
 class Options(Section):
     """Everything an evaluation is asked to do; nothing here depends on the schema of the input.
@@ -163,7 +208,7 @@ class Options(Section):
     )
     columns: Mapping[str, str | None] = key(
         {},
-        mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items"}),
+        mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items", "time"}),
         "Role -> column of the impressions.",
         "source.columns",
     )
@@ -175,6 +220,21 @@ class Options(Section):
     )
     packed: Packed | None = key(None, section(Packed), _PACKED, "source.packed")
     judgement_packed: PackedJudgements | None = key(None, section(PackedJudgements), _PACKED, "judgements.packed")
+    event_columns: Mapping[str, Any] = key(
+        {},
+        _read_event_columns,
+        "Role (list, user, item, kind, time) -> column of the events.",
+        "events.columns",
+    )
+    grades: Mapping[str, float] = key(
+        {}, _read_grades, "Kind of event -> the grade that it gives to its impression.", "events.grades"
+    )
+    within: str | None = key(
+        None, _read_duration, "How long after its impression an event counts, such as ``1h``.", "events.within"
+    )
+    time_zone: str = key(
+        "UTC", time_zone, "Where today starts and ends, and of times of events without an offset.", "time_zone"
+    )
     list: tuple[str, ...] = key(
         (), names, "Columns that tell a user's lists apart; a user's value is the mean over their lists.", "source.list"
     )
@@ -223,6 +283,7 @@ class Options(Section):
     )
     text_numbers: bool = key(False, flag, "Numbers may come as text; text that is no number is a fault of its row.")
     judged: bool = key(False, flag, "Whether judgements are given.")
+    with_events: bool = key(False, flag, "Whether events are given.")
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Field -> what messages call it; by default a field is called by its own name."""
 
@@ -295,7 +356,16 @@ def _check_columns(options: Options) -> None:
             f"rank_by is '{options.rank_by}', but {columns}.{options.rank_by} is null; "
             "allowed: a rank_by whose column is there"
         )
-    if options.lacks("relevance") and not options.judged:
+    if options.with_events and options.columns.get("relevance") not in (None, GRADE_OF_EVENTS):
+        raise ConfigError(
+            f"{columns}.relevance and events are both given; allowed: one of the two, which says what is relevant"
+        )
+    if options.event_columns.get("list") and not options.list:
+        raise ConfigError(
+            f"{options.path_of('event_columns')}.list is given without {options.path_of('list')}; allowed: the columns "
+            "that tell lists apart in both"
+        )
+    if options.lacks("relevance") and not options.judged and not options.with_events:
         raise ConfigError(f"{columns}.relevance is null, and judgements is missing; allowed: one of the two")
     if options.lacks("item") and options.only_changed:
         raise ConfigError(

@@ -9,14 +9,14 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.contents import separated_by_tabs
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.schemas import EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES
+from rankmetrics_spark.schemas import EVENT_NAMES, EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES, TIME
 
 EXAMPLE_USERS = 20
 """Users who lost and gained most that a page has of queries; of people it has none unless asked for."""
@@ -48,6 +48,11 @@ RATES = {
                         "{} of the lists have grades other than 0 and 1"),
     "shared_user_rate": Rate("users who are in more than one experiment", "users in several experiments",
                              "{} of the users are in several experiments"),
+    "unmatched_event_rate": Rate("events with a grade that belong to no impression", "events without an impression",
+                                 "{} of the events with a grade belong to no impression"),
+    "open_window_rate": Rate("impressions whose window ends after the newest event",
+                             "impressions whose labels may change",
+                             "{} of the impressions may still get events"),
 }  # fmt: skip
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
@@ -225,8 +230,8 @@ class Input(fields.Section):
             elif role not in self.columns:
                 roles.setdefault(canonical, canonical)
                 roles.setdefault(role, role)
-        if lists := self.columns.get(ITEMS):
-            roles[lists.lower()] = lists
+        for name in filter(None, map(self.columns.get, (ITEMS, TIME))):
+            roles[name.lower()] = name
         return tuple(roles.values())
 
     def ids(self) -> tuple[str, ...]:
@@ -242,6 +247,13 @@ class Input(fields.Section):
         of_numbers = [role for role in _NUMBERS if role in self.roles]
         named = {self.columns.get(role, role) for role in of_numbers}
         return named | {self.roles[role] for role in of_numbers if role not in self.columns}
+
+
+def _kind_of_rows(path: str, value: object) -> dict[str, str]:
+    """The column of the kind of a row, and the kind of impressions."""
+    if not isinstance(value, Mapping) or (value and {*value} != {"column", "shown"}):
+        raise fields.refuse(path, value, "a mapping such as {column: event, shown: impression}")
+    return {name: fields.text(f"{path}.{name}", each) for name, each in value.items()}
 
 
 _PATHS = fields.key(
@@ -270,6 +282,11 @@ class Source(Input, SectionWithOptions):
         "tag",
         fields.choice("tag", "file", "folder"),
         "What names the experiment of a row: its column (of a TREC run, the tag), its file, or the folder of its file.",
+    )
+    rows: Mapping[str, str] = fields.key(
+        {},
+        _kind_of_rows,
+        "Of a table that holds events too: the column with the kind of a row, and that of impressions.",
     )
     team: str | None = fields.key(
         None,
@@ -328,7 +345,7 @@ class Source(Input, SectionWithOptions):
         names = super().required_columns()
         if self.names_experiments:
             names = tuple(name for name in names if name not in (EXPERIMENT, "experiment"))
-        rankers = (*filter(None, [self.team]), *self.ranks.values())
+        rankers = (*filter(None, [self.team, self.rows.get("column")]), *self.ranks.values())
         return tuple({name.lower(): name for name in (*names, *self.list, *self.segments, *rankers)}.values())
 
 
@@ -342,6 +359,44 @@ class Judgements(Input, SectionWithOptions):
     format: str = fields.key(None, _format_of("judgements"), _READ_AS)
     columns: Mapping[str, str] = option("judgement_columns")
     packed: PackedJudgements | None = option("judgement_packed")
+
+
+@dataclass(frozen=True)
+class Events(Input, SectionWithOptions):
+    """Clicks and the like in rows of their own; without a place, they are in the table of the source."""
+
+    at: ClassVar[str] = "events"
+
+    format: str = fields.key(None, _format_of("source", "judgements"), _READ_AS)
+    columns: Mapping[str, Any] = option("event_columns")
+    grades: Mapping[str, float] = option("grades")
+    within: str | None = option("within")
+
+    def required_columns(self) -> tuple[str, ...]:
+        """The columns of the events that may be read."""
+        named = [name for role, name in self.columns.items() if role != "list"]
+        defaults = (name for role, names in EVENT_NAMES.items() if role not in self.columns for name in names)
+        return tuple(dict.fromkeys([*self.columns.get("list", ()), *named, *defaults]))
+
+
+def events_of(path: str, value: object) -> Events | Mapping[str, object]:
+    """The events; a mapping without a place is read with that of the source: see ``events_beside``."""
+    if isinstance(value, Mapping) and not {"path", "table"} & {*value}:
+        return value
+    return fields.section(Events)(path, value)  # type: ignore[return-value]
+
+
+def events_beside(source: Source, given: Events | Mapping[str, object] | None) -> Events | None:
+    """The events: without a place of their own, those in the table of the impressions."""
+    if not isinstance(given, Mapping):
+        return given
+    if not source.rows or isinstance(source.path, Mapping):
+        raise ConfigError(
+            "events.path and events.table: neither given; allowed: exactly one of the two, or source.rows, where the "
+            "table of the source holds impressions and events"
+        )
+    place = {name: getattr(source, name) for name in ("format", "path", "table", "where", "options")}
+    return Events.read({**{name: value for name, value in place.items() if value}, **given})
 
 
 @dataclass(frozen=True)

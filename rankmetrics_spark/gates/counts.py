@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,8 @@ class Inspected:
         primary: The names of the metrics that decide.
         place: The name of the input in messages.
         tags: Whether tags name the experiments, as in TREC runs.
+        event_counts: Returns what became of the events; None without events.
+        open_share: Returns the share of impressions whose window is still open; None if events count for ever.
     """
 
     plan: Plan
@@ -56,6 +58,8 @@ class Inspected:
     primary: Sequence[str]
     place: str = "the impressions"
     tags: bool = False
+    event_counts: Callable[[], Mapping[str, int] | None] = lambda: None
+    open_share: Callable[[], float | None] = lambda: None
 
 
 def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:

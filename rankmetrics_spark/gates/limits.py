@@ -25,12 +25,32 @@ _PARTS = {
     "graded_rate": ("graded_lists", "lists"),
 }
 """Rate -> the counts that it divides."""
-SHARED = "shared_user_rate"
-"""The share of users with lists in several experiments; the only rate that has no value per experiment."""
+SHARED, UNMATCHED, OPEN = "shared_user_rate", "unmatched_event_rate", "open_window_rate"
+"""The rates of the whole log, which have no value per experiment."""
 
 Rates = dict[str, float]
 MOST_SHOWN = 20
 """Experiments that a notebook shows."""
+
+
+EVENTS = {
+    sch.EVENT_STATES[1]: "without an impression",
+    sch.EVENT_STATES[2]: "before the impression",
+    sch.EVENT_STATES[3]: "after the window",
+    sch.EVENT_STATES[4]: "perhaps of the day before",
+    sch.EVENT_STATES[5]: "of a kind without a grade",
+    sch.EVENT_STATES[6]: "faulty",
+}
+"""What becomes of an event that gives no grade -> in words."""
+
+
+def events_in_words(counts: Mapping[str, int], open_share: float | None) -> Iterator[str]:
+    """What became of the events, and how complete the labels are; one sentence each."""
+    total, others = sum(counts.values()), [f"{counts[s]:,} {text}" for s, text in EVENTS.items() if counts.get(s)]
+    rest = f"; the others: {', '.join(others)}" if others else ""
+    yield f"{counts.get(sch.MATCHED, 0):,} of {total:,} events give their impression a grade{rest}"
+    if open_share:
+        yield f"labels are complete for {sch.share(1 - open_share)} of the impressions: later events may still count"
 
 
 def notes_about_ids(counts: Mapping[str, Mapping[str, Any]], judgements: int) -> Iterator[str]:
@@ -60,6 +80,7 @@ class Findings:
         warnings: One sentence each.
         notes: What readers of the numbers should know, a sentence each; nothing is wrong.
         checks: The rates against their limits.
+        events: What became of the events: status -> how many; None without events.
     """
 
     counts: dict[str, dict[str, Any]]
@@ -69,6 +90,7 @@ class Findings:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     checks: tuple[sch.Check, ...] = ()
+    events: Mapping[str, int] | None = None
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the warnings, then counts and rates with a column per experiment."""
@@ -124,12 +146,13 @@ def rate_checks(findings: Findings, limits: Limits) -> list[sch.Check]:
     # An engine counts experiments in any order.
     for name, values in sorted(findings.rates.items(), key=lambda pair: str(pair[0])):
         prefix, before = f"{name}: ", previous.get(name, {})
-        names = dict.fromkeys([*(rate for rate in limits if rate != SHARED), *values])
+        names = dict.fromkeys([*(rate for rate in limits if rate not in (SHARED, UNMATCHED, OPEN)), *values])
         checks += [check for rate in names for check in _of_rate(rate, prefix, values, before, limits, name)]
-    if SHARED in findings.overall:
-        before = findings.previous.get("overall", {})
-        for experiment in findings.rates:
-            checks += _of_rate(SHARED, "", findings.overall, before, limits, experiment)
+    before = findings.previous.get("overall", {})
+    for rate in (SHARED, UNMATCHED, OPEN):
+        if rate in findings.overall or (rate != SHARED and rate in limits):
+            for experiment in findings.rates:
+                checks += _of_rate(rate, "", findings.overall, before, limits, experiment)
     return checks
 
 

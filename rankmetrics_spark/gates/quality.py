@@ -27,8 +27,17 @@ from rankmetrics_spark.gates.counts import (
     row_counts,
     total_counts,
 )
-from rankmetrics_spark.gates.limits import SHARED, Findings, notes_about_ids, rate_checks, rates
-from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements
+from rankmetrics_spark.gates.limits import (
+    OPEN,
+    SHARED,
+    UNMATCHED,
+    Findings,
+    events_in_words,
+    notes_about_ids,
+    rate_checks,
+    rates,
+)
+from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements, unmatched_rate
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
@@ -58,8 +67,12 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
         users = pairs.groupBy(sch.USER).agg(F.count(F.lit(1)).alias("n"))
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
+    if (events := log.event_counts()) is not None:
+        open_share, unmatched = log.open_share(), unmatched_rate(events)
+        overall |= {name: share for name, share in ((UNMATCHED, unmatched), (OPEN, open_share)) if share is not None}
+        notes += (*events_in_words(events, open_share),)
     before = previous(per_arm) if previous else {}
-    return Findings(counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), notes)
+    return Findings(counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), notes, events=events)
 
 
 def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:

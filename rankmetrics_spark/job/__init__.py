@@ -172,14 +172,16 @@ def _tables_of(context: _Context) -> Tables:
     results.refuse_missing_date(store, config)
     context.earlier = Earlier.of(store, config)
     impressions, judgements = inputs(context.spark, config)
-    record.add_inputs(config, impressions, judgements)
+    events = events_of(context.spark, config)
+    record.add_inputs(config, impressions, judgements, events)
     refused = " and ".join(context.refused)
     record.entries["notes"] = [
         *([f"going on without {refused}, which have no effect in this session"] if refused else []),
         *whole_log(config.source, impressions.schema, config.evaluation_date),
         *at_midnight(config.source, impressions.schema),
     ]
-    tables = Tables.of(impressions, judgements, config.options, keep=store.stage)
+    day = config.evaluation_date
+    tables = Tables.of(impressions, judgements, config.options, keep=store.stage, events=events, day=day)
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
         for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
@@ -236,6 +238,11 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
         return impressions, None
     # Judgements with the column of lists are clicks, which the plan refuses.
     return impressions, sources.read(spark, judged, (*judged.required_columns(), *config.source.list))
+
+
+def events_of(spark: SparkSession, config: Config) -> DataFrame | None:
+    """Return the events of a config, if it has some; only their schema is read."""
+    return None if config.events is None else sources.read(spark, config.events, config.events.required_columns())
 
 
 # ---- publish

@@ -230,7 +230,8 @@ class Events:
                 params={name: row[name] for name in (EXPERIMENT, SEGMENT, METRIC) if row[name] is not None},
             )
             assertions.append(assertion)
-        for name, section in (("source", self.config.source), ("judgements", self.config.judgements)):
+        for name in ("source", "judgements", "events"):
+            section = getattr(self.config, name)
             fields = [
                 schema_dataset.SchemaDatasetFacetFields(name=column, type=kind)
                 for column, kind in known.get(name, {}).get("schema", {}).items()

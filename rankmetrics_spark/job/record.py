@@ -84,9 +84,15 @@ class Record:
         """Name of the run."""
         return str(self.entries[RUN])
 
-    def add_inputs(self, config: Config, impressions: DataFrame, judgements: DataFrame | None) -> None:
+    def add_inputs(
+        self, config: Config, impressions: DataFrame, judgements: DataFrame | None, events: DataFrame | None = None
+    ) -> None:
         """Add paths, schemas and sizes of the inputs without reading rows; ``bytes`` are known of local files only."""
-        tables = (("source", config.source, impressions), ("judgements", config.judgements, judgements))
+        tables = (
+            ("source", config.source, impressions),
+            ("judgements", config.judgements, judgements),
+            ("events", config.events, events),
+        )
         inputs: dict[str, Any] = {}
         for name, section, rows in tables:
             if section is None or rows is None:
@@ -122,6 +128,7 @@ class Record:
             "experiments": counts,
             "judgements": judgements,
             "quality": findings.as_record(),
+            **({} if findings.events is None else {"events": dict(findings.events)}),
             "notes": [*self.entries.get("notes", ()), *findings.notes],
         }
 

@@ -31,6 +31,7 @@ from rankmetrics_spark.road import (
     flat_log,
     make_plan,
     typed_judgements,
+    with_grades,
 )
 
 if TYPE_CHECKING:
@@ -149,7 +150,9 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
         impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
-        log = Tables.of(impressions, judgements, config.options)
+        events = config.events and sources.read(spark, config.events, config.events.required_columns())
+        day = config.evaluation_date
+        log = Tables.of(impressions, judgements, config.options, events=events, day=day)
         of_users = F.col(sch.USER).isin(users)
         pools = None if log.pools is None else log.pools.where(of_users)
         now = replace(log, rows=log.rows.where(of_users), pools=pools).user_metrics
@@ -264,6 +267,9 @@ class Log:
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
         impressions, options, _ = flat_log(impressions, config.options)
+        if config.events is not None:
+            events = sources.read(spark, config.events, config.events.required_columns())
+            impressions, options, _ = with_grades(impressions, events, options, config.evaluation_date)
         if judgements is not None:
             judgements, options = flat_judgements(judgements, options)
         plan = make_plan(options, impressions.schema, judgements.schema if judgements else None)

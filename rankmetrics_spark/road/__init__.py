@@ -40,6 +40,7 @@ from rankmetrics_spark.road.checking import (
     pools,
     typed_judgements,
 )
+from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, unmatched_rate, with_grades
 from rankmetrics_spark.road.nested import flat_judgements, flat_log
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
@@ -59,6 +60,7 @@ class Tables:
         pools: The judged items of each user.
         keep: Stores what several tables are made from, when the first of them is made; None stores nothing.
         nested: The log as it came, if its rows are lists.
+        timed: The times of impressions and events, if events count for some time.
     """
 
     plan: Plan
@@ -67,6 +69,7 @@ class Tables:
     pools: DataFrame | None
     keep: Keep | None = None
     nested: nst.Nested | None = None
+    timed: Timed | None = None
 
     @classmethod
     def of(
@@ -76,6 +79,8 @@ class Tables:
         options: Options,
         conventions: Sequence[Convention] = (),
         keep: Keep | None = None,
+        events: AnyTable | None = None,
+        day: str | None = None,
     ) -> Tables:
         """Plan, and check each row: the evaluation that the options describe; with ``conventions``, under each of them.
 
@@ -85,6 +90,7 @@ class Tables:
             ConfigError: A table is none, or the options do not fit one another.
             InputError: A column is missing or has a type that cannot serve.
         """
+        timed = None
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
         impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
         impressions, options, lists = flat_log(impressions, options)
@@ -92,6 +98,13 @@ class Tables:
             own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
             judgements, options = flat_judgements(judgements, options)
+        if events is not None:
+            named = options.event_columns
+            of_events = (*named.get("list", ()), *(name for role, name in named.items() if role != "list"))
+            usual = [name for several in sch.EVENT_NAMES.values() for name in several]
+            events = table_of(events, "events", of_events, usual, impressions)
+            impressions, options, timed = with_grades(impressions, events, options, day)
+            lists = None
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema, lists is not None)
@@ -101,20 +114,32 @@ class Tables:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
-        if keep is not None and lists is None:
+        if keep is not None and lists is None and events is None:
             plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
-        return cls(plan, rows, judgements, pools, keep, lists)
+        return cls(plan, rows, judgements, pools, keep, lists, timed)
 
     # ---- the pass over the input
 
-    @cached_property
+    @property
     def outcome(self) -> DataFrame:
         """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
+        return self._everything.where(f"NOT {IS_EVENT}") if self.plan.options.with_events else self._everything
+
+    @cached_property
+    def event_counts(self) -> dict[str, int] | None:
+        """What became of the events: status -> how many; None without events. The first look starts a job."""
+        if not self.plan.options.with_events:
+            return None
+        return event_counts(self._faulty_groups(self._packed) if self.keep is None else self._everything)
+
+    @cached_property
+    def _everything(self) -> DataFrame:
+        """The outcome, with the events among the faulty rows."""
         plan, keep = self.plan, self.keep
         if plan.scoring.finite:
             # The gates refuse what is infinite, and name the experiment.
             lenient = replace(plan.scoring, finite=False)
-            return replace(self, plan=replace(plan, scoring=lenient)).outcome
+            return replace(self, plan=replace(plan, scoring=lenient))._everything
         if self.nested is not None:
             return self._of_nested[1]
         packed = self._packed
@@ -220,7 +245,8 @@ class Tables:
     def faulty(self) -> DataFrame:
         """Groups of equal faulty rows."""
         if self.keep is None and self.nested is None:
-            return self._faulty_groups(self._packed)
+            groups = self._faulty_groups(self._packed)
+            return groups.where(f"NOT {IS_EVENT}") if self.plan.options.with_events else groups
         return _faulty_of(self.outcome, self.plan.columns)
 
     @cached_property

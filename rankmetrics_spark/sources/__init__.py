@@ -113,7 +113,13 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         raise _read_error(error, spark, section, unfiltered) from error
-    return rows
+    kind = section.rows if isinstance(section, Source) else {}
+    if not kind:
+        return rows
+    if kind["column"] not in rows.columns:
+        problem = err.unknown("column", kind["column"], rows.columns)
+        raise err.InputError(f"{section.path_of('rows')}.column: {problem}")
+    return rows.where(F.col(quoted(kind["column"])).cast("string") == kind["shown"])
 
 
 def _union(parts: Mapping[str, DataFrame]) -> DataFrame:

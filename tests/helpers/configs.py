@@ -11,8 +11,8 @@ from rankmetrics_spark.tools import FirstConfig, guesses, sample
 LOGS: dict[str, Any] = {"path": "logs"}
 TRUTH: dict[str, Any] = {"path": "truth"}
 INPUT = "format, path, table, where, columns, options"
-SOURCE = f"{INPUT}, packed, list, segments, segment_combinations, first_rank, experiment_from, team, ranks"
-ROLES = "experiment, user, item, position, score, relevance, intents, items"
+SOURCE = f"{INPUT}, packed, list, segments, segment_combinations, first_rank, experiment_from, rows, team, ranks"
+ROLES = "experiment, user, item, position, score, relevance, intents, items, time"
 TEXT = "a text (in quotes where YAML would read something else)"
 
 

@@ -118,7 +118,7 @@ def test_ranks_scores_and_judgements_of_lists(spark: SparkSession) -> None:
 
 
 def test_golden_requests_have_the_values_of_plain_loops(spark: SparkSession) -> None:
-    golden = FIELD / "golden_nested"
+    golden = FIELD / "golden_inputs"
     log = [json.loads(line) for line in (golden / "nested.jsonl").read_text().splitlines()]
     expected = json.loads((golden / "expected.json").read_text())["by_request"]["users"]
     for columns in (STRUCTS, ARRAYS):

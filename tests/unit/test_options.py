@@ -18,9 +18,13 @@ from tests.helpers.commands import ROOT
 from tests.helpers.packages import Changes, run_with
 from tests.options_page import CALLS, markdown
 
-TABLES = {"self", "impressions", "judgements", "user_metrics", "before", "dates"}
+TABLES = {"self", "impressions", "judgements", "events", "user_metrics", "before", "dates"}
 """Parameters that are tables."""
-ELSEWHERE = {"Options": {"judged", "paths"}, "Comparison": {"cuped"}, "Quality": {"repeated_items", "on_broken_split"}}
+ELSEWHERE = {
+    "Options": {"judged", "with_events", "paths"},
+    "Comparison": {"cuped"},
+    "Quality": {"repeated_items", "on_broken_split"},
+}
 """Fields that no call has as a keyword: they follow from the tables, or another section's keyword sets them."""
 
 
