@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import errors as err
-from rankmetrics_spark.config import (
-    HEADS,
-    NO_NAMES,
-    NUMBER_AT,
-    PARSED_NAMES,
-    ROWS_OF,
-    Input,
-    Source,
-    Token,
-    parsed,
-    tokens,
-    values_as_names,
-)
+from rankmetrics_spark.config import HEADS, NO_NAMES, NUMBER_AT, Input, Source, Token, tokens, values_as_names
 from rankmetrics_spark.engines import (
     TIMES,
     arrow_in,
@@ -43,9 +28,6 @@ from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
     UNREADABLE,
     experiment_column,
-    experiment_in,
-    files_of,
-    first_line,
     folder_values,
     folders_of_files,
     json_options,
@@ -58,6 +40,7 @@ from rankmetrics_spark.sources.files import (
     typed_on_sail,
     unreadable_column,
 )
+from rankmetrics_spark.sources.parsed import parsed_rows, split_lines, without_nameless
 
 if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
@@ -103,7 +86,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     unfiltered = None
     try:
         place = on_sail.by_experiment(section) if engine_of(spark) == "sail" else folders_of_files(section)
-        place = section if section.format in ROWS_OF else place
+        place = section if _READERS[section.format] is _parsed else place
         unfiltered = _READERS[section.format](spark, place, columns)
         rows = with_fields(_filter(unfiltered, section), columns)
         # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
@@ -213,32 +196,20 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     options = {"header": "true", "enforceschema": "false"} | {name.lower(): v for name, v in section.options.items()}
     separator = options.get("sep", options.get("delimiter", ","))
     if len(separator) > 1 and engine_of(spark) == "sail":
-        return _split(spark, section, separator)
+        return split_lines(spark, section, separator)
     rows = load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
     own = [name for name in rows.columns if name not in {EXPERIMENT, *folder_values(section.paths)}]
     is_named = options["header"].lower() == "true"
     if is_named and values_as_names(own, [name for name in own if name in section.numbers()]):
         raise err.InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
-    # A column without a name has no role: Spark calls it by its number, Sail leaves it out.
-    first = next((first_line(file) for path in section.paths for file in files_of(path)), "") if is_named else ""
-    nameless = [name for at, name in enumerate(own) if first and name == f"_c{at}" and name not in first]
-    rows, own = rows.drop(*nameless), [name for name in own if name not in nameless]
+    rows = without_nameless(rows, section) if is_named else rows
+    own = [name for name in own if name in rows.columns]
     # A file may start with a byte order mark, which only Spark drops.
     if own and own[0].startswith("\ufeff"):
         return rows.withColumnRenamed(own[0], own[0][1:])
     if own and not is_named and engine_of(spark) == "sail":
         return rows.withColumn(own[0], F.regexp_replace(quoted(own[0]), "^\ufeff", ""))
     return rows
-
-
-def _split(spark: SparkSession, section: Input, separator: str) -> DataFrame:
-    """Fields without names with several characters between them, which Sail's reader of CSV does not take."""
-    first = next((first_line(file) for path in section.paths for file in files_of(path)), "")
-    lines = load_folders(spark, section, lambda reader: reader.text(_paths(section))).where(F.trim("value") != "")
-    words = F.split(F.regexp_replace("value", "^\ufeff|\r$", ""), re.escape(separator))
-    lines = lines.withColumn("value", words)
-    cells = [F.expr(f"nullif(get(value, {n}), '')").alias(f"_c{n}") for n in range(first.count(separator) + 1)]
-    return lines.select(*cells, *(F.col(quoted(name)) for name in lines.columns if name != "value"))
 
 
 # Spark 3.5 words this error differently for each format.
@@ -438,24 +409,10 @@ def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], widt
     return complete.select(*(cell.alias(name) for name, cell in cells.items()))
 
 
-@source(*ROWS_OF)
+@source("json_document", "letor")
 def _parsed(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
     """Parse local files here; the values are texts, as in the files."""
-    files = [file for path in section.paths for file in files_of(path)]
-    if not files:
-        raise err.InputError(f"cannot read {section.format} from '{section.place}': only files of this machine are "
-                             f"parsed; allowed: one of them, or {ROWS_OF[section.format]}")  # fmt: skip
-    log = section if isinstance(section, Source) else None
-    rows: list[tuple[str | None, ...]] = []
-    for file in files:
-        named = experiment_in(os.path.abspath(file), log) if log and log.experiment_from != "tag" else None
-        rows += [(*row, named) for row in parsed(Path(file), section.format, section.options, log is not None)]
-    if not rows:
-        raise err.InputError(f"cannot read {section.format} from '{section.place}': no rows; allowed: at least one")
-    cells = dict(zip((*PARSED_NAMES.values(), EXPERIMENT), zip(*rows, strict=True), strict=True))
-    texts = {name: values for name, values in cells.items() if any(value is not None for value in values)}
-    table = pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})
-    return arrow_in(spark, table)
+    return arrow_in(spark, parsed_rows(section))
 
 
 NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})

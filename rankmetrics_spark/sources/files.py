@@ -81,12 +81,6 @@ def open_file(file: str) -> IO[bytes]:
     return io.BufferedReader(pa.input_stream(file))
 
 
-def first_line(file: str) -> str:
-    """The first line of a file, without its end."""
-    with open_file(file) as lines:
-        return lines.readline().decode("utf-8", "replace").rstrip("\r\n")
-
-
 def files_below(path: str) -> Iterator[str]:
     """Yield this file, or the files in this folder and those below it; hidden ones are skipped."""
     if os.path.isfile(path):

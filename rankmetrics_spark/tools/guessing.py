@@ -94,9 +94,7 @@ def guesses(
         if role not in columns
     }
     columns |= {role: _by_name(role, names) for role, names in named.items() if names}
-    if "user" not in columns and (searches := [name for name in named.get("list", ()) if "search" in _spelled(name)]):
-        columns["user"] = Guess(searches[0], "likely, since no column names users: each search counts as one")
-        columns.pop("list", None)
+    _count_searches(columns)
     # What lists look like depends on their user; what experiments do depends on the position as well.
     if len(names := named.get("position", ())):
         columns["position"] = _weighed(names, {name: _odd_position(rows, columns, name) for name in names})
@@ -136,9 +134,11 @@ def named_like(names: Iterable[str], role: str) -> list[str]:
     return list(dict.fromkeys(name for word in NAMES[role].split() for name in words if word in words[name]))
 
 
-def _spelled(name: str) -> str:
-    """The letters of a name, with abbreviations of Expedia's written out."""
-    return letters(name).replace("srch", "search")
+def _count_searches(columns: dict[str, Guess]) -> None:
+    """Take searches for users where no column names these; Expedia calls them srch_id."""
+    if "user" not in columns and "list" in columns and re.match("(sea|s)rch", letters(columns["list"].column)):
+        searches = columns.pop("list").column
+        columns["user"] = Guess(searches, "likely, since no column names users: each search counts as one")
 
 
 def _by_name(role: str, names: Sequence[str]) -> Guess:

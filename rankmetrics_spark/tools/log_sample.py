@@ -113,11 +113,7 @@ def sample(
     if what != JUDGEMENTS and (scored := _scored(place, judgements)):
         return scored
     files, kind = _files_of(path, what)
-    if judgements and len(files) > 1 and Path(judgements).resolve() in [file.resolve() for file in files]:
-        allowed = "allowed: a pattern of the other files, or a folder without it"
-        raise InputError(f"the {what} '{path}' holds the judgements '{judgements}' as well; {allowed}")
-    if place.is_dir() and Path.cwd().is_relative_to(place.resolve()) and {file.parent for file in files} == {place}:
-        path = f"{path.rstrip('/')}/*{files[0].suffix}"  # what a run writes is in this folder too
+    path = _place_of(path, files, judgements)
     format = cfg.KINDS[kind].format if kind in cfg.KINDS else kind
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
@@ -130,26 +126,16 @@ def sample(
         values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
         tables.append(rows.head(most).assign(**values))
         cut |= len(rows) > most
-    named, experiment = "tag", {"trec_run": "tag"}.get(format, EXPERIMENT)
-    if format == "trec_run":
-        tags = [set(rows["tag"]) for rows in tables]
-        # Several runs have the same tag, or some have none.
-        of_files = None in set().union(*tags) or len(tags) > len(set().union(*tags)) > 0
-        named = "file" if of_files else "tag"
-    elif what != JUDGEMENTS and len(tables) > 1:
-        named = experiment_from or _named_by(tables, files, place)
+    experiment = {"trec_run": "tag"}.get(format, EXPERIMENT)
+    named = "tag" if what == JUDGEMENTS else experiment_from or _named_by(tables, files, place, format)
     if named != "tag":
         names = [_experiment_of(file, named) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
     read = checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
-    places = cfg.KINDS[kind].columns if kind in cfg.KINDS else {}
-    return replace(
-        read,
-        folds=() if experiment_from or what == JUDGEMENTS else _folds(files),
-        roles={role: name for role, name in places.items() if name in read.rows}
-        if what == JUDGEMENTS
-        else {role: name for role, name in places.items() if role != "relevance"},
-    )
+    places = dict(cfg.KINDS[kind].columns) if kind in cfg.KINDS else {}
+    if what != JUDGEMENTS:
+        places.pop("relevance", None)
+    return replace(read, folds=() if experiment_from or what == JUDGEMENTS else _folds(files), roles=places)
 
 
 def _scored(place: Path, judgements: str | None) -> LogSample | None:
@@ -220,6 +206,22 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
     return files, format
 
 
+def _place_of(path: str, files: Sequence[Path], judgements: str | None) -> str:
+    """The log as a config names it: of a folder in which a run writes, the files alone.
+
+    Raises:
+        InputError: The log holds its judgements as well.
+    """
+    place, endings = Path(path), {file.suffix for file in files}
+    if judgements and len(files) > 1 and Path(judgements).resolve() in [file.resolve() for file in files]:
+        allowed = "allowed: a pattern of the other files, or a folder without it"
+        raise InputError(f"the log '{path}' holds the judgements '{judgements}' as well; {allowed}")
+    is_here = (
+        place.is_dir() and Path.cwd().is_relative_to(place.resolve()) and {file.parent for file in files} == {place}
+    )
+    return f"{path.rstrip('/')}/*{endings.pop()}" if is_here and len(endings) == 1 else path
+
+
 def _experiment_of(file: Path, named: str) -> str:
     """The experiment that a file names, as a run with ``experiment_from`` reads it."""
     if named == "file":
@@ -243,11 +245,18 @@ def _folds(files: Sequence[Path]) -> list[str]:
     return names if len(numbers) > 1 else []
 
 
-def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path) -> str:
+def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path, format: str) -> str:
     """``file`` or ``folder`` where these names differ and look like experiments, and no column does, else ``tag``.
 
     Names that differ in a number only, dates, and names of pieces such as ``part-0`` are no experiments.
     """
+    if format == "trec_run":
+        tags = [set(rows["tag"]) for rows in tables]
+        # Several runs have the same tag, or some have none.
+        names = set().union(*tags)
+        return "file" if None in names or len(tags) > len(names) > 0 else "tag"
+    if len(tables) == 1:
+        return "tag"
     rows = pd.concat([_flat(table) for table in tables], ignore_index=True)
     columns = [name for name in rows if {*EXPERIMENT_NAMES.split()} & words_of(str(name))]
     if any(rows[name].dropna().astype(str).nunique() > 1 for name in columns):
