@@ -36,6 +36,7 @@ from rankmetrics_spark.config.contents import (
     is_number,
     kind_in_words,
     kind_of,
+    left_out_of_trec,
     letters,
     of_single_lists,
     opened,

@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -83,6 +84,16 @@ def rows_of_trec(lines: Iterable[str], format: str) -> Iterator[list[str]]:
         is_head = all(n < len(words) and letters(words[n]) in names for n, names in heads)
         if words and not is_comment and not is_head:
             yield words
+
+
+def left_out_of_trec(file: Path, format: str) -> str:
+    """What the first lines of a file of TREC hold beside its rows, which is read over; empty if nothing."""
+    lines = _head(file)
+    n = len(lines) - sum(1 for _ in rows_of_trec(lines, format))
+    with suppress(OSError, EOFError), (gzip.open if file.suffix == ".gz" else open)(file, "rb") as stream:
+        mark = ["a byte order mark"] * (stream.read(3) == b"\xef\xbb\xbf")
+        return " and ".join([*mark, *[f"{n} line{'s'[: n > 1]} of comments or names"] * (n > 0)])
+    return ""
 
 
 def letters(name: str) -> str:
@@ -176,6 +187,11 @@ KINDS = {
         lambda lines, _: all(re.match(r"\S+ qid:\S+ \d+:", line) for line in lines if line[:1] != "#"),
         in_words="rows of SVMlight (LETOR): features and grades, and no ranking; allowed: format letor as judgements, "
         "or with a file of a ranker's scores, one per line, as source.path and this one as source.options.rows",
+    ),
+    "libsvm": Kind(
+        "",
+        lambda lines, _: all(re.match(r"\S+ \d+:\S+", line) for line in lines if line[:1] != "#"),
+        in_words="rows of SVMlight without qid, which do not say the query; allowed: such as 2 qid:7 1:0.5 # DOCUMENT",
     ),
     "numbers": Kind(
         "letor",
@@ -309,6 +325,8 @@ def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
             return ""
         spread = first.strip() in ("{", "[", "[{") or (first.lstrip()[:1] == "{" and first.rstrip()[-1:] in ("{", ","))
         allowed = f"format: json_document for one of queries and items, or {ROWS_OF_JSON}"
+        if first.lstrip()[:1] == "[":
+            allowed = "an object per line, as jq -c '.[]' writes them"
         return f"it is one document over several lines; allowed: {allowed}" if spread else ""
     if not isinstance(row, dict) or not row:
         return ""

@@ -214,7 +214,8 @@ class FirstConfig:
     def notes(self) -> list[str]:
         """What is odd in the rows and stops no run, a sentence each."""
         out = "if nobody is known there, source.where leaves them out"
-        return [f"{self._empty_user}: {out}"] if self._empty_user else []
+        empty = [f"{self._empty_user}: {out}"] if self._empty_user else []
+        return [*self.log.notes, *(self.truth.notes if self.truth else ()), *empty]
 
     def in_words(self) -> str:
         """The columns that were chosen, each with how sure that is."""
@@ -278,12 +279,7 @@ class FirstConfig:
             yield "  first_rank: 0  # lists of the sample start at 0"
         if self.dates:
             dates = " to ".join(dict.fromkeys((self.dates[0], self.dates[-1])))
-            name = self.columns["date"].column
-            is_compact = "-" not in str(self.log.rows[name].dropna().iloc[0])
-            day = "replace('{date}', '-', '')" if is_compact else "'{date}'"
-            parts = zip(self.log.days, ("year", "month", "day"), strict=False)
-            where = " AND ".join(f"{column} = {part}('{{date}}')" for column, part in parts)
-            yield f'  where: "{where if name == DAYS else f"{name} = {day}"}"  # the sample: {dates}'
+            yield f'  where: "{self._of_day}"  # the sample: {dates}'
         if self.has_several_lists:
             seen = f"; {self.parts_in_words}" if self.parts_in_words else ""
             if guess := self.columns.get("list"):
@@ -296,6 +292,16 @@ class FirstConfig:
             yield f"  segments: [{', '.join(map(_scalar, self.split_by))}]  # a mean for each value of each column"
         elif self.segments:
             yield f"  # segments: [{', '.join(map(_scalar, self.segments))}]  # a mean for each value of each column"
+
+    @property
+    def _of_day(self) -> str:
+        """The filter for a day, in a log with dates."""
+        name = self.columns["date"].column
+        if name == DAYS:
+            parts = zip(self.log.days, ("year", "month", "day"), strict=True)
+            return " AND ".join(f"{column} = {part}('{{date}}')" for column, part in parts)
+        is_compact = "-" not in str(self.log.rows[name].dropna().iloc[0])
+        return f"{name} = " + ("replace('{date}', '-', '')" if is_compact else "'{date}'")
 
     def _rest(self) -> Iterator[str]:
         if self.truth:

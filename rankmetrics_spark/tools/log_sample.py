@@ -67,6 +67,7 @@ class LogSample:
         roles: Role -> its column, where the lines of a file without names say it.
         days: The columns of year, month and day, which ``rows`` has as one column, ``DAYS``.
         folds: Names of files that may be folds of one experiment, or experiments.
+        notes: What is read over in the files, a sentence each.
     """
 
     path: str
@@ -79,6 +80,7 @@ class LogSample:
     roles: Mapping[str, str] = field(default_factory=dict)
     days: Sequence[str] = ()
     folds: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     @property
     def in_words(self) -> str:
@@ -121,7 +123,10 @@ def sample(
     cut = len(chosen) < len(files)
     most = SAMPLE_ROWS // len(chosen)
     for file in chosen:
-        rows, options = _read(file, kind, most + 1, what)
+        before, (rows, options) = options, _read(file, kind, most + 1, what)
+        if tables and options != before:
+            what_differs = "has a line of names, other separators, or neither, unlike"
+            raise InputError(f"'{file}' {what_differs} '{chosen[0]}'; allowed: files of one kind")
         parts = file.relative_to(place).parent.parts if place.is_dir() else ()
         values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
         tables.append(rows.head(most).assign(**values))
@@ -135,7 +140,10 @@ def sample(
     places = dict(cfg.KINDS[kind].columns) if kind in cfg.KINDS else {}
     if what != JUDGEMENTS:
         places.pop("relevance", None)
-    return replace(read, folds=() if experiment_from or what == JUDGEMENTS else _folds(files), roles=places)
+    over = {file: cfg.left_out_of_trec(file, format) for file in chosen if format in cfg.NUMBER_AT}
+    notes = [f"{file.name}: {said} read over" for file, said in over.items() if said]
+    folds = () if experiment_from or what == JUDGEMENTS else _folds(files)
+    return replace(read, folds=folds, roles=places, notes=notes)
 
 
 def _scored(place: Path, judgements: str | None) -> LogSample | None:
@@ -207,11 +215,7 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
 
 
 def _place_of(path: str, files: Sequence[Path], judgements: str | None) -> str:
-    """The log as a config names it: of a folder in which a run writes, the files alone.
-
-    Raises:
-        InputError: The log holds its judgements as well.
-    """
+    """The log as a config names it: of a folder in which a run writes, the files alone; without its judgements."""
     place, endings = Path(path), {file.suffix for file in files}
     if judgements and len(files) > 1 and Path(judgements).resolve() in [file.resolve() for file in files]:
         allowed = "allowed: a pattern of the other files, or a folder without it"
@@ -349,11 +353,7 @@ _OF_JUDGEMENTS = ("trec_qrels", "ratings", "svmlight", *_OF_LOGS)
 
 
 def kind_of_file(file: Path, what: str) -> str:
-    """The kind that the lines of a file say, such as a TREC run or ratings, else the format that its name says.
-
-    Raises:
-        InputError: It is unknown, or a log holds judgements.
-    """
+    """The kind that the lines of a file say, such as a TREC run or ratings, else the format that its name says."""
     named, kind = _named_format(file), ""
     if named in (None, "csv"):
         kind = cfg.kind_of(file, with_names=named is None)
@@ -378,11 +378,7 @@ def _named_format(file: Path) -> str | None:
 
 
 def _read(file: Path, format: str, most: int, what: str) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The first rows of a file, and the options with which they are read.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    """The first rows of a file, and the options with which they are read."""
     if problem := cfg.problem_with_file(file) or cfg.problem_with_lines(file, format, {}):
         raise InputError(f"cannot read {format} from '{file}': {problem}")
     try:
@@ -409,12 +405,17 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
 
         return orc.ORCFile(file).read_stripe(0).to_pandas().head(most), {}
     if format == "json":
-        return pd.read_json(file, lines=True, dtype=False, convert_dates=False, nrows=most), {}
+        with cfg.opened(file) as text:
+            is_array = text.read(1) == "["  # in one line, which an engine reads as rows
+        rows = pd.read_json(
+            file, lines=not is_array, dtype=False, convert_dates=False, nrows=None if is_array else most
+        )
+        return rows.head(most), {}
     if format == "trec_run":
         return _read_words(file, format, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}
     if format == "trec_qrels":
         return _read_words(file, format, ("user", "iteration", "item", "relevance"), most), {}
-    # A separator that no text has; Python 3.10 takes no NUL.
+    # No text has this separator; Python 3.10 takes no NUL.
     head = pd.read_csv(file, nrows=50, header=None, sep="\x1f", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
     lines = [str(line) for line in head[0]]
     separator = cfg.separator_of(lines) if format in cfg.KINDS else max(
@@ -426,7 +427,9 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
     rows = cast("pd.DataFrame", read(header=None) if format in cfg.KINDS else read())
     names = list(map(str, rows.columns))
     options = {} if separator == "," else {"sep": separator}
-    if format in cfg.KINDS or cfg.values_as_names(names):
+    numbers = [int(name) for name in names if name.isdecimal()]  # those of a matrix count up
+    are_values = len(numbers) > 1 and numbers != [*range(numbers[0], numbers[0] + len(numbers))]
+    if format in cfg.KINDS or are_values or cfg.values_as_names(names):
         rows = rows if format in cfg.KINDS else cast("pd.DataFrame", read(header=None))
         return rows.set_axis([f"_c{n}" for n in range(len(rows.columns))], axis=1), {**options, "header": "false"}
     # No config can name a column without a name, such as the index of pandas.

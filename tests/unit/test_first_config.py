@@ -394,6 +394,11 @@ def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
     assert (content["source"], content["rank_by"]) == ({"format": "trec_run", "path": str(run)}, "score")
     assert (content["convention"], content["metrics"]) == ("trec_eval", ["ndcg@10", "ap", "p@10", "rr"])
     assert first(str(run)).missing() == ["judgements"]
+    # What is no row is read over, and said.
+    qrels.write_text("\ufeff# by two assessors\ntopic iter docno rel\n" + qrels.read_text(), encoding="utf-8")
+    assert first(str(run), judgements=str(qrels)).notes() == [
+        f"{qrels.name}: a byte order mark and 2 lines of comments or names read over"
+    ]
     assert content["judgements"] == {"format": "trec_qrels", "path": str(qrels)}
     with pytest.raises(InputError, match="looks like TREC judgements; allowed: a run, with the judgements as"):
         sample(str(qrels))
@@ -472,6 +477,16 @@ def test_lines_without_names_are_read_by_their_values(tmp_path: Path, lines: lis
             "user,slot\nM\u00fcller,1\n".encode("latin1"),
             r"is no UTF-8; allowed: a file in UTF-8 \(iconv -f latin1 -t utf-8 converts it\)$",
         ),
+        (
+            "log.txt",
+            b"2 1:0.5 2:1\n",
+            "it holds rows of SVMlight without qid, which do not say the query; allowed: such",
+        ),
+        (
+            "log.json",
+            b'[\n{"user": 1},\n{"user": 2}]',
+            r"several lines; allowed: an object per line, as jq -c '.\[\]' w",
+        ),
         ("log.csv", b"user,slot\n", "has no rows; allowed: a log with at least one row"),
     ],
 )
@@ -519,6 +534,18 @@ def test_documents_of_search_systems_are_judgements(
     assert config.truth is not None
     assert [*map(tuple, config.truth.rows.to_numpy())] == [("q", f"d{n}", g) for n, g in enumerate(grades.split(), 1)]
     assert written(config)["judgements"] == {"format": "json_document", "path": str(tmp_path / "truth.json")}
+
+
+def test_an_array_in_one_line_and_parts_without_names_are_rows(tmp_path: Path) -> None:
+    (tmp_path / "log.json").write_text(log().to_json(orient="records"))
+    assert first(str(tmp_path / "log.json")).missing() == []
+    for name in ("bm25", "dense"):  # the name of one has a digit, as all values of its first line do
+        (tmp_path / "parts").mkdir(exist_ok=True)
+        log(variant=name, visitor_id=7).to_csv(tmp_path / "parts" / f"part-{name}.csv", header=False, index=False)
+    assert [*sample(str(tmp_path / "parts")).rows] == [f"_c{n}" for n in range(5)]
+    log().to_csv(tmp_path / "parts" / "part-c.csv", index=False)
+    with pytest.raises(InputError, match="has a line of names, other separators, or neither, unlike '"):
+        sample(str(tmp_path / "parts"))
 
 
 def test_the_hits_of_a_response_are_a_log(tmp_path: Path) -> None:
