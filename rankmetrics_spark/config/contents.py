@@ -330,6 +330,8 @@ def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
         return f"it is one document over several lines; allowed: {allowed}" if spread else ""
     if not isinstance(row, dict) or not row:
         return ""
+    if is_by_columns(row):
+        return "it is a table by columns, as pandas writes it; allowed: df.to_json(FILE, orient='records', lines=True)"
     inner = [value for value in row.values() if isinstance(value, dict) and value]
     if len(inner) == len(row) and all(is_plain(each) for value in inner for each in value.values()):
         keys = {key for value in inner for key in value}
@@ -350,6 +352,16 @@ def is_object(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
+
+
+def is_by_columns(document: Mapping[str, object]) -> bool:
+    """Whether a document has the same row numbers in each column.
+
+    >>> is_by_columns({"user": {"0": 7, "1": 8}, "rank": {"0": 1, "1": 2}}), is_by_columns({"q1": {"d1": 1}})
+    (True, False)
+    """
+    rows = [[*column] if isinstance(column, dict) else [] for column in document.values()]
+    return len(rows) > 1 and rows[0] == [*map(str, range(len(rows[0])))] != [] and rows.count(rows[0]) == len(rows)
 
 
 def is_plain(value: object) -> bool:

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankmetrics_spark.config.contents import ROWS_OF_JSON, is_number, is_object, opened
+from rankmetrics_spark.config.contents import ROWS_OF_JSON, is_by_columns, is_number, is_object, opened
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.schemas import ITEM, POSITION, RELEVANCE, SCORE, USER
 
@@ -57,7 +57,7 @@ def _is_number(value: object) -> bool:
 
 def _are_values(document: Any) -> bool:
     """Whether a document has a number for each query and item."""
-    inner = [*document.values()] if isinstance(document, dict) else []
+    inner = [*document.values()] if isinstance(document, dict) and not is_by_columns(document) else []
     return any(inner) and all(isinstance(each, dict) and all(map(_is_number, each.values())) for each in inner)
 
 

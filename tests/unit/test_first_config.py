@@ -487,6 +487,11 @@ def test_lines_without_names_are_read_by_their_values(tmp_path: Path, lines: lis
             b'[\n{"user": 1},\n{"user": 2}]',
             r"several lines; allowed: an object per line, as jq -c '.\[\]' w",
         ),
+        (
+            "log.json",
+            b'{"q": {"0": 7, "1": 8}, "d": {"0": 1, "1": 2}}',
+            "it is a table by columns, as pandas writes it; a",
+        ),
         ("log.csv", b"user,slot\n", "has no rows; allowed: a log with at least one row"),
     ],
 )
