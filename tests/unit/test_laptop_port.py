@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -421,6 +422,23 @@ def test_a_forked_process_is_refused_before_it_waits_for_a_lock(
             call()
     given.stop()
     assert not started[0].stopped
+
+
+def test_a_forked_process_waits_for_no_property_that_a_thread_computes() -> None:
+    class Result:
+        wait: Any = int
+        table = cached_property(lambda self: self.wait())
+
+    entered, ended, busy = threading.Event(), threading.Event(), Result()
+    busy.wait = lambda: entered.set() or ended.wait(60)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: busy.table)
+        assert entered.wait(60)
+        if not (child := os.fork()):
+            signal.alarm(10)
+            os._exit(Result().table)
+        ended.set()
+        assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize("name", ["note_laptop", "_running_session"])

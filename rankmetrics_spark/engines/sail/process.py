@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import re
 import select
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, socket_path, unix_listener
@@ -73,6 +75,17 @@ class Limits:
         if n_bytes < _SMALLEST:
             raise ConfigError(f"{MEMORY} is '{size}'; allowed: a size from 64m on, such as 4g")
         return cls(int(n_threads), n_bytes)
+
+
+def _unlock_properties() -> None:
+    """Give cached properties other locks: another thread of the parent may have computed one, and held its lock."""
+    for each in gc.get_objects():
+        if type(each) is cached_property:
+            vars(each)["lock"] = threading.RLock()
+
+
+if sys.version_info < (3, 12):  # later ones have no locks
+    os.register_at_fork(after_in_child=_unlock_properties)
 
 
 @dataclass
