@@ -203,12 +203,8 @@ class Finding:
 
     @property
     def doubt(self) -> str:
-        """Why the numbers cannot be trusted, as the note says; empty where they can.
-
-        >>> Finding.of({"note": "not trustworthy: 1 of 4 days is missing"}).doubt, Finding.of({"note": "2 users"}).doubt
-        ('not trustworthy: 1 of 4 days is missing', '')
-        """
-        return self.note if self.note.startswith(sch.NOT_TRUSTED) else ""
+        """Why the numbers cannot be trusted, as the note says; empty where they can."""
+        return sch.doubt_in(self.note)
 
     @property
     def state(self) -> str:

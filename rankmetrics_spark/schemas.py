@@ -359,6 +359,17 @@ def share(value: float) -> str:
 
 NOT_TRUSTED = "not trustworthy"
 """Begins the note of a row whose numbers cannot be trusted; the reason follows."""
+
+
+def doubt_in(note: str | None) -> str:
+    """A note that says why the numbers of a row cannot be trusted; empty for others.
+
+    >>> doubt_in("not trustworthy: 1 of 4 days is missing"), doubt_in("2 users are in both"), doubt_in(None)
+    ('not trustworthy: 1 of 4 days is missing', '', '')
+    """
+    return note if note and note.startswith(NOT_TRUSTED) else ""
+
+
 OTHERS_LEFT_OUT = "the others are left out, so"
 """Is in the note of a row whose experiments have a value for different shares of their users."""
 SMALL_RATIO_P = 0.001

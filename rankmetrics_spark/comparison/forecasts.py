@@ -94,7 +94,7 @@ def outlooks(
             and metric.higher_is_better is not None
             and row["better"] is None
             and sch.number(row["p_adjusted"]) is not None
-            and not str(row.get("note")).startswith(sch.NOT_TRUSTED)
+            and not sch.doubt_in(row.get("note"))
             and sch.number(row.get("adjusted_minimum_detectable_effect"))
         )
         if is_open and (effect := _target(row, gates, metric)):

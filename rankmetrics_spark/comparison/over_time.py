@@ -259,9 +259,7 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
     """How much each difference changes per day since a user's first date, from the slopes of the users themselves."""
     places = [i for i, key in enumerate(points.keys) if key.segment == sch.EVERYONE]
     keys, paired = [points.keys[i] for i in places], points.paired[places]
-    of_whole = [
-        doubts[i] or (note if (note := points.doubts[i] or "").startswith(sch.NOT_TRUSTED) else None) for i in places
-    ]
+    of_whole = [doubts[i] or sch.doubt_in(points.doubts[i]) or None for i in places]
     # The mean of the slopes, weighted by their information, is that of a mean over lists.
     request = replace(points.request, mean_over="lists", looks="one", cuped=None)
     plain = replace(points.question, request=request, earlier=False, days=None)

@@ -47,7 +47,7 @@ def left_out_p(users: Sequence[Floats], some: Sequence[Floats], sums: Sequence[t
 
     Args:
         users: (g,) users of baseline and candidate.
-        some: (g,) those of whom something is left out.
+        some: (g,) those who are left out in part or as a whole.
         sums: (g,) sums of the shares that are left out, and of their squares.
 
     Returns:

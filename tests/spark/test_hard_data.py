@@ -65,7 +65,7 @@ def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkS
             spark,
             from_mapping(document | {"gates": [{"metric": "rr", "trusted": True}], "evaluation_date": "2026-11-09"}),
         )
-    # Counted with 0, the same users are compared: those whom new reaches are better off.
+    # Counted with 0, the same users are compared, and more of them have a hit in new.
     document["convention"] = {"zero_relevant": "zero"}
     run(spark, from_mapping(document | {"evaluation_date": "2026-11-10"}))
     (row,) = read(spark, str(tmp_path / "out" / "comparisons")).where("evaluation_date = '2026-11-10'").collect()

@@ -74,7 +74,7 @@ def test_an_experiment_without_a_hit_is_no_worse_by_chance(sizes: tuple[int, int
 
 
 @pytest.mark.parametrize("gained", [0.0, 0.24])
-def test_a_convention_that_leaves_users_out_makes_no_winner_of_whom_is_left(gained: float) -> None:
+def test_a_convention_that_leaves_users_out_makes_no_winner_of_those_who_are_left(gained: float) -> None:
     """60 % of the users have a value; the candidates reach a quarter more, late in the list, and serve nobody worse."""
     rng, n = np.random.default_rng(48), 500
 

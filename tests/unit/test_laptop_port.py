@@ -98,7 +98,7 @@ engine = []
 
 def start():
     engine.append(listening := socket.create_server(("127.0.0.1", 0)))
-    # Whoever connects to other programs meanwhile does not count.
+    # A connection to another program does not count.
     other.connect(("127.0.0.1", int(sys.argv[2])))
     if sys.argv[1] != "nobody":
         stranger.connect(listening.getsockname())

@@ -19,7 +19,7 @@ A_B = Comparison("a")
 
 
 def skipped(has: dict[str, int], n: int = 500) -> pd.DataFrame:
-    """Users of whom so many have a value, which is lower in b for those whom only b reaches."""
+    """Users, so many of them with a value; those who have one only in b have a lower one."""
     arms = {name: np.where(np.arange(n) < k, np.where(np.arange(n) < 300, 0.5, 0.1), np.nan) for name, k in has.items()}
     return apart(**{name: values + 0.01 * (np.arange(n) % 7) for name, values in arms.items()})
 
@@ -70,7 +70,7 @@ def test_a_paired_row_asks_who_has_a_value_on_one_side_only() -> None:
         assert ("only users with a value in both are compared" in str(row["note"])) == (p < 0.001)
 
 
-def test_users_of_both_whom_one_experiment_alone_reaches_are_asked_about_in_an_independent_row_too() -> None:
+def test_users_with_a_value_in_one_experiment_only_are_asked_about_in_an_independent_row_too() -> None:
     """300 of 600 users have a value in both, and 45 more in b alone: too many for auto to pair the rows."""
     a = np.where(np.arange(600) < 300, np.linspace(0.5, 0.52, 600), np.nan)
     row = one(table({"a": a, "b": np.where((np.arange(600) >= 300) & (np.arange(600) < 345), 0.11, a)}))

@@ -25,7 +25,7 @@ def test_identical_experiments_differ_by_0_with_p_1() -> None:
     a, _ = values(20)
     row = one(table({"a": a, "b": a}), REPLICATES, wilcoxon=True)
     assert row["difference"] == row["relative_difference"] == 0
-    # The share of others among whom 20 users without a difference are drawn, by Clopper and Pearson.
+    # The share of users with a difference from which 20 without one may be drawn, by Clopper and Pearson.
     assert -row["ci_low"] == row["ci_high"] == pytest.approx(proportion_confint(0, 20, 0.05, "beta")[1], rel=1e-9)
     nothing = ("bootstrap_ci_low", "bootstrap_ci_high", "minimum_detectable_effect", "relative_ci_low")
     assert np.isnan([row[name] for name in nothing]).all()
