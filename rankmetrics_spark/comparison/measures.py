@@ -25,9 +25,9 @@ KINDS = {
     for kind, words in {
         # Users of an experiment: all, with a value, with a value and a relevant item, with a value that is too large to
         # be summed, with a value other than 0, and other than 1; the value v.
-        "arm": "users n with_relevant beyond hits misses | v vv vvv",
+        "arm": "users n with_relevant beyond hits misses | v vv",
         # Users of both experiments of a pair: all, better, worse; baseline x, candidate y, difference d = y - x.
-        "pair": "both higher lower | x xx y yy d dd ddd",
+        "pair": "both higher lower | x xx y yy d dd",
         # Users of an experiment with an earlier value b and a value v.
         "before": "n_before | b bb bv v",
         # Users of both with an earlier value in each: the difference x of the two, d as above, the baseline's value b.

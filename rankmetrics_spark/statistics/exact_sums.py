@@ -31,7 +31,7 @@ LIMB_EXPONENTS = (30, 0, -30, -LIMB_UNIT)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
 SQUARE_EXPONENTS = (90, 60, *LIMB_EXPONENTS)
 """The same for squares of such magnitudes."""
-POWERS = {1: LIMB_EXPONENTS, 2: SQUARE_EXPONENTS, 3: (150, 120, *SQUARE_EXPONENTS[:-2], *LIMB_EXPONENTS[2:])}
+POWERS = {1: LIMB_EXPONENTS, 2: SQUARE_EXPONENTS}
 """Factors of a product of such values -> the powers of two that its limbs count."""
 LARGEST_SUMMAND = 2.0**60
 """The largest magnitude of a value that can be summed."""
@@ -127,7 +127,6 @@ class Moments:
         n: (g,) number of values, as Python integers (object array).
         total: (g,) their sum in units of 2**-60, likewise.
         squares: (g,) the sum of their squares, likewise.
-        cubes: (g,) the sum of their cubes, likewise; None where nobody summed them. Only ``skew_term`` needs them.
 
     >>> a = Moments.of([0.5, 1.0]); float(a.mean[0]), round(float(a.std[0]), 6)
     (0.75, 0.353553)
@@ -136,15 +135,13 @@ class Moments:
     n: Whole
     total: Whole
     squares: Whole
-    cubes: Whole | None = None
 
     @classmethod
     def of(cls, values: Any) -> Moments:
         """Moments of one group of plain values."""
         whole = [round(v * 2**LIMB_UNIT) for v in values]
         square = [round(v * v * 2**LIMB_UNIT) for v in values]
-        cube = [round(v * v * v * 2**LIMB_UNIT) for v in values]
-        return cls(*(np.array([x], dtype=object) for x in (len(whole), sum(whole), sum(square), sum(cube))))
+        return cls(*(np.array([x], dtype=object) for x in (len(whole), sum(whole), sum(square))))
 
     @property
     def mean(self) -> Floats:

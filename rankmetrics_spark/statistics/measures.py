@@ -104,9 +104,8 @@ class Sums:
         return Moments(self[n].astype(object), total, total).mean
 
     def moments(self, name: str, n: str) -> Moments:
-        """(g,) moments of a value over what a count counts, with its cubes if they were summed."""
-        total, squares, *cubes = (self[name * i] for i in (1, 2, 3) if name * i in self.measure.values)
-        return Moments(self[n].astype(object), total, squares, cubes[0] if cubes else None)
+        """(g,) moments of a value over what a count counts."""
+        return Moments(self[n].astype(object), self[name], self[name * 2])
 
     def covariance(self, one: str, other: str, n: str) -> Floats:
         """(g,) sample covariance of two values, divided by n - 1; NaN with fewer than two units."""

@@ -16,7 +16,7 @@ def moments(values: Any) -> Moments:
     """Moments of g groups of n values, from a (g, n) array."""
     v = np.asarray(values, float)
     n = np.full(len(v), v.shape[1], dtype=object)
-    return Moments(n, *(exact(power) for power in (v, v * v, v * v * v)))
+    return Moments(n, *(exact(power) for power in (v, v * v)))
 
 
 def exact(values: Floats) -> npt.NDArray[Any]:
@@ -27,7 +27,7 @@ def exact(values: Floats) -> npt.NDArray[Any]:
 
 def joined(groups: list[Moments]) -> Moments:
     """Moments of several groups of different sizes."""
-    names = ("n", "total", "squares", "cubes")
+    names = ("n", "total", "squares")
     return Moments(*(np.concatenate([getattr(group, name) for group in groups]) for name in names))
 
 
