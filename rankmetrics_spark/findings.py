@@ -207,6 +207,11 @@ class Finding:
         return sch.doubt_in(self.note)
 
     @property
+    def is_off(self) -> bool:
+        """Whether the users do not follow the planned shares."""
+        return self.sample_ratio_p is not None and self.sample_ratio_p < sch.SMALL_RATIO_P
+
+    @property
     def state(self) -> str:
         """What it says of its candidate: one of ``STATES``."""
         if self.p_adjusted is None or self.doubt:

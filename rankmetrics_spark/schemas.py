@@ -261,6 +261,7 @@ class Check:
         margin: How far the number is on the right side of its limit; negative where it is beyond.
         segment: The label of a segment, or ``all``.
         metric: The metric of a gate.
+        fact: Of a sentence that says what to do as well: what was found.
     """
 
     name: str
@@ -272,6 +273,7 @@ class Check:
     margin: float | None = None
     segment: str = EVERYONE
     metric: str | None = None
+    fact: str = ""
 
     def as_row(self) -> dict[str, Any]:
         """The row of the table ``checks``."""

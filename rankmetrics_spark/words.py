@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -169,6 +170,11 @@ def p_value(p: float, level: float) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
+def least_p(level: float) -> float:
+    """A p-value below this one is shown as such."""
+    return min(0.001, 10.0 ** math.floor(math.log10(round(level, 12))))
+
+
 def p_text(p: float, level: float) -> str:
     """A p-value with as many digits as it takes to see on which side of the level it is, and three at least.
 
@@ -178,14 +184,23 @@ def p_text(p: float, level: float) -> str:
     ('0.300', '0.0496', '0.0503', '< 0.001', '< 0.0001')
     """
     level = round(level, 12)  # 1 - 0.95 is 0.05 and a little
-    least = min(0.001, 10.0 ** math.floor(math.log10(level)))
-    if p < least:
+    if p < (least := least_p(level)):
         return f"< {least:.10g}"
     for digits in range(3, 13):
         text = f"{p:.{digits}f}"
         if (float(text) < level) == (p < level) and float(text) not in (0.0, level):
             return text
     return f"{p:.3g}"
+
+
+def judged_apart(k: int | None, shares: Mapping[str, float]) -> str:
+    """That experiments differ in how much of their top k is judged.
+
+    >>> judged_apart(4, {"a": 1.0, "b": 0.5})
+    'the judged share of the top 4 differs: 1.00 in a, 0.50 in b'
+    """
+    (low, least), (high, most) = (end((share, str(name)) for name, share in shares.items()) for end in (min, max))
+    return f"the judged share of the top {k} differs: {high:.2f} in {most}, {low:.2f} in {least}"
 
 
 def percent(share: float) -> str:

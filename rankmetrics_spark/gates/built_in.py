@@ -11,6 +11,7 @@ from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.gates.counts import Counts, Inspected, arms, total_counts
 from rankmetrics_spark.metrics import Convention, Metric, compute, one_list
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, WARN, Check, share
+from rankmetrics_spark.words import judged_apart
 
 NO_RELEVANT = "no_relevant_rate"
 MANY_UNJUDGED = 0.2
@@ -149,7 +150,7 @@ def _judged(log: Inspected, counts: Counts) -> Iterator[Check]:
         yield Check("judged_top_rate", status, text, name, value, 1 - MANY_UNJUDGED, margin, metric=metric)
     if len(shares) > 1:
         apart = high - low > FAR_APART
-        text = f"the judged share of the top {k} differs: {high:.2f} in {most}, {low:.2f} in {least}"
+        text = judged_apart(k, shares)
         text += f"; unjudged items count as not relevant, so {least} may be better than it looks" if apart else ""
         for name, value in shares.items():
             difference, status = high - value, WARN if apart else OK

@@ -311,9 +311,8 @@ def refuse_failed_gates(checks: Sequence[sch.Check], config: Config) -> None:
         raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
     path = config.quality.path_of("on_broken_split")
     if config.quality.on_broken_split == "fail" and (split := next(filter(_is_broken_split, checks), None)):
-        fact = split.sentence.partition(". ")[0]
         raise QualityError(
-            f"{fact[:1].lower()}{fact[1:]}, so there is no verdict: find the cause, or set {path} "
+            f"{split.fact[:1].lower()}{split.fact[1:]}, so there is no verdict: find the cause, or set {path} "
             "to warn to publish the means all the same (nothing was published)"
         )
 

@@ -192,7 +192,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         ],
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
-        "verdict": answer.has_verdict,
+        "verdict": answer.level == "ok",
         "untrusted": any(found.doubt for found in figures.compared),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "checks": checks,

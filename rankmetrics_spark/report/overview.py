@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
 from rankmetrics_spark.report.trust import Level, check_rows
-from rankmetrics_spark.words import STATES, Change, p_text, p_value
+from rankmetrics_spark.words import STATES, Change, judged_apart, p_text, p_value
 
 GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""
@@ -60,9 +61,10 @@ def status_line(figures: Figures) -> list[Status]:
         items.append(Status("warn", f"{kept}, but by numbers that are not to be trusted"))
     else:
         items.append(Status("ok", kept))
-    unlike = next((row for row in rows if row["name"] == "judged_difference" and row["status"] == sch.WARN), None)
-    if unlike:
-        items.append(Status("warn", str(unlike["sentence"]).partition(";")[0]))
+    apart = {row[sch.EXPERIMENT] for row in rows if row["name"] == "judged_difference" and row["status"] == sch.WARN}
+    if judged := [row for row in rows if row["name"] == "judged_top_rate" and row[sch.EXPERIMENT] in apart]:
+        shares = {row[sch.EXPERIMENT]: row["observed"] for row in judged}
+        items.append(Status("warn", judged_apart(parse(judged[0][sch.METRIC]).cut, shares)))
     if not figures.compared:
         return items
     items.append(_split(figures, people))

@@ -11,9 +11,9 @@ from rankmetrics_spark.findings import Finding, all_percentages, by_pair, label_
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
 from rankmetrics_spark.report.figures import Figures, first_of, over_lists
-from rankmetrics_spark.report.trust import split_is_off
+from rankmetrics_spark.report.trust import Level, split_is_off
 from rankmetrics_spark.report.verdict import part_of_error
-from rankmetrics_spark.words import STATES, Change, percent
+from rankmetrics_spark.words import STATES, Change, least_p, percent
 
 
 class Id(str):
@@ -98,7 +98,7 @@ class Answer:
         detail: What stands after it: the interval.
         sure: How sure that is.
         won: Whether the change is one for the better.
-        has_verdict: Whether anything was tested and can be trusted.
+        level: ``none`` where nothing was tested, ``warn`` where the numbers cannot be trusted.
         names_metric: Whether the title says on which metric.
     """
 
@@ -108,7 +108,7 @@ class Answer:
     detail: Words = ()
     sure: Words = ()
     won: bool = True
-    has_verdict: bool = True
+    level: Level = "ok"
     names_metric: bool = False
 
 
@@ -147,10 +147,12 @@ def answer(figures: Figures) -> Answer:
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.found.state == "doubtful" for card in comparisons):
-        doubt = next(filter(None, (card.found.doubt for card in comparisons)), "")
-        why = split_is_off(figures) if "the planned shares" in doubt else _sentence(doubt or comparisons[0].found.note)
-        title = "these numbers are not to be trusted" if doubt else "there is no test"
-        return Answer((f"No verdict: {title}",), sure=(why,), has_verdict=False)
+        doubted = next((card.found for card in comparisons if card.found.doubt), None)
+        if doubted is None:
+            note = _sentence(comparisons[0].found.note)
+            return Answer(("No verdict: there is no test",), sure=(note,), level="none")
+        why = split_is_off(figures) if doubted.is_off else _sentence(doubted.doubt)
+        return Answer(("No verdict: these numbers are not to be trusted",), sure=(why,), level="warn")
     if len(figures.baselines) > 1:
         # Every pair was compared: which one is beaten by none, and beats the most?
         ahead = _ahead(comparisons)
@@ -211,9 +213,9 @@ def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
         title = (f"No clear winner yet: {text} clearly from ", baseline, *beside)
     else:
-        parts = [f"{n:,} {STATES[state].says(n)}" for state, n in counts.items() if n]
-        first, _, rest = ", ".join(parts).partition(" ")
-        sure = (f"{first} {'candidate' if first == '1' else 'candidates'} {rest}. ", *sure)
+        (n, says), *rest = ((n, STATES[state].says(n)) for state, n in counts.items() if n)
+        parts = [f"{n:,} {'candidate' if n == 1 else 'candidates'} {says}", *map("{0[0]:,} {0[1]}".format, rest)]
+        sure = (f"{', '.join(parts)}. ", *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False, names_metric=bool(lost))
 
 
@@ -242,7 +244,7 @@ def _chance(card: Card) -> Words:
     if card.found.state == "open":
         power = f" The test would have found changes of {card.detectable} or more{card.found.with_power}."
         return (f"Chance alone could explain this ({card.p}).{power if card.detectable else ''}{also}",)
-    frequency = "almost never" if card.p.startswith("p <") else "rarely"
+    frequency = "almost never" if (card.found.p_adjusted or 0.0) < least_p(card.found.level) else "rarely"
     return (f"Chance alone would {frequency} give this ({card.p}).{also}",)
 
 

@@ -270,11 +270,12 @@ def _split(figures: Figures) -> Iterator[sch.Check]:
     people = population(figures)
     ratio = figures.sample_ratio_p
     if ratio is not None:
-        status, text = sch.OK, f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})."
-        if ratio < sch.SMALL_RATIO_P:
-            status, text = sch.WARN, f"{split_is_off(figures)} {NO_VERDICT}"
+        limit, status, fact = sch.SMALL_RATIO_P, sch.OK, f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})"
+        text = f"{fact}."
+        if ratio < limit:
+            status, fact, text = sch.WARN, _off(figures), f"{split_is_off(figures)} {NO_VERDICT}"
         for name in people.users or figures.experiments:
-            yield sch.Check("sample_ratio", status, text, name, ratio, sch.SMALL_RATIO_P, ratio - sch.SMALL_RATIO_P)
+            yield sch.Check("sample_ratio", status, text, name, ratio, limit, ratio - limit, fact=fact)
         return
     total, whose = sum(people.units.values()), f" of the {people.unit}" if people.of_clusters else ""
     text = f"Not checked: the same {people.unit} are in the experiments that are compared."
@@ -289,7 +290,12 @@ def _split(figures: Figures) -> Iterator[sch.Check]:
 
 
 def split_is_off(figures: Figures) -> str:
-    """What to do where the users do not follow the planned shares; with both shares where they are known."""
+    """That the users do not follow the planned shares, and what to do."""
+    return f"{_off(figures)}. Find the cause before you read the numbers."
+
+
+def _off(figures: Figures) -> str:
+    """That the users do not follow the planned shares; with both shares where they are known."""
     ratio = figures.sample_ratio_p
     people, planned = population(figures), (figures.config.get("comparison") or {}).get("shares") or {}
     units = people.units
@@ -302,7 +308,7 @@ def split_is_off(figures: Figures) -> str:
         off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
     p = "" if ratio is None else f" (p {p_text(ratio, sch.SMALL_RATIO_P)})"
     what = f"the {people.unit}" if people.of_clusters else "users"
-    return f"The split of {what} is off{off}{p}. Find the cause before you read the numbers."
+    return f"The split of {what} is off{off}{p}"
 
 
 def _rows(figures: Figures, names: Sequence[str]) -> Iterator[sch.Check]:

@@ -34,6 +34,21 @@ CORRECTIONS = {
 """Correction of p-values -> how a sentence names it."""
 
 
+class Fact(str):
+    """A sentence of a verdict.
+
+    Attributes:
+        brief: The same for people who read once how p-values and intervals are corrected; empty where that is all.
+    """
+
+    brief: str
+
+    def __new__(cls, words: str, brief: str) -> Fact:
+        fact = super().__new__(cls, words)
+        fact.brief = brief
+        return fact
+
+
 def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None:
     """The metric that decides: the first primary one of these comparisons, in the order of ``metrics``."""
     names = primary_names(findings(rows))
@@ -64,15 +79,17 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     )
     pairs = by_pair(everyone)
     said, rest = _first(in_order, primary, more)
-    turned, lines = reversals(found, primary), []
+    turned = reversals(found, primary)
+    lines: list[str] = []
     for each in said:
-        lines.append("; ".join(filter(None, [sentence_of(each), but(each, pairs[each.pair])])))
+        also = but(each, pairs[each.pair])
+        lines.append(Fact(*("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))))
         lines += turned.get((*each.pair, each.metric), {}).values()
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(sentence_of_margin, in_order))][:MOST_SENTENCES]
     of_primary = (each for each in in_order if each.metric in primary)
     diluted = [*dict.fromkeys(filter(None, map(differences.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
-    wide = [WIDENED] if any(each.is_widened for each in said) else []
+    wide = [Fact(WIDENED, "")] if any(each.is_widened for each in said) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = differences.sentences_of_order(everyone, decided)
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *sentences_of_looks(everyone)]
@@ -264,8 +281,8 @@ def sentence(row: Row, metric: Metric) -> str:
     return sentence_of(Finding.of({**row, sch.METRIC: str(metric)}))
 
 
-def sentence_of(found: Finding) -> str:
-    """One comparison in words."""
+def sentence_of(found: Finding, once: bool = False) -> str:
+    """One comparison in words; ``once``: how its p-value is corrected is said elsewhere."""
     on = f"on {found.label}{found.among}"
     against = f"{found.candidate} against {found.baseline} {on}"
     if found.state == "doubtful":
@@ -280,8 +297,8 @@ def sentence_of(found: Finding) -> str:
         is_better = parse(found.metric).higher_is_better
         says = STATES["open"].word if is_better is not None else "neither direction is better"
         return f"{against}: {says}, {change}, {p}{valid}{could}{also}"
-    verb = "beats" if found.better == "candidate" else "loses to"
-    return f"{found.candidate} {verb} {found.baseline} {on}: {change}, {p}{correction_of(found)}{valid}{also}"
+    verb, after = "beats" if found.better == "candidate" else "loses to", "" if once else correction_of(found)
+    return f"{found.candidate} {verb} {found.baseline} {on}: {change}, {p}{after}{valid}{also}"
 
 
 def change_in_words(found: Finding) -> str:
@@ -323,24 +340,22 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
     """The sentences of a verdict for people, who read once how the p-values were corrected.
 
     >>> each = Finding({}, n_comparisons=4, correction="holm", family="secondary metrics")
-    >>> for line in correction_once(["b beats a, p < 0.001 after Holm (4 comparisons)"] * 2, [each, each]):
+    >>> fact = Fact("b beats a, p < 0.001 after Holm (4 comparisons)", "b beats a, p < 0.001")
+    >>> for line in correction_once([fact, fact], [each, each]):
     ...     print(line)
     b beats a, p < 0.001
     b beats a, p < 0.001
     p-values after Holm: 4 comparisons of secondary metrics
-    >>> correction_once(["b beats a, p < 0.001 after Holm (4 comparisons)"], [each])
+    >>> correction_once([fact], [each])
     ['b beats a, p < 0.001 after Holm (4 comparisons)']
     """
     corrected = [each for each in found if each.is_of_all and correction_of(each)]
-    families = {*map(correction_of, corrected)}
-    if not corrected or sum(any(text in line for text in families) for line in sentences) == 1:
+    brief = [getattr(line, "brief", line) for line in sentences]
+    if not corrected or sum(short not in ("", line) for short, line in zip(brief, sentences, strict=True)) == 1:
         return [*sentences]
     counts = dict.fromkeys(
         f"{each.n_comparisons} comparisons of {each.family or 'all metrics'}"
         for each in sorted(corrected, key=lambda each: each.role != sch.PRIMARY)
     )
-    also = "; intervals are corrected like them" if WIDENED in sentences else ""
-    lines = [line for line in sentences if line != WIDENED]
-    for text in families:
-        lines = [line.replace(text, "") for line in lines]
-    return [*lines, f"p-values {CORRECTIONS[corrected[0].correction]}: {', '.join(counts)}{also}"]
+    also = "; intervals are corrected like them" if "" in brief else ""
+    return [*filter(None, brief), f"p-values {CORRECTIONS[corrected[0].correction]}: {', '.join(counts)}{also}"]
