@@ -262,6 +262,11 @@ class ConfigError(RankmetricsError):
 
     exit_code = 2
 
+    def __init__(self, message: str = "", allowed: str = "") -> None:
+        """An error with its one sentence; ``allowed`` says in words what may stand in place of a value."""
+        super().__init__(message)
+        self.allowed = allowed
+
 
 class InputError(RankmetricsError):
     """An input that cannot be read, is empty, or lacks a requested column. Exit code 3."""

@@ -25,7 +25,7 @@ INTRODUCTION = """\
 # Every option
 
 One line for each key of a config, with the calls that have it as a keyword. `make readme` writes this page from the
-fields of the config, and what is allowed from their messages about a wrong value. `--set KEY=VALUE` sets a key from the
+fields of the config. `--set KEY=VALUE` sets a key from the
 command line; `compare_conventions` takes the keywords of `evaluate` as a mapping.
 A relative path, of an input or an output, is relative to the folder in which the command runs, wherever the config
 lies; where an engine runs on other machines, to the home folder of its file system.

@@ -119,8 +119,9 @@ def _switched(cls: type[Resampling]) -> fields.Read:
 def _metric(path: str, value: object) -> Metric:
     if isinstance(value, Metric):
         return value
+    name = fields.text(path, value)
     try:
-        return parse(fields.text(path, value))
+        return parse(name)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

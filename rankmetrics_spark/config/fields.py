@@ -53,7 +53,7 @@ class Setting:
         name: What Python calls it.
         type: The type of the checked value.
         default: As a config would give it.
-        allowed: As in the message about a value that is not allowed.
+        allowed: What is allowed, in words.
         help: What it does, in one line.
         read: Checks a value.
     """
@@ -156,7 +156,7 @@ def described(cls: type[Section]) -> Iterator[Setting]:
         try:
             read("", _Wrong())
         except errors.ConfigError as error:
-            allowed = re.split("(?:allowed|known): ", str(error))[-1]
+            allowed = error.allowed
         yield Setting(path, spec.name, hint, default, allowed, spec.metadata["help"], read)
         for part in sections:
             yield from described(part)
@@ -221,7 +221,7 @@ def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
     setting = path.removeprefix("spark.") if path.startswith("spark.") else path.partition(".options.")[2]
     hidden = is_secret(setting, value) if setting else False
     shown = "null" if value is None else HIDDEN if hidden else repr(value)
-    return errors.ConfigError(f"{path} is {shown}; allowed: {allowed}")
+    return errors.ConfigError(f"{path} is {shown}; allowed: {allowed}", allowed)
 
 
 SHARES_WITHIN = 0.001
@@ -263,7 +263,7 @@ def choice(*words: str, listed: Callable[[], Iterable[str]] = tuple) -> Values:
     def read(path: str, value: object) -> str:
         word, known = str(value).lower(), [*words, *listed()]
         if word not in known:
-            raise errors.ConfigError(f"{path}: {errors.unknown('value', value, known)}")
+            raise errors.ConfigError(f"{path}: {errors.unknown('value', value, known)}", ", ".join(known))
         return word
 
     return Values(read, lambda: {"enum": [*words, *listed(), None]})
