@@ -26,7 +26,6 @@ from rankmetrics_spark.road import Tables
 from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
 from tests.helpers.commands import ROOT, Call, ran
-from tests.helpers.logs import averages, impressions, random_log
 from tests.unit.test_golden import POPULATIONS, ZERO_DEFECTS
 
 if TYPE_CHECKING:
@@ -73,14 +72,6 @@ def test_side_by_side_gives_the_values_of_evaluate(spark: SparkSession, rank_by:
             matching = [r for r in rows if (r["experiment_id"], r["convention"]) == (row["experiment_id"], preset)]
             values = [matching[0][name] for name in (row["metric"], "n_users", "n_users_with_relevant")]
             assert values == [row["mean"], row["n_users"], row["n_users_with_relevant"]], (preset, row)
-
-
-def test_side_by_side_means_equal_those_of_evaluate_to_the_last_bit(spark: SparkSession) -> None:
-    data, metrics = impressions(spark, random_log(seed=1)), ["ap", "ap@10", "ndcg"]
-    result = compare_conventions(data, None, Options(metrics=metrics))
-    expected = averages(evaluate(data, metrics).experiment_metrics)
-    standard = {row["experiment_id"]: row for row in result if row["convention"] == "standard"}
-    assert {(name, "all", metric): standard[name][metric] for name in standard for metric in metrics} == expected
 
 
 def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSession) -> None:
@@ -340,21 +331,9 @@ def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: Spar
     assert tie_warnings(rows, METRICS, ["standard", "standard(ties=best)", "standard(ties=worst)"]) == []
 
 
-@pytest.mark.outcome("`evaluate` with {arguments}", "`ConfigError`: ... {message} ...")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"convention": {"ties": "expected"}}, "convention.ties is 'expected', but rank_by is 'position'"),
-        ({"convention": {"preset": "sklearn", "ap_ties": "threshold"}}, "convention.ap_ties is 'threshold'"),
-        ({"metrics": ["softmax_loss"], "columns": {"score": "scoer"}}, "did you mean 'score'"),
-        ({"metrics": ["err"], "rank_by": "score", "convention": {"ties": "expected"}}, "'err' has no expected value"),
-    ],
-)
-def test_options_that_cannot_be_evaluated_are_refused(
-    spark: SparkSession, arguments: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        evaluate(log(spark), **arguments)
+def test_a_metric_of_scores_needs_their_column(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'score'"):
+        evaluate(log(spark), ["softmax_loss"], columns={"score": "scoer"})
 
 
 def test_a_preset_with_tie_rules_can_be_used_when_ranking_by_position(spark: SparkSession) -> None:

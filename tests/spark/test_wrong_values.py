@@ -280,7 +280,6 @@ def test_scores_that_are_the_same_double_are_ordered_by_their_exact_value(
         assert {row["rr"] for row in by_user(result.user_metrics).values()} == {1 / 2}
 
 
-@pytest.mark.slow
 @pytest.mark.outcome(
     "floating-point ids from 2^53 on (2^24 for float), scores from 2^53 on as text",
     "quarantine: `inexact_user`, `inexact_item`, `inexact_score`, ...",
