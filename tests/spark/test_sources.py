@@ -178,15 +178,6 @@ def test_csv_files_with_one_header_in_any_case_are_one_log(spark: SparkSession, 
     assert {tuple(row) for row in rows.toLocalIterator()} == {("a", "u", "x", "1", "1"), ("a", "v", "x", "1", "0")}
 
 
-@pytest.mark.outcome("a truncated Parquet file beside good ones", "exit 3: the file")
-def test_a_broken_file_beside_good_ones_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    source = as_parquet(impressions(spark, LOG).coalesce(1), tmp_path / "log")
-    (good,) = (tmp_path / "log").glob("*.parquet")
-    (tmp_path / "log" / "part-broken.parquet").write_bytes(good.read_bytes()[:-200])
-    with pytest.raises(InputError, match=r"cannot read .*part-broken\.parquet"):
-        run_record(spark, source, tmp_path / "out")
-
-
 WITHOUT_A_FILTER = "the same without a filter; with one, exit 3: `use --engine spark`"
 
 
@@ -289,11 +280,6 @@ def test_a_column_that_no_json_row_has_is_named(spark: SparkSession, tmp_path: P
     missing = "the impressions have no column for relevance: unknown column 'clicked'"
     with pytest.raises(InputError, match=refusal(where, spark) or missing):
         values(spark, source | ({"where": where} if where else {}))
-
-
-def test_short_names_are_read_where_the_long_ones_do_not_exist(spark: SparkSession, tmp_path: Path) -> None:
-    row = {"experiment": "a", "user": "u", "item": "x", "position": 1, "relevance": 1}
-    assert values(spark, json_lines(tmp_path / "log.json", [row])) == {("a", "u"): 1}
 
 
 def test_runs_with_one_tag_are_told_apart_by_their_files(spark: SparkSession, tmp_path: Path) -> None:
