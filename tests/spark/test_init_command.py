@@ -18,6 +18,7 @@ from rankmetrics_spark.config import load, schema
 from rankmetrics_spark.tools import FirstConfig, sample
 from tests.helpers.commands import Call, Terminal, Typed
 from tests.helpers.logs import a_list, impressions
+from tests.helpers.messages import messages
 
 ROWS = [("uid", "variant", "doc", "rank", "click", "day")] + [
     (user, arm, f"d{rank}", str(rank), str(int(rank == hit)), day)
@@ -133,30 +134,12 @@ def test_a_treatment_of_true_and_false_is_evaluated(call: Call, tmp_path: Path) 
     assert (means, load(config).comparison.baseline) == ({"false": 1, "true": 1 / 2}, "false")
 
 
-@pytest.mark.parametrize(
-    ("head", "row", "given", "message"),
-    [
-        ("uid,doc,rank,clicked", "u,d,1,yes", (), "looks like the relevance; column 'clicked' holds yes; a relevance "
-         "is a number, or true and false: map it first; it has uid, doc, rank, clicked; allowed: --column "
-         "relevance=NAME, or --judgements FILE"),
-        ("uid,doc,rank,clicked", "u,d,1,yes", ("relevance=clicked",), "--column relevance=clicked: column 'clicked' "
-         "holds yes; a relevance is a number, or true and false: map it first"),
-        ("uid,doc,clicked,score", 'u,d,1,"0,53"', (), "looks like the position; column 'score' holds 0,53: decimal "
-         "commas; allowed: decimal points; it has"),
-        ("uid,doc,clicked,score", 'u,d,1,"0,53"', ("score=score",), "--column score=score: column 'score' holds 0,53: "
-         "decimal commas; allowed: decimal points"),
-        ("uid,doc,rank,clicked", "u,d,top,1", ("position=rank",), "column 'rank' holds top; a position is a whole "
-         "number: map it first"),
-        ("uid,doc,clicked,score_als,score_bpr", "u,d,1,2,3", (), "looks like the position; it has uid, doc, clicked, "
-         "score_als, score_bpr; allowed: --column position=NAME or --column score=NAME"),
-        ("qid,f1,score,label", "q,1,2,1", (), "looks like the item; it has qid, f1, score, label; allowed: --column "
-         "item=NAME"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "message"), messages("columns of a first config"))
 def test_columns_that_cannot_serve_are_named_with_a_value(
-    call: Call, tmp_path: Path, head: str, row: str, given: tuple[str, ...], message: str
+    call: Call, tmp_path: Path, given: tuple[str, str, list[str]], message: str
 ) -> None:
-    options = [word for assignment in given for word in ("--column", assignment)]
+    head, row, assignments = given
+    options = [word for assignment in assignments for word in ("--column", assignment)]
     code, out, err = call("init", csv_log(tmp_path, head, row, row), "-o", tmp_path / "first.yaml", *options)
     assert (code, out, message in " ".join(err.split())) == (2, "", True), err
     assert not (tmp_path / "first.yaml").exists()

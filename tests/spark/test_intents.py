@@ -18,6 +18,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse, resolve
 from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.logs import averages, by_user, config, exact
+from tests.helpers.messages import messages
 from tests.oracles import Graded, One, by_definition
 
 if TYPE_CHECKING:
@@ -457,52 +458,10 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
 
 @pytest.mark.outcome("{metric}, {what}", "`ConfigError`: {message} ...")
 @pytest.mark.parametrize(
-    ("metric", "what", "columns", "judged", "message"),
-    [
-        (
-            "alpha_ndcg@5",
-            "but no column of intents",
-            {},
-            None,
-            "metric 'alpha_ndcg(alpha=0.5)@5' needs the intents of shown items: unknown column 'intents'",
-        ),
-        (
-            "distinct@5",
-            "but a wrong name for the column of intents",
-            {"intents": "categories"},
-            None,
-            "needs the intents of shown items: unknown column 'categories'; did you mean 'category'?",
-        ),
-        (
-            "distinct@5",
-            "but `columns.intents` is null",
-            {"intents": None},
-            None,
-            "metric 'distinct@5' needs the intents of shown items: columns.intents is null (set columns.intents)",
-        ),
-        (
-            "err_ia@5",
-            "but judgements without intents",
-            {"intents": "category"},
-            {},
-            "metric 'err_ia@5' needs the intents of judged items: unknown column 'intents'",
-        ),
-        (
-            "distinct@5",
-            "but intents in the judgements only",
-            {},
-            {"intents": "subtopic"},
-            "metric 'distinct@5' needs the intents of shown items: unknown column 'intents'",
-        ),
-    ],
+    ("metric", "what", "columns", "judged", "message"), [(*given, message) for given, message in messages("intents")]
 )
 def test_a_metric_without_its_intents_is_refused(
-    spark: SparkSession,
-    metric: str,
-    what: str,
-    columns: dict[str, str | None],
-    judged: dict[str, str] | None,
-    message: str,
+    spark: SparkSession, metric: str, what: str, columns: dict[str, Any], judged: dict[str, str] | None, message: str
 ) -> None:
     log = log_of(spark, a_list(("a", 1, ["x"])))
     truth = None if judged is None else truth_of(spark, [Judged("u", "a", 1, "1")])

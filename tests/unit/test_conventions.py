@@ -12,6 +12,7 @@ import pytest
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, Convention, knobs, resolve
+from tests.helpers.messages import messages
 
 
 def test_the_presets_are_those_of_the_contract() -> None:
@@ -63,26 +64,7 @@ def test_every_allowed_value_of_a_choice_is_accepted_as_text_in_any_case(knob: A
 
 
 @pytest.mark.outcome("the convention {value}", "exit 2: ... {message} ...")
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("trec_evl", "unknown convention 'trec_evl'; did you mean 'trec_eval'? known: standard"),
-        ({"preset": "nothing"}, "unknown convention 'nothing'"),
-        ({"tie": "expected"}, "unknown convention knob 'tie'; did you mean 'ties'? known: preset, ap_denominator"),
-        ({"ties": "expcted"}, "unknown ties 'expcted'; did you mean 'expected'? known: item_desc"),
-        ({"score_precision": 16}, "unknown score_precision '16'"),
-        ({"zero_relevant": None}, "unknown zero_relevant 'None'"),
-        ({"relevant_from": -1}, "relevant_from is -1; it must be a number at least 0"),
-        ({"relevant_from": True}, "relevant_from is True; it must be a finite number"),
-        ({"relevant_from": "nan"}, "relevant_from is 'nan'; it must be a finite number"),
-        ({"max_grade": 0}, "max_grade is 0; it must be a number above 0"),
-        ({"gain": "table"}, "gain: table and a gain_table belong together"),
-        ({"gain_table": {1: 2}}, "gain: table and a gain_table belong together"),
-        ({"gain": {0: 1}}, "grades must be above 0 and gains at least 0"),
-        *(({"gain": "table", "gain_table": x}, "it must map grades to gains") for x in (3, [1, 2], [[1]], ["ab"], "a")),
-        (3, "it must be a preset or a mapping of knobs"),
-    ],
-)
+@pytest.mark.parametrize(("value", "message"), messages("conventions"))
 def test_a_wrong_value_is_refused_with_what_is_allowed(value: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(value)

@@ -15,66 +15,20 @@ from rankmetrics_spark import metrics as mx
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 from tests.helpers.builders import METRICS, shown, value_of, variants
+from tests.helpers.messages import messages
 
 # ---- names
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "column"),
-    [
-        ("AP@10", "ap@10", "ap_at_10"),
-        ("map", "ap", "ap"),
-        ("mrr@10", "rr@10", "rr_at_10"),
-        ("Recall@20", "r@20", "r_at_20"),
-        ("HR@5", "hit_rate@5", "hit_rate_at_5"),
-        ("hit-rate@5", "hit_rate@5", "hit_rate_at_5"),
-        ("success_5", "hit_rate@5", "hit_rate_at_5"),
-        ("alpha_nDCG(alpha=0.9)@20", "alpha_ndcg(alpha=0.9)@20", "alpha_ndcg_alpha_0_9_at_20"),
-        ("a-ndcg@5", "alpha_ndcg(alpha=0.5)@5", "alpha_ndcg_alpha_0_5_at_5"),
-        ("ERR-IA@20", "err_ia@20", "err_ia_at_20"),
-        ("Success@5", "hit_rate@5", "hit_rate_at_5"),
-        ("ROC-AUC", "auc", "auc"),
-        ("mean_rank", "average_rank", "average_rank"),
-        ("rbp_graded(p=0.9)", "graded_rbp(p=0.9)", "graded_rbp_p_0_9"),
-        ("P_5", "p@5", "p_at_5"),
-        ("ndcg_at_10", "ndcg@10", "ndcg_at_10"),
-        ("f1@10", "f1@10", "f1_at_10"),
-        ("rbp", "rbp(p=0.8)", "rbp_p_0_8"),
-        ("RBP(p=.8)@20", "rbp(p=0.8)@20", "rbp_p_0_8_at_20"),
-        ("softmax_loss( t = 0.10 )", "softmax_loss(t=0.1)", "softmax_loss_t_0_1"),
-        ("softmax_loss", "softmax_loss(t=1)", "softmax_loss_t_1"),
-        (" r-prec ", "rprec", "rprec"),
-    ],
-)
-def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, column: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), messages("names of metrics"))
+def test_names_are_read_in_any_case_and_written_in_one(text: str, expected: str) -> None:
+    name, column = expected.split()
     assert (str(mx.parse(text)), mx.parse(text).column) == (name, column)
     assert mx.parse(name) == mx.parse(text)
 
 
 @pytest.mark.outcome("the metric {text}", "exit 2: ... {message} ...")
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("ndgc@10", "unknown metric 'ndgc@10'; did you mean 'ndcg@10'? known: ap, ndcg, p, r, "),
-        ("zzz", "unknown metric 'zzz'; known: ap"),
-        ("p", "metric 'p' needs a cut-off, such as p@10"),
-        ("ap@0", "metric 'ap@0': the cut-off '0' must be a whole number from 1 to 1000000"),
-        ("ap@-3", "the cut-off '-3' must be a whole number"),
-        ("ap@1.5", "the cut-off '1.5' must be a whole number"),
-        ("ap@", "the cut-off '' must be a whole number"),
-        ("ap@²", "the cut-off '²' must be a whole number"),
-        ("rprec@5", "metric 'rprec@5' takes no cut-off; write rprec"),
-        ("rbp(p=1)", "metric 'rbp(p=1)': p is '1'; it must be a number above 0.0 below 1.0"),
-        ("rbp(p=x)", "p is 'x'; it must be a number"),
-        ("rbp(q=0.5)", "unknown parameter of metric 'rbp(q=0.5)' 'q'"),
-        ("rbp(0.5)", "write a parameter as name=value, not '0.5'"),
-        ("softmax_loss(t=0)", "t is '0'"),
-        ("alpha_ndcg(alpha=1)@5", "alpha is '1'; it must be a number above 0.0 below 1.0"),
-        ("alpha_ndcg(alpha=0.5)", "metric 'alpha_ndcg(alpha=0.5)' needs a cut-off, such as alpha_ndcg@10"),
-        ("@10", "is not of the form"),
-        ("", "is not of the form"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), messages("no metrics"))
 def test_a_wrong_name_is_refused_with_a_hint(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         mx.parse(text)
@@ -210,24 +164,7 @@ def test_no_metric_can_have_the_name_of_a_column() -> None:
 # ---- what people read
 
 
-@pytest.mark.parametrize(
-    ("name", "headline"),
-    [
-        ("ap@10", "MAP@10"),
-        ("ap", "MAP"),
-        ("rr", "MRR"),
-        ("ndcg@10", "mean NDCG@10"),
-        ("rbp(p=0.8)@20", "mean RBP (p = 0.8)@20"),
-        ("hit_rate@5", "mean Hit rate@5"),
-        ("auc@10", "mean AUC@10"),
-        ("average_rank", "mean Average rank"),
-        ("graded_rbp(p=0.9)", "mean graded RBP (p = 0.9)"),
-        ("rbp_resid(p=0.9)", "mean RBP residual (p = 0.9)"),
-        ("alpha-nDCG@10", "mean alpha-NDCG (alpha = 0.5)@10"),
-        ("ERR-IA@20", "mean ERR-IA@20"),
-        ("distinct@5", "mean distinct intents@5"),
-    ],
-)
+@pytest.mark.parametrize(("name", "headline"), messages("headlines"))
 def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:
     assert mx.parse(name).headline == headline
 

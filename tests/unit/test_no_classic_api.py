@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import rankmetrics_spark
+from tests.helpers.messages import messages
 
 ROOT = Path(rankmetrics_spark.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
@@ -81,31 +82,7 @@ def test_a_module_uses_nothing_that_spark_connect_lacks(module: Path) -> None:
     assert [name for _, name in findings(module.read_text(encoding="utf-8"))] == allowed.get(module.name, [])
 
 
-@pytest.mark.parametrize(
-    ("forbidden", "what"),
-    [
-        ("rows.rdd.map(f)", "rdd"),
-        ("spark.sparkContext.defaultParallelism", "sparkContext"),
-        ("sc.parallelize([1])", "sc"),
-        ("spark._sc", "_sc"),
-        ("rows._jdf.queryExecution()", "_jdf"),
-        ("context.broadcast(small)", "broadcast"),
-        ("context.accumulator(0)", "accumulator"),
-        ("from pyspark import SparkContext", "pyspark.SparkContext"),
-        ("from pyspark import sql, SparkConf as Conf", "pyspark.SparkConf"),
-        ("from pyspark import context", "pyspark.context"),
-        ("def f():\n    import py4j.protocol", "py4j.protocol"),
-        ("import pyspark.mllib.evaluation", "pyspark.mllib.evaluation"),
-        ("from pyspark.sql.classic.dataframe import DataFrame", "pyspark.sql.classic.dataframe.DataFrame"),
-        ("users.collect()", "collect"),
-        ("users.where(x)\\\n  .toPandas()", "toPandas"),
-        ("users.cache()", "cache"),
-        ("isinstance(x, DataFrame)", "is it a DataFrame?"),
-        ("isinstance(x, (str, sql.Column))", "is it a Column?"),
-        ("type(x) is DataFrame", "is it a DataFrame?"),
-        ("match x:\n    case DataFrame():\n        pass", "is it a DataFrame?"),
-    ],
-)
+@pytest.mark.parametrize(("forbidden", "what"), messages("classic API"))
 def test_a_forbidden_use_is_found(forbidden: str, what: str) -> None:
     assert what in {result for _, result in findings(forbidden)}
     assert findings(f"x = 1\n{forbidden}")[0][0] > 1

@@ -148,24 +148,9 @@ def test_a_primary_metric_alone_says_that_its_p_value_is_of_a_part_of_the_error(
     assert "of the error" not in verdict_of([alone | OPEN | {"n_comparisons": 2}])[0]
 
 
-@pytest.mark.parametrize(
-    ("p", "confidence", "message"),
-    [
-        (0.0496, 0.95, "p = 0.0496"),
-        (0.04996, 0.95, "p = 0.04996"),
-        (0.0504, 0.95, "p = 0.0504"),
-        (0.0494, 0.95, "p = 0.049"),
-        (0.3, 0.95, "p = 0.300"),
-        (0.0009, 0.95, "p < 0.001"),
-        (0.0098, 0.99, "p = 0.0098"),
-        (0.00996, 0.99, "p = 0.00996"),
-        (0.0996, 0.9, "p = 0.0996"),
-        (0.0009, 0.9999, "p = 0.001"),
-        (0.00009, 0.9999, "p < 0.0001"),
-        (0.0005, 0.999, "p < 0.001"),
-    ],
-)
-def test_a_p_value_has_the_digits_that_support_the_verb(p: float, confidence: float, message: str) -> None:
+@pytest.mark.parametrize(("given", "message"), messages("p-values"))
+def test_a_p_value_has_the_digits_that_support_the_verb(given: list[float], message: str) -> None:
+    p, confidence = given
     assert Finding.of(row(p_adjusted=p, confidence=confidence)).p == message
     # The number as it is read falls on the side of the level that decided.
     number = float(message.split()[-1])
