@@ -32,81 +32,46 @@ def values(table: DataFrame, *names: str) -> dict[tuple[str, str], Any]:
 
 
 NAN, INFINITE = float("nan"), float("inf")
-# User -> the items shown, in rank order, and the judgements.
-CASES: dict[str, tuple[str, list[tuple[str | None, float | None]]]] = {
-    "never shown": ("xyz", [("x", 1), ("y", 0), ("z", 2), ("w", 3)]),
-    "unjudged": ("xyz", [("y", 1), ("z", 0)]),
-    "repeated": ("xy", [("x", 0), ("x", 2), ("x", 1), ("y", 1), ("y", 1)]),
-    "faulty": ("xyzw", [("x", 1), (None, 1), ("y", None), ("z", NAN), ("w", INFINITE)]),
-    "irrelevant": ("xy", [("x", 0), ("y", -1)]),
-    "without judgements": ("x", []),
+NOTHING = {"n_relevant": 0, "ap": 0, "ndcg": 0, "rr": 0}
+# User -> the items shown, in rank order, the judgements, and what comes of them.
+CASES: dict[str, tuple[str, list[tuple[str | None, float | None]], dict[str, float]]] = {
+    # Items that were never shown count in m and in the ideal list.
+    "never shown": (
+        "xyz",
+        [("x", 1), ("y", 0), ("z", 2), ("w", 3)],
+        {"n_relevant": 3, "n_shown": 3, "rr": 1, "ap": (1 / 1 + 2 / 3) / 3, "r_at_3": 2 / 3}
+        | {"ndcg_at_2": (1 / log2(2) + 0) / (3 / log2(2) + 2 / log2(3))},
+    ),
+    "unjudged": ("xyz", [("y", 1), ("z", 0)], {"ap": 1 / 2, "judged_at_2": 1 / 2, "judged_at_3": 2 / 3}),
+    "repeated": ("xy", [("x", 0), ("x", 2), ("x", 1), ("y", 1), ("y", 1)], {"n_relevant": 2, "dcg_at_1": 2, "ap": 1}),
+    "faulty": (
+        "xyzw",
+        [("x", 1), (None, 1), ("y", None), ("z", NAN), ("w", INFINITE)],
+        {"n_relevant": 1, "ap": 1, "judged_at_3": 1 / 3},
+    ),
+    "irrelevant": ("xy", [("x", 0), ("y", -1)], NOTHING),
+    "without judgements": ("x", [], NOTHING),
 }
 
 
-@pytest.fixture(scope="module")
-def looked_up(spark: SparkSession) -> dict[tuple[str, str], dict[str, Any]]:
-    """Every case in one evaluation, with judgements of a null user and of a user without a list."""
-    log = shown(spark, *(("a", user, items) for user, (items, _) in CASES.items()))
-    truth = [(user, *row) for user, (_, rows) in CASES.items() for row in rows]
-    table = judgements(spark, [*truth, (None, "x", 1), ("elsewhere", "x", 1)])
-    metrics = ["ap", "ndcg@2", "r@3", "rr", "dcg@1", "ndcg", "judged@2", "judged@3"]
-    result = evaluate(log, metrics, table)
-    assert result.quarantine.count() == 0
-    return by_user(result.user_metrics)
-
-
-def test_items_never_shown_count_in_m_and_in_the_ideal_list(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
-    row = looked_up["a", "never shown"]
-    assert (row["n_relevant"], row["n_shown"], row["rr"]) == (3, 3, 1)
-    assert row["ap"] == pytest.approx((1 / 1 + 2 / 3) / 3)
-    assert row["ndcg_at_2"] == pytest.approx((1 / log2(2) + 0) / (3 / log2(2) + 2 / log2(3)))
-    assert row["r_at_3"] == pytest.approx(2 / 3)
-
-
-def test_an_item_without_a_judgement_is_neither_relevant_nor_judged(
-    looked_up: dict[tuple[str, str], dict[str, Any]],
-) -> None:
-    row = looked_up["a", "unjudged"]
-    assert (row["ap"], row["judged_at_2"], row["judged_at_3"]) == (1 / 2, 1 / 2, pytest.approx(2 / 3))
-
-
 @pytest.mark.outcome("an item that is judged several times", "once, with its highest grade")
-def test_repeated_judgements_of_an_item_count_once_with_the_highest_grade(
-    looked_up: dict[tuple[str, str], dict[str, Any]],
-) -> None:
-    row = looked_up["a", "repeated"]
-    assert (row["n_relevant"], row["dcg_at_1"], row["ap"]) == (2, 2, 1)
-
-
 @pytest.mark.outcome(
     "judgements without a user or item, or with a grade that is null, NaN or infinite",
     "left out and counted, up to `max_invalid_fraction`",
 )
-def test_faulty_judgements_are_left_out(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
-    row = looked_up["a", "faulty"]
-    assert (row["n_relevant"], row["ap"], row["judged_at_3"]) == (1, 1, pytest.approx(1 / 3))
-
-
 @pytest.mark.outcome("a user without a relevant judgement", "counts as `zero_relevant` says")
-def test_a_user_without_a_relevant_judgement_counts_zero(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
-    for user in ("irrelevant", "without judgements"):
-        row = looked_up["a", user]
-        assert (row["n_relevant"], row["ap"], row["ndcg"], row["rr"]) == (0, 0, 0, 0)
-
-
-def test_by_default_exactly_the_users_with_a_list_are_evaluated(
-    looked_up: dict[tuple[str, str], dict[str, Any]],
-) -> None:
-    assert {user for _, user in looked_up} == set(CASES)
-
-
-def test_the_relevance_column_of_the_impressions_is_used_when_it_is_mapped(spark: SparkSession) -> None:
-    log = impressions(spark, [("a", "u", "x", 1, 0), ("a", "u", "y", 2, 1)], SHOWN + ", clicked int")
-    truth = judgements(spark, [("u", "x", 1), ("u", "z", 1)])
-    looked_up = evaluate(log, ["ap"], truth)
-    own = evaluate(log, ["ap"], truth, columns={"relevance": "clicked"})
-    assert values(looked_up.user_metrics, "ap") == {("a", "u"): (1 / 1) / 2}
-    assert values(own.user_metrics, "ap", "n_relevant") == {("a", "u"): ((1 / 2) / 2, 2)}
+def test_grades_are_looked_up_for_the_users_with_a_list(spark: SparkSession) -> None:
+    """Every case in one evaluation, with judgements of a null user and of a user without a list."""
+    log = shown(spark, *(("a", user, items) for user, (items, _, _) in CASES.items()))
+    truth = [(user, *row) for user, (_, rows, _) in CASES.items() for row in rows]
+    table = judgements(spark, [*truth, (None, "x", 1), ("elsewhere", "x", 1)])
+    metrics = ["ap", "ndcg@2", "r@3", "rr", "dcg@1", "ndcg", "judged@2", "judged@3"]
+    result = evaluate(log, metrics, table)
+    assert result.quarantine.count() == 0
+    actual = {user: row for (_, user), row in by_user(result.user_metrics).items()}
+    assert actual.keys() == CASES.keys()
+    for user, (_, _, expected) in CASES.items():
+        assert {name: actual[user][name] for name in expected} == pytest.approx(expected), user
 
 
 def test_a_relevance_column_mapped_to_none_is_ignored(spark: SparkSession) -> None:
