@@ -88,20 +88,6 @@ COLUMNS: dict[str, str | None] = {"intents": "category"}
 
 
 @pytest.mark.both_engines
-def test_a_second_item_of_an_intent_gains_half(spark: SparkSession) -> None:
-    rows = a_list(("a", 1, ["x"]), ("b", 1, ["x"]), ("c", 0, ["z"]), ("d", 1, ["y", "x"]))
-    names = ["alpha_ndcg@2", "alpha_ndcg@4", "err_ia@4", "distinct@3", "distinct@4"]
-    result = evaluate(log_of(spark, rows), names, columns=COLUMNS)
-    (actual,) = values(result.user_metrics, *names).values()
-    # The ideal list has d first, which covers both intents; then b and a, of equal gain.
-    at_2 = (1 + 1 / 2 / log2(3)) / (2 + 1 / 2 / log2(3))
-    at_4 = (1 + 1 / 2 / log2(3) + (1 + 1 / 4) / log2(5)) / (2 + 1 / 2 / log2(3) + 1 / 4 / log2(4))
-    # Two intents; for each of them, four items would give 1 + 1/4 + 1/12 + 1/32.
-    err = (1 + 1 / 2 / 2 + (1 + 1 / 4) / 4) / 2 / (1 + 1 / 4 + 1 / 12 + 1 / 32)
-    assert actual == [pytest.approx(at_2), pytest.approx(at_4), pytest.approx(err), 2, 3]
-    assert result.quarantine.count() == 0
-
-
 @pytest.mark.outcome("intents that are null, an empty text or an empty array", "the item has none; the row counts")
 def test_null_and_empty_intents_are_none(spark: SparkSession) -> None:
     rows = a_list(("a", 1, None), ("b", 1, []), ("c", 1, ["", None]), ("d", 1, ["x", None, "x", ""]))
@@ -146,8 +132,6 @@ def test_of_items_with_equal_gain_the_highest_id_is_first_in_the_ideal_list(spar
     ]
     judged = [Judged(row.user_id, row.item_id, 1, row.category) for row in rows]
     expected = {"greedy": [1.0], "best": [pytest.approx((2 + 3 / 2 / log2(3)) / (2 + 2 / log2(3)))]}
-    shown = evaluate(log_of(spark, rows), ["alpha_ndcg@2"], columns=COLUMNS)
-    assert values(shown.user_metrics, "alpha_ndcg@2") == expected
     options: Any = {"columns": COLUMNS, "judgement_columns": {"intents": "subtopic"}}
     result = evaluate(log_of(spark, rows), ["alpha_ndcg@2"], truth_of(spark, judged, "array<string>"), **options)
     assert values(result.user_metrics, "alpha_ndcg@2") == expected
@@ -174,20 +158,6 @@ def test_judgements_have_a_row_for_each_intent_of_an_item_as_diversity_qrels(spa
     ideal = 2 + (1 / 2 + 1) / log2(3)
     expected = [(1 + (1 / 2 + 1) / log2(3)) / ideal, (1 + (1 / 2 + 1) / 2) / 3 / (1 + 1 / 4), 2 / 3]
     assert values(result.user_metrics, "alpha_ndcg@2", "err_ia@2", "ap") == {"u": [pytest.approx(w) for w in expected]}
-
-
-def test_own_intents_of_the_impressions_count_before_those_of_the_judgements(spark: SparkSession) -> None:
-    rows = a_list(("a", None, ["1"]), ("b", None, ["1"]))
-    judged = [Judged("u", "a", 1, ["1", "2"]), Judged("u", "b", 1, ["2"]), Judged("u", "c", 1, None)]
-    result = evaluate(
-        log_of(spark, rows).drop("relevance"),
-        ["err_ia@2", "distinct@2"],
-        truth_of(spark, judged, "array<string>"),
-        columns=COLUMNS,
-        judgement_columns={"intents": "subtopic"},
-    )
-    expected = (1 + 1 / 2 / 2) / 2 / (1 + 1 / 4)
-    assert values(result.user_metrics, "err_ia@2", "distinct@2") == {"u": [pytest.approx(expected), 1]}
 
 
 def test_clicks_of_the_impressions_decide_whether_an_item_covers_the_intents_of_its_judgements(

@@ -470,13 +470,6 @@ def test_an_interrupt_in_the_first_second_is_one_word(module: str, tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "rankmetrics: interrupted\n")
 
 
-def test_the_entry_point_is_the_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rankmetrics_spark", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("rankmetrics, version ")
-
-
 def test_a_run_of_settings_that_are_no_config_is_refused() -> None:
     nothing: Any = None
     settings: Any = {"source": {"path": "logs"}}
