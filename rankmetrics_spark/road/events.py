@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, microseconds
-from rankmetrics_spark.engines import TIMES, as_text, engine_of
+from rankmetrics_spark.engines import TIMES, as_text, engine_of, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.road.checking import literal
 
@@ -220,7 +220,7 @@ def _micros(name: str, kind: T.DataType, zone: str, what: str) -> str:
 def event_counts(groups: DataFrame) -> dict[str, int]:
     """Status of events -> how many, in the order in which they are looked for; from groups of faulty rows."""
     events = groups.where(IS_EVENT).groupBy(F.col(f"{sch.REJECTED}.{sch.REASON}").alias("state"))
-    found = {row["state"]: int(row["n"]) for row in events.agg(F.sum(sch.N_ROWS).alias("n")).collect()}
+    found = {row["state"]: int(row["n"]) for row in few_rows(events.agg(F.sum(sch.N_ROWS).alias("n")))}
     return {state: found[state] for state in sch.EVENT_STATES if state in found}
 
 

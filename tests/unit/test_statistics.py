@@ -44,7 +44,7 @@ def test_one_value_has_a_mean_and_no_interval_and_zero_values_have_neither() -> 
 def test_moments_of_an_array_are_those_of_its_rows() -> None:
     values = np.random.default_rng(1).normal(0, 3, (4, 9))
     result, expected = moments(values), joined([Moments.of(row.tolist()) for row in values])
-    for name in ("n", "total", "squares", "cubes"):
+    for name in ("n", "total", "squares"):
         assert getattr(result, name).tolist() == getattr(expected, name).tolist()
 
 
