@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+import pandas as pd
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import config as cfg
@@ -36,6 +37,7 @@ class InitRequest:
         columns: What the user says, such as ``user=uid`` or ``judgements.item=doc``.
         baseline: The experiment to compare with, if the user says so.
         judgements: File of judgements, if there is one.
+        events: File of events, such as clicks, if there is one.
         relevant_from: The smallest relevant grade, if the user says so.
         segments: Columns that split the users, if the user says so.
         experiment_from: What names the experiments, if the user says so.
@@ -45,6 +47,7 @@ class InitRequest:
     columns: Sequence[str] = ()
     baseline: str | None = None
     judgements: str | None = None
+    events: str | None = None
     relevant_from: float | None = None
     segments: Sequence[str] = ()
     experiment_from: str | None = None
@@ -98,6 +101,8 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
     # Judgements may be the rows of the scores.
     truth = None if log.options.get("rows") == request.judgements else request.judgements
     first = tools.FirstConfig(log, columns, judgements=truth, judged=judged, split_by=request.segments)
+    first = with_events(first, request, roles)
+    log = first.log
     if first.truth:
         lists, of_truth = columns.get("list"), first.judged_columns.items()
         mapped = [guess.column for role, guess in of_truth if role in JUDGEMENT_ROLES]
@@ -115,6 +120,45 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
             refused.append(guessed)
         first = replace(first, columns=tools.guesses(first.log.rows, roles, refused, first.log.roles))
     return _decided(first, request)
+
+
+def with_events(first: tools.FirstConfig, request: InitRequest, roles: Mapping[str, str]) -> tools.FirstConfig:
+    """The config with the events of a file, or with those among the rows of the log.
+
+    Raises:
+        ConfigError: No kind of event looks like one that counts.
+    """
+    log, user, columns = first.log, first.columns.get("user"), dict(first.columns)
+    rows = log.rows if request.events is None else tools.sample(request.events, tools.EVENTS).rows
+    if request.events and "list" not in columns and (shared := _shared_list(first, rows)):
+        columns["list"] = tools.Guess(shared, "likely, since the events have it too")
+    of_list = columns["list"].columns if "list" in columns else ()
+    found = tools.EventSample.of(rows, of_list, user.column if user else None)
+    if request.events is None:
+        if not found.shown or not found.grades or log.nested or "relevance" in roles:
+            return first
+        shown = log.rows[log.rows[found.columns["kind"]].astype(str) == found.shown]
+        log = replace(log, rows=shown.drop(columns=found.columns["kind"]))
+        return replace(first, log=log, columns=tools.guesses(log.rows, roles, placed=log.roles), found=found)
+    if "kind" in found.columns and not found.grades:
+        raise ConfigError(
+            f"no kind of event in '{request.events}' looks like one that counts: {', '.join(found.others[:6])}; "
+            "allowed: a config with events.grades: {KIND: GRADE}"
+        )
+    columns.pop("relevance", None)
+    return replace(first, events=request.events, found=found, columns=columns)
+
+
+def _shared_list(first: tools.FirstConfig, events: pd.DataFrame) -> str | None:
+    """A column of ids in the log and in the events, which tells the lists of users and experiments apart."""
+    rows, taken = first.log.rows, {name for guess in first.columns.values() for name in guess.columns}
+    keys = [first.columns[role].column for role in ("experiment", "user") if role in first.columns]
+    for name in map(str, events):
+        if name in rows and name not in taken and re.search("(?i)id$", name) and keys:
+            pairs = rows[[*keys, name]].dropna().drop_duplicates()
+            if len(pairs) == pairs[name].nunique() >= len(pairs[keys].drop_duplicates()):
+                return name
+    return None
 
 
 def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfig:

@@ -280,9 +280,10 @@ def of_single_lists(shown: Iterable[str], judged: Iterable[str], lists: Iterable
         return ""
     return (
         f"the judgements have the log's column '{name}', which tells lists apart, so they look like the clicks of "
-        "single lists and would count for every list of a user; allowed: clicks as a column of the log (pandas: "
-        f"log.merge(clicks[['{name}', ITEM]].drop_duplicates().assign(clicked=1), 'left').fillna({{'clicked': 0}})), "
-        f"as columns.relevance, or judgements without '{name}'"
+        "single lists and would count for every list of a user; allowed: events instead of judgements (rankmetrics "
+        f"init --events FILE; in a config, source: {{list: [{name}]}} and events: {{path: FILE, columns: {{list: "
+        f"[{name}]}}}}; in Python, evaluate(events=..., event_columns={{'list': '{name}'}})), or judgements without "
+        f"'{name}'"
     )
 
 

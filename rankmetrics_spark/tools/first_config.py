@@ -15,8 +15,10 @@ import pandas as pd
 
 from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE
 from rankmetrics_spark.schemas import EXPERIMENT
+from rankmetrics_spark.tools.event_sample import TIMES, EventSample, named
 from rankmetrics_spark.tools.guessing import Guess, guesses, named_like, numbers, parts_of_lists, repeats
-from rankmetrics_spark.tools.log_sample import DAYS, JUDGEMENTS, LogSample, sample, words_of
+from rankmetrics_spark.tools.lists_of_rows import PLACE
+from rankmetrics_spark.tools.log_sample import DAYS, EVENTS, JUDGEMENTS, LogSample, sample, words_of
 
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
 _CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
@@ -35,6 +37,8 @@ class FirstConfig:
         relevant_from: The smallest relevant grade, where it is not the smallest above 0.
         judgements: File of judgements, or None.
         split_by: Columns of segments, as the user says; others are suggested in a comment.
+        events: File of events, or None.
+        found: What was found of the events, of that file or among the rows of the log.
     """
 
     log: LogSample
@@ -44,6 +48,8 @@ class FirstConfig:
     judgements: str | None = None
     judged: Mapping[str, str] = field(default_factory=dict)
     split_by: Sequence[str] = ()
+    events: str | None = None
+    found: EventSample | None = None
 
     @property
     def experiments(self) -> list[str]:
@@ -174,9 +180,9 @@ class FirstConfig:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """The rows that ``part`` names."""
-        rows = self.log.rows
-        return rows.loc[self._days.index[self._days == self.dates[-1]]] if self.dates else rows
+        """The rows that ``part`` names, as they are in the log."""
+        rows = self.log.rows if self.log.raw is None else self.log.raw
+        return rows.loc[self._days.index[self._days == self.dates[-1]].unique()] if self.dates else rows
 
     @property
     def part(self) -> str:
@@ -188,10 +194,12 @@ class FirstConfig:
     def missing(self) -> list[str]:
         """What a run needs and cannot be guessed, such as the column of the user, or ``judgements`` of a TREC run."""
         judged = [role for role in ("user", "item", "relevance") if self.judgements and role not in self.judged_columns]
+        if self.truth and self.truth.nested:  # items without grades are relevant
+            judged = [role for role in judged if role != "relevance"]
         of_judgements = [f"judgements.{role}" for role in judged]
         if self.log.ranked_by_format:
             return of_judgements if self.judgements or "relevance" in self.columns else ["judgements"]
-        needed = ["user", *([] if self.judgements else ["relevance"])]
+        needed = ["user", *([] if self.judgements or self.found else ["relevance"])]
         if "position" not in self.columns:
             # Equal scores are put in order by the item.
             needed.append("item" if "score" in self.columns else "position")
@@ -262,10 +270,18 @@ class FirstConfig:
         if self.named_by:
             names = f"the names of the {self.named_by}s: {_some(self.experiments)}"
             yield f"  experiment_from: {self.named_by}  # a guess, by {names}"
+        if self.log.nested and self.log.nested.packed:
+            yield f"  packed: {self.log.nested.packed}"
         yield "  columns:"
+        if self.log.nested and self.log.nested.items:
+            yield f"    items: {_scalar(self.log.nested.items)}  # a row per list: the rank is the place in it"
         for role in ROLES:
             guess = self.columns.get(role)
-            if role == "experiment" and self.named_by:
+            if (role == "experiment" and self.named_by) or (guess and _is_written(self.log, guess)):
+                continue
+            if self.log.nested and guess is not None:
+                name = self.log.nested.written(guess.column)
+                yield f"    {role}: {_scalar(name)}  # {guess.reason}; {self._values(role)}"
                 continue
             if guess is not None:
                 yield f"    {role}: {_scalar(guess.column)}  # {guess.reason}; {self._values(role)}"
@@ -274,13 +290,18 @@ class FirstConfig:
             elif role == "item":
                 yield "    item: null  # no column looks like one: repeated items are not detected"
             elif role == "relevance":
-                yield "    relevance: null  # the judgements have it"
+                yield f"    relevance: null  # the {'events' if self.found else 'judgements'} have it"
+        if self.found and self.time:
+            yield f"    time: {_scalar(self.time)}"
         if self.first_rank == 0:
             yield "  first_rank: 0  # lists of the sample start at 0"
         if self.dates:
             dates = " to ".join(dict.fromkeys((self.dates[0], self.dates[-1])))
             yield f'  where: "{self._of_day}"  # the sample: {dates}'
-        if self.has_several_lists:
+        if self.found and self.found.shown:
+            yield f"  rows: {{column: {_scalar(self.found.columns['kind'])}, shown: {_scalar(self.found.shown)}}}"
+        of_events = self.found is not None and "list" in self.found.columns
+        if of_events or (self.has_several_lists and not (self.log.nested and "list" not in self.columns)):
             seen = f"; {self.parts_in_words}" if self.parts_in_words else ""
             if guess := self.columns.get("list"):
                 names = ", ".join(map(_scalar, guess.columns))
@@ -303,7 +324,21 @@ class FirstConfig:
         is_compact = "-" not in str(self.log.rows[name].dropna().iloc[0])
         return f"{name} = " + ("replace('{date}', '-', '')" if is_compact else "'{date}'")
 
+    @property
+    def time(self) -> str | None:
+        """The column with the time of an impression, if events have one."""
+        return named(self.log.rows, TIMES) if self.found and "time" in self.found.columns else None
+
     def _rest(self) -> Iterator[str]:
+        if self.found:
+            yield "events:"
+            if self.events:
+                of_events = sample(self.events, EVENTS)
+                yield f"  format: {of_events.format}"
+                yield f"  path: {_scalar(of_events.path)}"
+                if of_events.options:
+                    yield f"  options: {json.dumps(dict(of_events.options))}"
+            yield from self.found.lines(self.time)
         if self.truth:
             if self.truth.format in ("trec_qrels", *ROWS_OF):
                 yield f"judgements: {{format: {self.truth.format}, path: {_scalar(self.truth.path)}}}"
@@ -313,10 +348,17 @@ class FirstConfig:
                 yield f"  path: {_scalar(self.truth.path)}"
                 if self.truth.options:
                     yield f"  options: {json.dumps(dict(self.truth.options))}"
+                lists = self.truth.nested
+                if lists and lists.packed:
+                    yield f"  packed: {lists.packed}"
                 yield "  columns:"
+                if lists and lists.items:
+                    yield f"    items: {_scalar(lists.items)}"
                 for role in ("user", "item", "relevance"):
-                    named = self.judged_columns[role]
-                    yield f"    {role}: {_scalar(named.column)}  # {named.reason}"
+                    chosen = self.judged_columns.get(role)
+                    if chosen and not _is_written(self.truth, chosen):
+                        name = lists.written(chosen.column) if lists else chosen.column
+                        yield f"    {role}: {_scalar(name)}  # {chosen.reason}"
         yield f"rank_by: {self.rank_by}"
         of_trec = self.log.format in ("trec_run", "json_document")
         yield f"metrics: [ndcg@10, {'ap' if of_trec else 'ap@10'}, p@10, rr]"
@@ -354,6 +396,15 @@ class FirstConfig:
         empty = int((users.astype(str) == "").sum())
         rows = f"an empty text is the user of {empty:,} of {len(users):,} rows"
         return rows if empty > 0.01 * len(users) else ""
+
+
+def _is_written(log: LogSample, guess: Guess) -> bool:
+    """Whether the shape of a log of lists says what a role is."""
+    lists = log.nested
+    if lists is None:
+        return False
+    is_part = bool(lists.packed) and guess.column in lists.chosen
+    return is_part or guess.column in (PLACE, lists.items)
 
 
 def _some(values: Sequence[str]) -> str:

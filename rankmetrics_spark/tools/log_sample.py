@@ -21,6 +21,7 @@ import pandas as pd
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, RELEVANCE, SCORE
+from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, lists_of
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {
@@ -45,6 +46,9 @@ DAYS = "year, month, day"
 """Column of a sample with the dates that three columns of the log hold."""
 _MOST_BESIDE = 100
 """Of the files beside rows of SVMlight, so many may hold their scores."""
+_RANKED = {*["position", "rank", "slot", "pos", "score", "modelscore", "rankposition"]}
+"""What only logs with a row per item have."""
+EVENTS = "file of events"
 JUDGEMENTS = "file of judgements"
 """What ``sample`` calls a file of judgements, which alone may hold qrels of TREC."""
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -68,6 +72,8 @@ class LogSample:
         days: The columns of year, month and day, which ``rows`` has as one column, ``DAYS``.
         folds: Names of files that may be folds of one experiment, or experiments.
         notes: What is read over in the files, a sentence each.
+        nested: The lists that rows of the log are; ``rows`` has a row per item then.
+        raw: The rows as they came, of a log of lists.
     """
 
     path: str
@@ -81,6 +87,8 @@ class LogSample:
     days: Sequence[str] = ()
     folds: Sequence[str] = ()
     notes: Sequence[str] = ()
+    nested: Lists | None = None
+    raw: pd.DataFrame | None = None
 
     @property
     def in_words(self) -> str:
@@ -132,7 +140,7 @@ def sample(
         tables.append(rows.head(most).assign(**values))
         cut |= len(rows) > most
     experiment = {"trec_run": "tag"}.get(format, EXPERIMENT)
-    named = "tag" if what == JUDGEMENTS else experiment_from or _named_by(tables, files, place, format)
+    named = "tag" if what in (JUDGEMENTS, EVENTS) else experiment_from or _named_by(tables, files, place, format)
     if named != "tag":
         names = [_experiment_of(file, named) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
@@ -140,10 +148,12 @@ def sample(
     places = dict(cfg.KINDS[kind].columns) if kind in cfg.KINDS else {}
     if what != JUDGEMENTS:
         places.pop("relevance", None)
+    if what == EVENTS and read.nested:
+        raise InputError(f"'{path}' has a row per list; allowed: a row per event")
     over = {file: cfg.left_out_of_trec(file, format) for file in chosen if format in cfg.NUMBER_AT}
     notes = [f"{file.name}: {said} read over" for file, said in over.items() if said]
     folds = () if experiment_from or what == JUDGEMENTS else _folds(files)
-    return replace(read, folds=folds, roles=places, notes=notes)
+    return replace(read, folds=folds, roles={**read.roles, **places}, notes=notes)
 
 
 def _scored(place: Path, judgements: str | None) -> LogSample | None:
@@ -311,7 +321,16 @@ def checked_sample(
         flat = flat.drop(columns=days).assign(**{DAYS: texts[0] + "-" + texts[1] + "-" + texts[2]})
     lists = _columns_of(flat, list, np.ndarray)
     days = days if DAYS in flat else []
-    return LogSample(path, format, flat.drop(columns=lists), options, *known, lists=lists, days=days)
+    plain = flat.drop(columns=lists)
+    words = {word for name in map(str, plain) for word in words_of(name)}
+    # Beside a rank or a score of its own, an array is a value of an item.
+    found = None if _RANKED & words else lists_of(flat, lists, format == "csv")
+    if found is None or not len(found.rows):
+        return LogSample(path, format, plain, options, *known, lists=lists, days=days)
+    others = [name for name in lists if name not in (*found.chosen, found.items)]
+    places = {"position": PLACE, **({"item": found.item} if found.item else {})}
+    exploded = LogSample(path, format, found.rows.drop(columns=others), options, *known, lists=others, days=days)
+    return replace(exploded, nested=found, raw=rows, roles=places)
 
 
 def _columns_of(rows: pd.DataFrame, *kinds: type) -> list[str]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
+from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import is_laptop
 from tests.helpers.commands import Call, Typed
 from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
 from tests.helpers.readme import blocks, commands, section
 
+FIELD = Path(__file__).parent / "field"
 GUIDES = [guide if guide == "guide-search" else pytest.param(guide, marks=pytest.mark.slow) for guide in FILES]
 
 
@@ -108,3 +112,22 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
         if guide == "guide-platform":
             assert {*names["means"]["experiment_id"]} == {"control", "treatment"}
             assert "status" in names["alerts"].columns
+
+
+def test_the_guide_of_logs_reads_each_of_them(call: Call, spark: SparkSession, folder: Path) -> None:
+    shutil.copytree(FIELD / "ubi", folder, dirs_exist_ok=True)
+    page = page_of("guide-logs")
+    for words in commands("rankmetrics", page):
+        code, out, err = call(*placed(words[1:], folder, spark))
+        assert code == 0, err
+    # Means by plain loops: see tests/spark/field.
+    assert {line.split()[1] for line in out.splitlines() if "dense" in line} and "NDCG@10" in out
+    names: dict[str, Any] = {}
+    for program in blocks("python", page):
+        exec(program, names)
+    assert names["shown"].set_index("experiment_id")["mean"].to_dict() == {"control": 1 / 2, "new": 1.0}
+    # hat is second of three, and one of two relevant items.
+    assert names["frames"].set_index("metric")["mean"].to_dict() == {"ap@3": (1 / 2) / 2, "p@3": 1 / 3}
+    assert [*names["searches"]["mean"]] == [1.0]
+    for text in blocks("yaml", page):
+        assert from_mapping(yaml.safe_load(text)).source.columns

@@ -1,0 +1,130 @@
+"""Rows that are lists, in the sample of a log: their items as rows, and what a config says of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+PLACE = "(place in the list)"
+"""Column of a sample with the rank that an item has by its place."""
+_ID = r"[\w.:]*\d[\w.:-]*"
+_CELL = re.compile(rf"{_ID}( {_ID})*")
+_WITH_CLICK = re.compile(rf"({_ID}|[\w.:-]+)-[01]( ([\w.:-]+)-[01])*")
+_TIME = r"\d{1,4}[-/]\d\d?[-/]\d{1,4}[ T]"
+_MOSTLY = 0.9
+_PARTS = {"item": 0, "relevance": 2}
+"""Part of an item -> its place around the dash."""
+
+
+@dataclass(frozen=True)
+class Lists:
+    """How the rows of a log hold lists.
+
+    Attributes:
+        rows: One row per item: fields of structs and arrays as columns, and ``PLACE``; the index is that of its list.
+        items: The column of lists with fields or in texts; None for arrays side by side.
+        packed: How texts hold items, as a config says it; empty for arrays.
+        item: The column that looks like the items.
+        chosen: The columns of ``rows`` with a value per item.
+    """
+
+    rows: pd.DataFrame
+    items: str | None = None
+    packed: str = ""
+    item: str | None = None
+    chosen: Sequence[str] = ()
+
+    def written(self, column: str) -> str:
+        """What a config calls a column of the items: the field, or the array."""
+        return column.removeprefix(f"{self.items}.") if self.items else column
+
+
+def lists_of(rows: pd.DataFrame, arrays: Sequence[str], texts: bool) -> Lists | None:
+    """The lists of a sample; None if its rows are items.
+
+    Args:
+        rows: The sample.
+        arrays: Its columns with arrays.
+        texts: Whether cells of text may hold lists too.
+    """
+    filled = {
+        name: next((v for v in rows[name] if isinstance(v, (list, np.ndarray)) and len(v)), None) for name in arrays
+    }
+    structs = [name for name, value in filled.items() if value is not None and isinstance(value[0], dict)]
+    if structs:
+        return _of_structs(rows, structs[0])
+    plain = [name for name, value in filled.items() if value is not None]
+    if plain:
+        # Arrays of equal lengths belong together.
+        sizes = {name: tuple(_size(value) for value in rows[name]) for name in plain}
+        most = max(plain, key=lambda name: (list(sizes.values()).count(sizes[name]), sum(sizes[name])))
+        beside = [name for name in plain if sizes[name] == sizes[most]]
+        cells = {name: [list(value) if _size(value) else [] for value in rows[name]] for name in beside}
+        return _exploded(rows, cells, None, "", _like_items(beside, cells))
+    return _of_texts(rows) if texts else None
+
+
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, (list, np.ndarray)) else 0
+
+
+def _of_structs(rows: pd.DataFrame, name: str) -> Lists:
+    """The fields of a column of structs."""
+    values = [list(value) if _size(value) else [] for value in rows[name]]
+    fields = dict.fromkeys(key for value in values for each in value if isinstance(each, dict) for key in each)
+    cells = {
+        f"{name}.{key}": [[each.get(key) if isinstance(each, dict) else None for each in value] for value in values]
+        for key in fields
+    }
+    own_id = next((f"{name}.{key}" for key in fields if key.lower() in ("id", "_id")), None)
+    return _exploded(rows, cells, name, "", own_id)
+
+
+def _of_texts(rows: pd.DataFrame) -> Lists | None:
+    """Ids with blanks between them, perhaps each with 0 or 1 after a dash, in the cells of one column."""
+    with_clicks, plain = [], []
+    for name in map(str, rows):
+        cells = rows[name].dropna().astype(str).str.strip()
+        several = cells.str.contains(" ").mean() if len(cells) else 0
+        if several < 0.5 or cells.str.match(_TIME).mean() > 0.5:
+            continue
+        if cells.map(lambda cell: bool(_WITH_CLICK.fullmatch(cell))).mean() > _MOSTLY:
+            with_clicks.append(name)
+        elif cells.map(lambda cell: bool(_CELL.fullmatch(cell))).mean() > _MOSTLY:
+            plain.append(name)
+    names = with_clicks or plain
+    if len(names) != 1:
+        return None
+    (name,) = names
+    texts = [str(cell).split() for cell in rows[name].fillna("")]
+    if plain and not with_clicks:
+        return _exploded(rows, {name: texts}, name, '{separator: " "}', name)
+    parts = [[part.rpartition("-") for part in cell] for cell in texts]
+    values = {f"{name}.{role}": [[part[at] for part in cell] for cell in parts] for role, at in _PARTS.items()}
+    return _exploded(rows, values, name, '{parts: [item, relevance], between: "-"}', f"{name}.item")
+
+
+def _like_items(names: Sequence[str], cells: Mapping[str, Sequence[Sequence[object]]]) -> str:
+    """Of arrays side by side, the one with the most different values."""
+    return max(names, key=lambda name: len({str(value) for values in cells[name] for value in values}))
+
+
+def _exploded(
+    rows: pd.DataFrame,
+    cells: Mapping[str, Sequence[Sequence[object]]],
+    items: str | None,
+    packed: str,
+    item: str | None,
+) -> Lists:
+    """One row per item, with the other columns of its list."""
+    sizes = [len(value) for value in next(iter(cells.values()))] if cells else [0] * len(rows)
+    others = [name for name in rows if name not in cells and name != items]
+    flat = rows[others].loc[rows.index.repeat(sizes)].copy()
+    for name, values in cells.items():
+        flat[name] = pd.Series([each for value in values for each in value], index=flat.index, dtype=object)
+    flat[PLACE] = [place for size in sizes for place in range(1, size + 1)]
+    return Lists(flat, items, packed, item, [*cells])
