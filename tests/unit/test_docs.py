@@ -42,6 +42,7 @@ RUN_ELSEWHERE = {
         for name in ("recommender", "search", "online-test", "platform")
         for language in ("sh", "text", "python")
     },
+    **{("guide-logs.md", language): "tests/spark/test_guides.py" for language in ("sh", "python")},
     ("comparing.md", "sh"): "tests/spark/test_docs_run.py",
     ("comparing.md", "python"): "tests/spark/test_docs_run.py",
     # They take hours (make bench), or are the steps of a person.
