@@ -203,7 +203,6 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     if is_named and values_as_names(own, [name for name in own if name in section.numbers()]):
         raise err.InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
     rows = without_nameless(rows, section) if is_named else rows
-    own = [name for name in own if name in rows.columns]
     # A file may start with a byte order mark, which only Spark drops.
     if own and own[0].startswith("\ufeff"):
         return rows.withColumnRenamed(own[0], own[0][1:])
@@ -432,15 +431,18 @@ def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
     texts = [field for field in candidates if isinstance(field.dataType, (T.StringType, T.IntegerType))]
     days += [field for field in texts if field.name.lower() in NAMES]
     days += [field for field in candidates if isinstance(field.dataType, TIMES)]
-    if not days:
+    parts = [field for name in ("year", "month", "day") for field in texts if field.name.lower() == name]
+    by_parts = len(parts) == 3 and days[:1] in ([], parts[-1:])
+    if not (days or by_parts):
         return []
-    column = days[0]
+    column = (days or parts)[-1 if by_parts else 0]
     value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, TIMES) else quoted(column.name)
-    # Folders such as dt=20261120 hold whole numbers.
-    of_day = "replace('{date}', '-', '')" if isinstance(column.dataType, T.IntegerType) else "'{date}'"
+    of_day = "replace('{date}', '-', '')" if isinstance(column.dataType, T.IntegerType) else "'{date}'"  # dt=20261120
+    of_parts = [f"{quoted(part.name)} = {part.name.lower()}('{{date}}')" for part in parts if by_parts]
+    where = " AND ".join(of_parts) or f"{value} = {of_day}"
     return [
         f"no filter selects a day: every row of the log counts as {date}, whatever its '{column.name}' is; one day: "
-        f'{section.path_of("where")}: "{value} = {of_day}"; all on purpose: {section.path_of("where")}: "true"'
+        f'{section.path_of("where")}: "{where}"; all on purpose: {section.path_of("where")}: "true"'
     ]
 
 

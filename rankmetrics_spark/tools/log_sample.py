@@ -152,6 +152,8 @@ def sample(
         raise InputError(f"'{path}' has a row per list; allowed: a row per event")
     over = {file: cfg.left_out_of_trec(file, format) for file in chosen if format in cfg.NUMBER_AT}
     notes = [f"{file.name}: {said} read over" for file, said in over.items() if said]
+    if shape := cfg.shape_of(chosen[0]) if format == "json_document" else None:
+        notes = [f"{chosen[0].name}: read as {shape.of}"]
     folds = () if experiment_from or what == JUDGEMENTS else _folds(files)
     return replace(read, folds=folds, roles={**read.roles, **places}, notes=notes)
 

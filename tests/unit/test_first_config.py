@@ -561,6 +561,7 @@ def test_the_hits_of_a_response_are_a_log(tmp_path: Path) -> None:
         "user_id": ["q", "q"], "item_id": ["d2", "d1"], "position": ["1", "2"], "relevance": ["0", "2"]
     }  # fmt: skip
     assert (config.missing(), written(config)["rank_by"]) == ([], "position")
+    assert config.notes() == ["response.json: read as a rank_eval response of Elasticsearch"]
 
 
 @pytest.mark.parametrize(

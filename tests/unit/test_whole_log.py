@@ -37,6 +37,14 @@ def test_a_dated_log_without_a_filter_is_reported(schema: dict[str, str], named:
     assert note(schema, where=f"{named} = '{{date}}'") == note(schema, where="true") == []
 
 
+def test_a_log_by_year_month_and_day_is_filtered_by_all_three() -> None:
+    parts = {name: "text" for name in ("Year", "month", "day")}
+    where = "`Year` = year('{date}') AND `month` = month('{date}') AND `day` = day('{date}')"
+    assert f'one day: source.where: "{where}"; all' in "".join(note(parts))
+    assert "source.where: \"`at` = '{date}'\"" in "".join(note({**parts, "at": "date"}))
+    assert note(parts, where=where) == []
+
+
 def test_nothing_is_reported_where_something_selects_the_day_or_there_is_none() -> None:
     dated = {"user_id": "text", "event_date": "date"}
     assert note(dated, path=f"logs/event_date={DATE}") == []
