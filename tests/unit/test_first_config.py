@@ -541,6 +541,14 @@ def test_documents_of_search_systems_are_judgements(
     assert written(config)["judgements"] == {"format": "json_document", "path": str(tmp_path / "truth.json")}
 
 
+def test_files_that_are_too_large_to_parse_say_what_makes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankmetrics_spark.config.documents._MOST_BYTES", 1)
+    for format, text, line in (("json_document", '{"q": {"d": 1}}', "jq -c"), ("letor", "1 qid:1 1:1 # d", "paste -d")):
+        (tmp_path / format).write_text(text)
+        with pytest.raises(InputError, match=f"has more than 0 .iB, and it is parsed .*; allowed: .* {line}"):
+            parsed(tmp_path / format, format, {}, False)
+
+
 def test_an_array_in_one_line_and_parts_without_names_are_rows(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text(log().to_json(orient="records"))
     assert first(str(tmp_path / "log.json")).missing() == []
