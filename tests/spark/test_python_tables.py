@@ -459,6 +459,7 @@ NOBODY = "unknown experiment 'nobody'; known: a, b"
 RANKS = "rows have a rank below 1, and there are"
 LATE: dict[str, tuple[Callable[[], Any], type[RankmetricsError], str]] = {
     "comparisons": (lambda: evaluate(log_of_all(), "rr", baseline="nobody").comparisons, ConfigError, NOBODY),
+    "sorted": (lambda: evaluate(log_of_all(), "rr", baseline="nobody").to_pandas("comparisons"), ConfigError, NOBODY),
     "compare": (lambda: compare(USERS[:4], "nobody"), ConfigError, NOBODY),
     "compare of two dates": (lambda: compare(USERS, "a"), InputError, "dates"),
     "effect_over_time": (lambda: effect_over_time(USERS, "nobody"), ConfigError, NOBODY),
