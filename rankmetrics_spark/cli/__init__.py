@@ -12,32 +12,8 @@ import click
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark import report as rep
+from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.cli.exit_codes import exit_codes, live
-from rankmetrics_spark.cli.options import (
-    CONFIG,
-    DATE,
-    DATE_OF_TABLES,
-    ENGINE,
-    FORMAT,
-    MASTER,
-    PERIOD,
-    RESULT,
-    SEGMENTS,
-    SET,
-    Commands,
-    check_places,
-    dates_of,
-    document_of,
-    on_session,
-    refusals_on_record,
-    run_days,
-    table_of_csv,
-)
-from rankmetrics_spark.cli.options import configs_of_days as _of_days
-from rankmetrics_spark.cli.options import loaded as _loaded
-from rankmetrics_spark.cli.options import note as _note
-from rankmetrics_spark.cli.options import print_outcome as _print
-from rankmetrics_spark.cli.options import say as _say
 from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
@@ -49,34 +25,38 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report import Figures
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=opts.Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankmetrics")
 def main() -> None:
     """Which ranking experiment is better, and how sure is that?"""
 
 
 @main.command()
-@CONFIG
-@SET
+@opts.CONFIG
+@opts.SET
 @click.option("-o", "--output", type=click.Path(), help="Output folder, instead of sink.path.")
 @click.option("--where", help="SQL filter of the log, where the config has none: one with source.where is refused.")
-@click.option("--date", help=f"{DATE} Several: 2026-11-08..2026-11-21, as --from and --to.")
+@click.option("--date", help=f"{opts.DATE} Several: 2026-11-08..2026-11-21, as --from and --to.")
 @click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
 @click.option("--to", "last", help="The last of these days; it is the one that is printed.")
-@RESULT
-@click.option("--segments", is_flag=True, help=SEGMENTS)
-@ENGINE
-@MASTER
+@opts.RESULT
+@click.option("--segments", is_flag=True, help=opts.SEGMENTS)
+@opts.ENGINE
+@opts.MASTER
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **options: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
-    with exit_codes(_say):
-        document = document_of(config)
+    with exit_codes(opts.say):
+        document = opts.document_of(config)
         first, last = options.pop("first"), options.pop("last")
         if options["date"] and ".." in options["date"] and not (first or last):
             # For schedulers that have a parameter for the date only.
             first, _, last = options.pop("date").partition("..")
             options["date"] = None
-        *earlier, loaded = _of_days(document, first, last, options) if first or last else [_loaded(document, **options)]
+        *earlier, loaded = (
+            opts.configs_of_days(document, first, last, options)
+            if first or last
+            else [opts.loaded(document, **options)]
+        )
         choice = choose(engine or loaded.engine, master, settings=loaded.spark)
         _say_report(_evaluate(loaded, style, choice, segments, earlier))
 
@@ -92,21 +72,21 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     type=click.IntRange(1, 90),
     help="Several days with users who come back, evaluated day by day.",
 )
-@RESULT
-@click.option("--segments", is_flag=True, help=SEGMENTS)
-@ENGINE
+@opts.RESULT
+@click.option("--segments", is_flag=True, help=opts.SEGMENTS)
+@opts.ENGINE
 def demo(output: str | None, style: str, segments: bool, engine: str | None, **log: Any) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     from rankmetrics_spark.tools import make_log
 
-    with exit_codes(_say):
+    with exit_codes(opts.say):
         # The log is on this machine; a Connect server may be unable to read it.
         choice = choose(engine, local=True)
         output = output or ("out/demo" if log["days"] == 1 else "out/days")
         made = make_log(Path(output) / "input", **log)
-        _note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
+        opts.note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
         file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
-        *earlier, last = (_loaded(str(made.config), (), output, date, file) for date in made.days or [None])
+        *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
         written = _evaluate(last, style, choice, segments, earlier)
     _say_report(written, f"no report: its charts need {rep.INSTALL_PAGE}")
 
@@ -114,8 +94,8 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 @main.command()
 @click.option("--input", "folder", required=True, help="Output folder of earlier runs.")
 @click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
-@click.option("--date", help=DATE_OF_TABLES)
-@PERIOD
+@click.option("--date", help=opts.DATE_OF_TABLES)
+@opts.PERIOD
 @click.option(
     "--examples",
     type=click.IntRange(1, 100),
@@ -127,8 +107,8 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
     type=click.Path(allow_dash=True),
     help="With --examples: the config whose log is read; by default the one in the run record.",
 )
-@ENGINE
-@MASTER
+@opts.ENGINE
+@opts.MASTER
 def report(folder: str, html: str, engine: str | None, master: str | None, **more: Any) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
     from rankmetrics_spark.report import (
@@ -141,37 +121,37 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
     )
 
     n, config = more.pop("examples"), more.pop("config")
-    with exit_codes(_say):
+    with exit_codes(opts.say):
         rep.check_page_file("--html", html)
         rep.check_page_libraries()
-        chosen = dates_of(**more)
+        chosen = opts.dates_of(**more)
         day, first = chosen["date"], chosen["first"]
         tables = None if first or (master or "").startswith("sc://") else local_tables(folder)
         period = (first, chosen["last"]) if first else period_of(tables, day) if tables else None
         sink = Sink(path=folder, format=format_of(folder))
-        here, log = None if period else tables, document_of(config) if config else None
+        here, log = None if period else tables, opts.document_of(config) if config else None
 
         def read(spark: SparkSession) -> Figures:
             """What the page shows, where this process cannot read all of it."""
             figures = figures_of(here, day) if here else figures_of_output(spark, sink, day, period)
             return with_examples(spark, figures, sink, log, n) if n or log else figures
 
-        figures = figures_of(here, day) if here and not (n or log) else on_session(choose(engine, master), read)
+        figures = figures_of(here, day) if here and not (n or log) else opts.on_session(choose(engine, master), read)
         if figures.examples and figures.examples.note:
-            _say.print(f"warning: {figures.examples.note}", soft_wrap=True)
+            opts.say.print(f"warning: {figures.examples.note}", soft_wrap=True)
         path = rep.write_page(figures, html)
     _say_report(path)
 
 
 @main.command()
 @click.option("--spark", "on_spark", is_flag=True, help="Compute the values on Spark's executors.")
-@MASTER
+@opts.MASTER
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
     from rankmetrics_spark.tools import by_kernels, by_spark, golden_checks
 
-    with exit_codes(_say):
-        lines = golden_checks(on_session(choose("spark", master), by_spark) if on_spark else by_kernels())
+    with exit_codes(opts.say):
+        lines = golden_checks(opts.on_session(choose("spark", master), by_spark) if on_spark else by_kernels())
     for line in lines:
         click.echo(str(line))
     if not all(line.ok for line in lines):
@@ -179,7 +159,7 @@ def selftest(on_spark: bool, master: str | None) -> None:
 
 
 @main.command()
-@FORMAT
+@opts.FORMAT
 def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
     from rankmetrics_spark.metrics import reference
@@ -198,33 +178,33 @@ def metrics(style: str) -> None:
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
 @click.option("--experiment-from", type=click.Choice(["tag", "file", "folder"]), help="What names the experiments.")
 @click.option("--relevant-from", type=float, help="The smallest relevant grade; by default all above 0 are relevant.")
-@FORMAT
-@ENGINE
-@MASTER
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
 def init(output: str, force: bool, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Write a commented config for a log, guessed from its first rows, and evaluate these rows.
 
     LOG is a file, a folder, a TREC run or a table. On a terminal, it asks what it cannot guess.
     """
-    with exit_codes(_say):
+    with exit_codes(opts.say):
         from rankmetrics_spark.cli import first
 
         request, file = first.InitRequest(**options), Path(output)
         if file.exists() and not force:
             raise ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
         choice = choose(engine, master)
-        config = first.first_config(request, first.sample_of(request, lambda work: on_session(choice, work)))
+        config = first.first_config(request, first.sample_of(request, lambda work: opts.on_session(choice, work)))
         first.write_first_config(config, file)
-        _note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
+        opts.note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
         day = config.dates[-1] if config.dates else None
-        loaded = _loaded(output, (), date=day)
-        rows, refusal = on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
+        loaded = opts.loaded(output, (), date=day)
+        rows, refusal = opts.on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
     if rows or style != "table":
         rep.LIST_PRINTERS[style](rows)
     for line in (*refusal, *first.open_questions(config)):
-        _say.print(line, markup=False, soft_wrap=True)
+        opts.say.print(line, markup=False, soft_wrap=True)
     what = f"means of {config.part}; next" if rows else "once that is settled"
-    _note.print(f"{what}: {first.next_command(output, date=day)}", soft_wrap=True)
+    opts.note.print(f"{what}: {first.next_command(output, date=day)}", soft_wrap=True)
 
 
 @main.command()
@@ -244,39 +224,39 @@ def schema() -> None:
 
 @main.command()
 @click.argument("config", type=click.Path(allow_dash=True))
-@SET
-@click.option("--date", help=DATE)
-@FORMAT
-@ENGINE
-@MASTER
+@opts.SET
+@click.option("--date", help=opts.DATE)
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
 def check(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """What a config would do: columns, metrics, comparisons, tables; reads schemas and computes nothing."""
-    with exit_codes(_say):
+    with exit_codes(opts.say):
         from rankmetrics_spark.cli.first import next_command, plan_in_words
 
-        loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
+        loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        check_places(loaded, choice)
-        lines = on_session(choice, lambda spark: plan_in_words(spark, loaded))
+        opts.check_places(loaded, choice)
+        lines = opts.on_session(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
     rep.LIST_PRINTERS[style](rows)
     words = next_command(config, options["overrides"], options["date"])
-    _note.print(f"nothing was computed; to run it: {words}", soft_wrap=True)
+    opts.note.print(f"nothing was computed; to run it: {words}", soft_wrap=True)
 
 
 @main.command()
-@CONFIG
-@SET
-@click.option("--date", help=DATE)
-@FORMAT
-@ENGINE
-@MASTER
+@opts.CONFIG
+@opts.SET
+@click.option("--date", help=opts.DATE)
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
 def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
-    with exit_codes(_say):
-        loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
+    with exit_codes(opts.say):
+        loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        check_places(loaded, choice, writes=False)
+        opts.check_places(loaded, choice, writes=False)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
             from rankmetrics_spark.conventions import compare_conventions
@@ -285,21 +265,21 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
             with errors_in_words(loaded):
                 return compare_conventions(*inputs(spark, loaded), loaded.options, events=events_of(spark, loaded))
 
-        rows = on_session(choice, table)
+        rows = opts.on_session(choice, table)
     rep.CONVENTION_PRINTERS[style](rows)
     from rankmetrics_spark.conventions import tie_bounds
 
     bounds = [rule.name for rule in (loaded.convention, *tie_bounds(loaded.convention))]
     for line in rep.tie_warnings(rows, map(str, loaded.metrics), bounds):
-        _say.print(line, markup=False, soft_wrap=True)
+        opts.say.print(line, markup=False, soft_wrap=True)
 
 
 @main.command()
 @click.option("--input", "folder", required=True, help="Output folder of an earlier run, with its user_metrics.")
 @click.option("--baseline", help="The experiment that the others are compared with.")
 @click.option("--candidate", "candidates", multiple=True, help="Only this experiment; repeat for several.")
-@click.option("--date", help=DATE_OF_TABLES)
-@PERIOD
+@click.option("--date", help=opts.DATE_OF_TABLES)
+@opts.PERIOD
 @click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
 @click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
@@ -312,15 +292,15 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option(
     "--over-time", is_flag=True, help="By day, up to each day and by days since a user's first date; does it fade?"
 )
-@FORMAT
-@ENGINE
-@MASTER
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
-    with exit_codes(_say):
+    with exit_codes(opts.say):
         from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
 
-        options |= dates_of(options["date"], options["first"], options["last"])
+        options |= opts.dates_of(options["date"], options["first"], options["last"])
         request = CompareRequest(folder, **options)
         tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
         flags = [name for name, value in tables.items() if value]
@@ -333,16 +313,16 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         if request.per_user:
             check_new_file("--per-user", request.per_user, choice)
         if request.over_time:
-            developed = on_session(choice, lambda spark: development_of(spark, request))
+            developed = opts.on_session(choice, lambda spark: development_of(spark, request))
             if style != "table":
-                _note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
+                opts.note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
             rep.print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
-        result = on_session(choice, lambda spark: comparison_of(spark, request))
+        result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
-        _note.print(result.of_day, soft_wrap=True)
+        opts.note.print(result.of_day, soft_wrap=True)
     if request.per_user:
-        _note.print(f"wrote the users of both experiments: {request.per_user}", soft_wrap=True)
+        opts.note.print(f"wrote the users of both experiments: {request.per_user}", soft_wrap=True)
     more = {"losses": result.losses} if request.losses else {}
     more |= {"gains": result.gains} if request.gains else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}
@@ -350,24 +330,24 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
 
 
 @main.command()
-@CONFIG
-@SET
-@click.option("--date", help=DATE)
-@FORMAT
-@ENGINE
-@MASTER
+@opts.CONFIG
+@opts.SET
+@click.option("--date", help=opts.DATE)
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
 def interleaving(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Which ranker wins the clicks on interleaved lists, and is the draft fair; writes nothing.
 
     source.team names the column with the ranker that drafted an item.
     """
-    with exit_codes(_say):
+    with exit_codes(opts.say):
         from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
 
-        loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
+        loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        check_places(loaded, choice, writes=False)
-        rows = on_session(choice, lambda spark: preferences_of(spark, loaded))
+        opts.check_places(loaded, choice, writes=False)
+        rows = opts.on_session(choice, lambda spark: preferences_of(spark, loaded))
     print_preferences(rows, loaded.evaluation_date, style)
 
 
@@ -377,7 +357,7 @@ for _command in (plan, prune, runs):
 
 def _say_report(file: Path | None, without: str = "") -> None:
     if file or without:
-        _note.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
+        opts.note.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
 
 
 def _evaluate(
@@ -388,20 +368,20 @@ def _evaluate(
     The configs of ``earlier`` days are run before, in the same session, without a word; a day that fails stops it. Only
     the first day has to be there when it begins: its local paths are checked before an engine is started.
     """
-    of_csv = table_of_csv(style, config.comparison.is_requested)
+    of_csv = opts.table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
-        with live(_note) as progress:
+        with live(opts.note) as progress:
             first = (*earlier, config)[0]
-            with refusals_on_record(first, choice):
+            with opts.refusals_on_record(first, choice):
                 if config.report.file:
                     rep.check_page_file("report", config.report.file)
                     rep.check_page_libraries()
-                check_places(first, choice)
+                opts.check_places(first, choice)
                 spark = engine.enter_context(session_of(choice, progress))
             from rankmetrics_spark.job import rows_here
             from rankmetrics_spark.report import figures_of_run
 
-            outcome = run_days(spark, (*earlier, config), choice, progress)
+            outcome = opts.run_days(spark, (*earlier, config), choice, progress)
             progress("reading the result")
             here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons", "checks")}
             rows = rep.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
@@ -411,11 +391,11 @@ def _evaluate(
                 engine.close()
         try:
             shown = rep.Shown(rep.period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
-            _print(outcome, shown, style, segments, of_csv, checked)
+            opts.print_outcome(outcome, shown, style, segments, of_csv, checked)
         finally:
             # Even if the reader of the output has closed it.
             if config.report.file:
-                with live(_note) as progress:
+                with live(opts.note) as progress:
                     progress("writing the report")
                     rep.write_page(figures_of_run(spark, config, outcome.record), config.report.file)
     return Path(config.report.file) if config.report.file else None

@@ -18,27 +18,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.comparison import table as tables
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.measures import KEY, VALUE_UNIT, Ints, Key, Totals
 from rankmetrics_spark.comparison.pairs import add_rows
-from rankmetrics_spark.comparison.table import (
-    BEFORE,
-    BEFORE_OWN,
-    HASHES,
-    IS_ALONE,
-    LISTS,
-    LISTS_HASH,
-    MEMBER,
-    NAMELESS,
-    REPEATED,
-    WITHOUT,
-    UserTable,
-    by_user,
-    hash_of_lists,
-    lists_by_metric,
-    parts,
-    shares_without,
-)
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
 from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.config import Comparison, Days
@@ -91,7 +74,7 @@ class Layout:
     rows_at_once: int = ROWS_AT_ONCE
 
 
-def sums_by_key(table: UserTable, request: Comparison) -> DataFrame:
+def sums_by_key(table: tables.UserTable, request: Comparison) -> DataFrame:
     """Sums by key of each partition of users; where there are many, already added up over partitions."""
     partials = _in_parts(_sums_of_users, PARTIALS, table, request)
     if table.of_days is not None:
@@ -101,21 +84,23 @@ def sums_by_key(table: UserTable, request: Comparison) -> DataFrame:
     return Step(added, PARTIALS).of(partials.repartition(*KEY))
 
 
-def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, request: Comparison) -> DataFrame:
+def _in_parts(
+    body: Callable[..., Any], schema: T.StructType, table: tables.UserTable, request: Comparison
+) -> DataFrame:
     """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     n = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, most_replicates(request))))
-    each = parts(table)
+    each = tables.parts(table)
     layouts = (Layout(metrics, tuple(part.segments), part.combinations, not i, n) for i, part in enumerate(each))
     steps = (
         Step(partial(body, layout=layout, request=request), schema).of(
-            by_user(
+            tables.by_user(
                 part,
-                *(lists_by_metric(part) if request.mean_over == "lists" else ()),
-                *([hash_of_lists(part)] if request.only_changed else ()),
-                *shares_without(part),
+                *(tables.lists_by_metric(part) if request.mean_over == "lists" else ()),
+                *([tables.hash_of_lists(part)] if request.only_changed else ()),
+                *tables.shares_without(part),
                 *alike_columns(part.alike),
-                *[REPEATED] * (REPEATED in part.rows.columns),
+                *[tables.REPEATED] * (tables.REPEATED in part.rows.columns),
             )
         )
         for part, layout in zip(each, layouts, strict=True)
@@ -159,29 +144,31 @@ def whole_users(batches: Batches, layout: Layout) -> Iterator[UserRows]:
 
 def _new_user(table: pa.Table) -> Any:
     """(n,) whether a row belongs to another user than the row before it."""
-    first, second = (table.column(name).to_numpy() for name in HASHES)
+    first, second = (table.column(name).to_numpy() for name in tables.HASHES)
     return np.concatenate([[False], (first[1:] != first[:-1]) | (second[1:] != second[:-1])])
 
 
 def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
-    new, hashes = _new_user(table), table.column(HASHES[0]).to_numpy()
+    new, hashes = _new_user(table), table.column(tables.HASHES[0]).to_numpy()
     # Fail if an engine has lost the order of the rows: a user in two places would count twice.
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
     # What was not asked for has no column.
-    is_clustered, changes = MEMBER in table.column_names, LISTS_HASH in table.column_names
-    nameless = {MEMBER: NAMELESS[0]} if is_clustered else dict(zip(HASHES, NAMELESS, strict=True))
+    is_clustered, changes = tables.MEMBER in table.column_names, tables.LISTS_HASH in table.column_names
+    nameless = (
+        {tables.MEMBER: tables.NAMELESS[0]} if is_clustered else dict(zip(tables.HASHES, tables.NAMELESS, strict=True))
+    )
     if np.logical_and.reduce([table.column(name).to_numpy() == value for name, value in nameless.items()]).any():
         raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
                          "others would count as one person")  # fmt: skip
-    if REPEATED in table.column_names:
-        refuse_repeats(table.column(REPEATED).to_numpy(), of_days=True)
+    if tables.REPEATED in table.column_names:
+        refuse_repeats(table.column(tables.REPEATED).to_numpy(), of_days=True)
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
     codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
     split = [*splits(layout.segments, codes, layout.combinations, len(user))]
-    if changes and (hashed := table.column(LISTS_HASH)).null_count:
+    if changes and (hashed := table.column(tables.LISTS_HASH)).null_count:
         name = table.column(EXPERIMENT).filter(hashed.is_null())[0].as_py()
         raise InputError(
             f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
@@ -195,13 +182,13 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         segments=split if layout.whole else split[1:],
         values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
-        before=_numbers_of(table, BEFORE, layout.metrics),
-        before_own=_numbers_of(table, BEFORE_OWN, layout.metrics),
-        lists=_numbers_of(table, LISTS, layout.metrics),
-        member=table.column(MEMBER).to_numpy().view(np.uint64) if is_clustered else None,
-        alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if is_clustered else None,
-        lists_hash=np.asarray(table.column(LISTS_HASH).to_numpy(), np.int64) if changes else None,
-        without=_numbers_of(table, WITHOUT, layout.metrics),
+        before=_numbers_of(table, tables.BEFORE, layout.metrics),
+        before_own=_numbers_of(table, tables.BEFORE_OWN, layout.metrics),
+        lists=_numbers_of(table, tables.LISTS, layout.metrics),
+        member=table.column(tables.MEMBER).to_numpy().view(np.uint64) if is_clustered else None,
+        alone=np.asarray(table.column(tables.IS_ALONE).to_numpy(), bool) if is_clustered else None,
+        lists_hash=np.asarray(table.column(tables.LISTS_HASH).to_numpy(), np.int64) if changes else None,
+        without=_numbers_of(table, tables.WITHOUT, layout.metrics),
     )
 
 
@@ -335,7 +322,7 @@ _SIZES = T.StructType(
 )
 
 
-def signed_ranks(table: UserTable, request: Comparison) -> DataFrame:
+def signed_ranks(table: tables.UserTable, request: Comparison) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
     pairs = replace(request, bootstrap=None, randomization=None, aa_check=None)
     sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, alike=()), pairs).groupBy(*KEY, "size")

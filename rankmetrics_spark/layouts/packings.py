@@ -25,21 +25,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.layouts.lists import (
-    Arrays,
-    Entries,
-    Layout,
-    Packing,
-    RankedLists,
-    Reading,
-    by_position,
-    by_score,
-    entries_of,
-    field_names,
-    ints,
-    numbers,
-    without_repeats,
-)
+from rankmetrics_spark.layouts import lists as li
 from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
 from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within, pair_starts, place
 
@@ -155,7 +141,7 @@ class Masks:
     payload: ClassVar[tuple[str, ...]] = tuple(f"coalesce({plane}, 0L) AS {plane}" for plane in PLANE_COLUMNS)
     """Without nulls: pandas would turn a column with a null into doubles and lose bits above 2**53."""
 
-    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
         """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""
         evidence = RANK_AGGREGATES | {"_steepest": f"max({sch.RELEVANCE})"}
         sound = f"{DISTINCT_MASK_RANKS} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
@@ -163,18 +149,18 @@ class Masks:
             evidence |= item_words(RELEVANT)
             sound += f" AND {no_item_repeats()}"
         flags = {sch.FLAGGED: f"NOT ({sound})", sch.RANK_MAY_REPEAT: RANK_MAY_REPEAT_SQL}
-        return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _PLANES, evidence, flags)
+        return li.Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _PLANES, evidence, flags)
 
-    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
+    def unpack(self, columns: li.Arrays, reading: li.Reading) -> li.RankedLists:
         """The lists of a batch: columns ``_rows`` and one (n,) array of integers per plane."""
-        sizes = ints(columns[sch.N_ROWS])
-        planes = np.stack([ints(columns[plane]) for plane in PLANE_COLUMNS])
+        sizes = li.ints(columns[sch.N_ROWS])
+        planes = np.stack([li.ints(columns[plane]) for plane in PLANE_COLUMNS])
         bits = np.unpackbits(np.bitwise_or.reduce(planes, axis=0).astype("<i8").view(np.uint8), bitorder="little")
         row, column = np.divmod(np.flatnonzero(bits.view(np.bool_)), 64)
         grade = sum((planes[b][row] >> column & 1) << b for b in range(PLANES))
         batch = Batch(len(sizes), row, column + 1, np.asarray(grade, float), sizes, *no_pool())
         none = np.zeros(len(sizes), np.int64)
-        return RankedLists(batch, none, none)
+        return li.RankedLists(batch, none, none)
 
 
 _GRADE = {sch.RELEVANCE: f"double({sch.RELEVANCE})"}
@@ -201,7 +187,7 @@ class Relevant:
         """SQL: whether every row of a list is among the entries."""
         return sch.RANK_MAY_REPEAT if self.recheck else "false"
 
-    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
         """SQL from the rows of a list to its entries; flags lists in which a rank may repeat."""
         condition = f"{sch.RANK_MAY_REPEAT} OR {RELEVANT}" if self.recheck else RELEVANT
         with_item = columns.item and repeats
@@ -209,29 +195,29 @@ class Relevant:
         hash_sql = item_hash(with_item, condition)
         if self.recheck:
             aggregates = {sch.RANK_MAY_REPEAT: f"max({sch.RANK_MAY_REPEAT})"}
-            return Packing.of_entries(hash_sql, row, condition, aggregates=aggregates)
+            return li.Packing.of_entries(hash_sql, row, condition, aggregates=aggregates)
         flags = dict.fromkeys((sch.FLAGGED, sch.RANK_MAY_REPEAT), RANK_MAY_REPEAT_SQL)
-        return Packing.of_entries(hash_sql, row, condition, evidence=RANK_AGGREGATES, flags=flags)
+        return li.Packing.of_entries(hash_sql, row, condition, evidence=RANK_AGGREGATES, flags=flags)
 
-    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
+    def unpack(self, columns: li.Arrays, reading: li.Reading) -> li.RankedLists:
         """The lists of a batch: ``_rows``, and ``_entries`` of ``position``, ``relevance`` and perhaps ``_hash``."""
-        return _ranked_lists(entries_of(columns), ints(columns[sch.N_ROWS]), reading)
+        return _ranked_lists(li.entries_of(columns), li.ints(columns[sch.N_ROWS]), reading)
 
 
 def _ranked_lists(
-    entries: Entries, sizes: Ints, reading: Reading, all_rows_seen: npt.NDArray[np.bool_] | None = None
-) -> RankedLists:
+    entries: li.Entries, sizes: Ints, reading: li.Reading, all_rows_seen: npt.NDArray[np.bool_] | None = None
+) -> li.RankedLists:
     """Lists of these sizes with given ranks, from some of their rows."""
-    rows, n_repeated = without_repeats(entries, len(sizes), reading)
-    rows = by_position(rows)
+    rows, n_repeated = li.without_repeats(entries, len(sizes), reading)
+    rows = li.by_position(rows)
     batch = Batch(
         len(sizes), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes - n_repeated, *no_pool()
     )
     n_tied = np.zeros(len(sizes), np.int64)
-    return RankedLists(batch, n_repeated, n_tied, rows.hash if reading.repeats else None, all_rows_seen)
+    return li.RankedLists(batch, n_repeated, n_tied, rows.hash if reading.repeats else None, all_rows_seen)
 
 
-def with_tie_groups(batch: Batch, ranked: Entries, convention: Convention) -> Batch:
+def with_tie_groups(batch: Batch, ranked: li.Entries, convention: Convention) -> Batch:
     """Add the first and last rank of each entry's group of equal scores, if the convention averages over ties."""
     if not convention.averages_ties or ranked.score is None:
         return batch
@@ -251,7 +237,7 @@ class Rows:
     arrays: ClassVar[bool] = True
     payload: ClassVar[tuple[str, ...]] = (sch.ENTRIES,)
 
-    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
         """SQL from the rows of a list to its entries; it flags no list."""
         names = [name for name in (sch.POSITION, sch.SCORE) if getattr(columns, name)]
         # Tied scores are ordered by the item id itself, and so are items that add as many intents to a list.
@@ -260,23 +246,23 @@ class Rows:
         row |= {sch.INTENTS: sch.INTENTS} if columns.intents == "shown" else {}
         looked_up = not columns.relevance or columns.intents == "judged"
         is_hashed = columns.item and (repeats or looked_up or columns.list_hash is not None)
-        return Packing.of_entries(item_hash(is_hashed), row)
+        return li.Packing.of_entries(item_hash(is_hashed), row)
 
-    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
+    def unpack(self, columns: li.Arrays, reading: li.Reading) -> li.RankedLists:
         """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""
         size = len(columns[sch.ENTRIES])
-        entries = entries_of(columns)
+        entries = li.entries_of(columns)
         if entries.score is not None and reading.convention.score_precision == 32:
             entries = replace(entries, score=entries.score.astype(np.float32).astype(float), exact=None)
-        if sch.RELEVANCE not in field_names(columns):
+        if sch.RELEVANCE not in li.field_names(columns):
             entries = replace(entries, grade=judged_grades(entries, columns))
-        rows, n_repeated = without_repeats(entries, size, reading)
+        rows, n_repeated = li.without_repeats(entries, size, reading)
         sizes = np.bincount(rows.list, minlength=size)
         if reading.by_position:
-            ranked, n_tied = by_position(rows), np.zeros(size, np.int64)
+            ranked, n_tied = li.by_position(rows), np.zeros(size, np.int64)
             rank = np.asarray(ranked.position, np.int64)
         else:
-            order, is_tied = by_score(rows, reading.convention)
+            order, is_tied = li.by_score(rows, reading.convention)
             n_tied = np.bincount(rows.list[is_tied], minlength=size)
             at = np.flatnonzero(rows.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
             ranked = rows.take(order[at])
@@ -285,7 +271,7 @@ class Rows:
         batch = with_tie_groups(batch, ranked, reading.convention)
         hashes = ranked.hash if reading.repeats else None
         list_hash = hashed_lists(entries, size, reading) if reading.hashed_to else None
-        return RankedLists(
+        return li.RankedLists(
             batch, n_repeated, n_tied, hashes, intents=entry_intents(ranked, columns), list_hash=list_hash
         )
 
@@ -329,7 +315,7 @@ class Numbers:
         """The arrays, of equal lengths: a sound row has a rank, a grade and an item."""
         return (RANKS, *([] if self.small else [GRADES]), *([HASHES] if self.hashed else []))
 
-    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
         """SQL from the sound rows of a list to its arrays; flags lists whose ranks may repeat, unless whole."""
         condition = "" if self.whole else RELEVANT
         own_grade = condition or f"{sch.RELEVANCE} {'IS NOT NULL' if self.judged else '<> 0'}"
@@ -340,23 +326,25 @@ class Numbers:
             rank = f"int(CASE WHEN {own_grade} THEN -{sch.POSITION} ELSE {sch.POSITION} END)"
         rank = f"CASE WHEN {condition} THEN {rank} END" if condition else rank
         arrays = {name: f"collect_list({sql})" for name, sql in ((RANKS, rank), (GRADES, grade), (HASHES, sch.HASH))}
-        packing = Packing(item_hash(self.hashed, condition), COUNT_ROWS | {name: arrays[name] for name in self.payload})
+        packing = li.Packing(
+            item_hash(self.hashed, condition), COUNT_ROWS | {name: arrays[name] for name in self.payload}
+        )
         if self.whole:
             return packing
         evidence = {name: RANK_AGGREGATES[name] for name in (sch.TOP, "_ranks")}
         return replace(packing, evidence=evidence, flags={sch.FLAGGED: f"NOT ({DISTINCT_MASK_RANKS})"})
 
-    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
+    def unpack(self, columns: li.Arrays, reading: li.Reading) -> li.RankedLists:
         """The lists of a batch: ``_rows`` and the arrays."""
-        sizes = ints(columns[sch.N_ROWS])
+        sizes = li.ints(columns[sch.N_ROWS])
         grades: npt.NDArray[Any]
         if self.small:
-            halves = ints(columns[RANKS].flatten()).view("<i4")
+            halves = li.ints(columns[RANKS].flatten()).view("<i4")
             grades, ranks = halves[0::2], halves[1::2]
         else:
-            signed = numbers(columns[RANKS].flatten(), np.int32)
+            signed = li.numbers(columns[RANKS].flatten(), np.int32)
             grades, ranks = np.full(len(signed), np.nan if self.judged else 0.0), np.abs(signed)
-            grades[signed < 0] = numbers(columns[GRADES].flatten(), np.float64)
+            grades[signed < 0] = li.numbers(columns[GRADES].flatten(), np.float64)
         if self.whole:
             lengths, may_repeat = sizes, rank_may_repeat(ranks, sizes)
             mask = grades > 0
@@ -364,11 +352,11 @@ class Numbers:
                 mask |= np.repeat(may_repeat, sizes)
             at = np.flatnonzero(mask)
         else:
-            lengths, may_repeat = ints(pc.list_value_length(columns[RANKS])), None
+            lengths, may_repeat = li.ints(pc.list_value_length(columns[RANKS])), None
             at = np.arange(len(ranks))
-        hashes = ints(columns[HASHES].flatten())[at] if self.hashed else np.zeros(len(at), np.int64)
+        hashes = li.ints(columns[HASHES].flatten())[at] if self.hashed else np.zeros(len(at), np.int64)
         index = np.searchsorted(np.cumsum(lengths), at, "right")
-        entries = Entries(index, hashes, grades[at].astype(np.float64), ranks[at].astype(np.int64))
+        entries = li.Entries(index, hashes, grades[at].astype(np.float64), ranks[at].astype(np.int64))
         return _ranked_lists(entries, sizes, reading, may_repeat)
 
 
@@ -408,10 +396,10 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> np
     return mask
 
 
-LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (Masks(), Relevant(), Rows())}
+LAYOUTS: dict[str, li.Layout] = {layout.name: layout for layout in (Masks(), Relevant(), Rows())}
 """The layouts that ``layout`` of ``evaluate`` may name."""
 
 
-def recheck_of(layout: Layout) -> Layout:
+def recheck_of(layout: li.Layout) -> li.Layout:
     """The layout that computes the lists that a layout flags, from their rows."""
     return replace(layout, whole=True) if isinstance(layout, Numbers) else Relevant(recheck=True)

@@ -18,23 +18,10 @@ import pyarrow.compute as pc
 from rankmetrics_spark import metrics as mx
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.layouts.lists import (
-    Arrays,
-    Entries,
-    EntryIntents,
-    Layout,
-    RankedLists,
-    Reading,
-    by_score,
-    flat,
-    ints,
-    item_order,
-    numbers,
-    without_repeats,
-)
+from rankmetrics_spark.layouts import lists as li
 
 
-def with_judgements(lists: RankedLists, columns: Arrays, convention: mx.Convention) -> mx.Batch:
+def with_judgements(lists: li.RankedLists, columns: li.Arrays, convention: mx.Convention) -> mx.Batch:
     """The batch with its judged items; without judgements, those are the shown items with a grade.
 
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
@@ -44,10 +31,10 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: mx.Conventi
     if sch.POOL_GRADE not in columns:
         is_judged = ~np.isnan(batch.grade)
         return replace(batch, pool_list=batch.list[is_judged], pool_grade=batch.grade[is_judged])
-    pool_list, values = flat(columns[sch.POOL_GRADE])
-    grades = numbers(values, np.float64)
+    pool_list, values = li.flat(columns[sch.POOL_GRADE])
+    grades = li.numbers(values, np.float64)
     if convention.duplicates == "count" and sch.POOL_HASH in columns and lists.hash is not None and len(grades):
-        judged_hash = ints(flat(columns[sch.POOL_HASH])[1])
+        judged_hash = li.ints(li.flat(columns[sch.POOL_HASH])[1])
         judged_codes, shown_codes = mx.pair_codes(pool_list, judged_hash, batch.list, lists.hash)
         times = np.ones(len(grades), np.int64)
         if len(shown_codes):
@@ -58,7 +45,7 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: mx.Conventi
     return replace(batch, pool_list=pool_list, pool_grade=grades)
 
 
-def judged_grades(entries: Entries, columns: Arrays) -> mx.Floats:
+def judged_grades(entries: li.Entries, columns: li.Arrays) -> mx.Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
     # Lists of one user have the same judgements, which are searched once: the runs of a track share their topics.
     users = (
@@ -66,16 +53,16 @@ def judged_grades(entries: Entries, columns: Arrays) -> mx.Floats:
         if sch.USER in columns
         else pa.array(range(len(columns[sch.POOL_HASH])))
     )
-    first = pa.array(np.unique(ints(users), return_index=True)[1])
-    index, hashes = flat(columns[sch.POOL_HASH].take(first))
-    grades, judged_hash = numbers(flat(columns[sch.POOL_GRADE].take(first))[1], np.float64), ints(hashes)
+    first = pa.array(np.unique(li.ints(users), return_index=True)[1])
+    index, hashes = li.flat(columns[sch.POOL_HASH].take(first))
+    grades, judged_hash = li.numbers(li.flat(columns[sch.POOL_GRADE].take(first))[1], np.float64), li.ints(hashes)
     if not len(grades):
         return np.full(len(entries.hash), np.nan)
-    user = ints(users)[entries.list]
+    user = li.ints(users)[entries.list]
     judged_codes, shown_codes = mx.mixed_codes(index, judged_hash), mx.mixed_codes(user, entries.hash)
     if len(pc.unique(pa.array(judged_codes))) < len(judged_codes):
         judged_codes, shown_codes = mx.pair_codes(index, judged_hash, user, entries.hash)
-    at = ints(pc.index_in(pa.array(shown_codes), value_set=pa.array(judged_codes)).fill_null(0))
+    at = li.ints(pc.index_in(pa.array(shown_codes), value_set=pa.array(judged_codes)).fill_null(0))
     is_judged = (judged_hash[at] == entries.hash) & (index[at] == user)
     return np.where(is_judged, grades[at], np.nan)
 
@@ -83,7 +70,7 @@ def judged_grades(entries: Entries, columns: Arrays) -> mx.Floats:
 # ---- intents
 
 
-def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
+def entry_intents(entries: li.Entries, columns: li.Arrays) -> li.EntryIntents | None:
     """The intents of ranked entries: their own, else those of their item in the judgements; None if nobody reads them.
 
     An item has the intents that its judgements give it, each with a grade; no intent gets a grade above the entry's.
@@ -93,36 +80,37 @@ def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
         grade = entries.grade[at]
     elif sch.POOL_INTENT in columns:
         # Each judged (item, intent), of every entry with the same item.
-        index, item = flat(columns[sch.POOL_INTENT_ITEM])
-        judged_codes, shown_codes = mx.pair_codes(index, ints(item), entries.list, entries.hash)
+        index, item = li.flat(columns[sch.POOL_INTENT_ITEM])
+        judged_codes, shown_codes = mx.pair_codes(index, li.ints(item), entries.list, entries.hash)
         by_code = np.argsort(judged_codes, kind="stable")
         first = np.searchsorted(judged_codes[by_code], shown_codes)
         counts = np.searchsorted(judged_codes[by_code], shown_codes, "right") - first
         at, judged_at = mx.spans(first, counts)
         judged = by_code[judged_at]
-        hashes = ints(flat(columns[sch.POOL_INTENT])[1])[judged]
-        grade = np.minimum(numbers(flat(columns[sch.POOL_INTENT_GRADE])[1], np.float64)[judged], entries.grade[at])
+        hashes = li.ints(li.flat(columns[sch.POOL_INTENT])[1])[judged]
+        of_intents = li.numbers(li.flat(columns[sch.POOL_INTENT_GRADE])[1], np.float64)[judged]
+        grade = np.minimum(of_intents, entries.grade[at])
     else:
         return None
     # Where rows of one item share a place, the rank decides.
     order = np.empty(len(entries.list), np.int64)
-    order[np.lexsort((-item_order(entries), entries.list))] = np.arange(len(order))
-    return EntryIntents(at, hashes, grade, order)
+    order[np.lexsort((-li.item_order(entries), entries.list))] = np.arange(len(order))
+    return li.EntryIntents(at, hashes, grade, order)
 
 
-def _with_intents(lists: RankedLists, columns: Arrays) -> mx.Intents | None:
+def _with_intents(lists: li.RankedLists, columns: li.Arrays) -> mx.Intents | None:
     """The intents of entries and judged items; without judgements, the judged items are the entries."""
     own, batch = lists.intents, lists.batch
     if own is None and sch.POOL_INTENT not in columns:
         return None
     if own is None:
         none = np.empty(0, np.int64)
-        own = EntryIntents(none, none, np.empty(0), np.arange(len(batch.list)))
+        own = li.EntryIntents(none, none, np.empty(0), np.arange(len(batch.list)))
     if sch.POOL_INTENT in columns:
-        pool_list, hashes = flat(columns[sch.POOL_INTENT])
-        starts = mx.pair_starts(pool_list, ints(flat(columns[sch.POOL_INTENT_ITEM])[1]))
+        pool_list, hashes = li.flat(columns[sch.POOL_INTENT])
+        starts = mx.pair_starts(pool_list, li.ints(li.flat(columns[sch.POOL_INTENT_ITEM])[1]))
         item = np.asarray(np.cumsum(starts), np.int64)
-        pool_grade, pool_hash = numbers(flat(columns[sch.POOL_INTENT_GRADE])[1], np.float64), ints(hashes)
+        pool_grade, pool_hash = li.numbers(li.flat(columns[sch.POOL_INTENT_GRADE])[1], np.float64), li.ints(hashes)
     else:
         by = np.argsort(own.order[own.entry], kind="stable")
         pool_list, pool_hash, pool_grade = batch.list[own.entry][by], own.hash[by], own.grade[by]
@@ -165,25 +153,25 @@ _BY_GRADE = ("best", "worst")
 """Orders of tied items that depend on their grades."""
 
 
-def hashed_lists(entries: Entries, size: int, reading: Reading) -> mx.Ints:
+def hashed_lists(entries: li.Entries, size: int, reading: li.Reading) -> mx.Ints:
     """(n,) a hash of which item is at which rank, whatever the grades: equal lists may have different clicks.
 
     A repeated item counts at its best rank, however repeats are scored.
     """
     shown = replace(entries, grade=np.zeros(len(entries.list)))
     rule = replace(reading.convention, duplicates="best_rank")
-    shown = without_repeats(shown, size, replace(reading, convention=rule, repeats=True))[0]
+    shown = li.without_repeats(shown, size, replace(reading, convention=rule, repeats=True))[0]
     if reading.by_position:
         rank = np.asarray(shown.position, np.int64)
     else:
         ties = "item_desc" if rule.ties in _BY_GRADE else rule.ties
-        shown = shown.take(by_score(shown, replace(rule, ties=ties))[0])
+        shown = shown.take(li.by_score(shown, replace(rule, ties=ties))[0])
         rank = mx.place(shown.list, size)
     top = rank <= reading.hashed_to
     return mx.list_hashes(shown.list[top], rank[top], shown.hash[top], size)
 
 
-def top_items(entries: Entries, of: mx.Ints, k: int) -> tuple[mx.Ints, mx.Ints]:
+def top_items(entries: li.Entries, of: mx.Ints, k: int) -> tuple[mx.Ints, mx.Ints]:
     """Return list and item of the rows down to rank k, list by list in rank order; ``of`` is the list of each row.
 
     Of a repeated item the best rank stays.
@@ -198,8 +186,8 @@ def top_items(entries: Entries, of: mx.Ints, k: int) -> tuple[mx.Ints, mx.Ints]:
     else:
         # Without grades, scores and the text of items order all rows.
         exact = None if entries.exact is None else entries.exact[by]
-        rows = Entries(of[by], by, np.full(len(by), np.nan), score=entries.score[by], exact=exact, row=by)
-        by = by[by_score(replace(rows, text=entries.text), mx.STANDARD)[0]]
+        rows = li.Entries(of[by], by, np.full(len(by), np.nan), score=entries.score[by], exact=exact, row=by)
+        by = by[li.by_score(replace(rows, text=entries.text), mx.STANDARD)[0]]
         by = by[mx.place(of[by], size) <= k]
     of, items = of[by], entries.hash[by]
     if not mx.has_repeat(of, items):
@@ -270,11 +258,11 @@ class Scoring:
         """Whether the intents of judged items are read."""
         return self.judged and any(metric.needs == "intents" for metric in self.metrics)
 
-    def reading(self, rule: mx.Convention) -> Reading:
+    def reading(self, rule: mx.Convention) -> li.Reading:
         """How the rows are read under one of the conventions."""
         relevant = all(metric.needs == "relevant" for metric in self.metrics)
         relevant &= not self.judged and not rule.averages_ties
-        return Reading(rule, self.repeats, self.by_position, relevant, self.hashed_to)
+        return li.Reading(rule, self.repeats, self.by_position, relevant, self.hashed_to)
 
 
 def _refuse_infinite(values: mx.Floats, metrics: Sequence[mx.Metric], batch: mx.Batch, rule: mx.Convention) -> None:
@@ -288,9 +276,9 @@ def _refuse_infinite(values: mx.Floats, metrics: Sequence[mx.Metric], batch: mx.
             )
 
 
-def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     """Score n lists under each convention."""
-    lists_by_order: dict[tuple[object, ...], RankedLists] = {}
+    lists_by_order: dict[tuple[object, ...], li.RankedLists] = {}
     for index, rule in enumerate(scoring.conventions):
         order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
         if order not in lists_by_order:

@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.statistics.exact_sums import (
-    LIMB_UNIT,
-    POWERS,
-    Floats,
-    Moments,
-    RatioSums,
-    Whole,
-    exact_total,
-    limbs_of,
-)
+from rankmetrics_spark.statistics import exact_sums
 
 
 @dataclass(frozen=True)
@@ -54,9 +45,12 @@ class Measure:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a table of sums: the counts, and the limbs of each exact sum."""
-        return (*self.counts, *(f"{name}_{i}" for name in self.values for i in range(len(POWERS[len(name)]))))
+        return (
+            *self.counts,
+            *(f"{name}_{i}" for name in self.values for i in range(len(exact_sums.POWERS[len(name)]))),
+        )
 
-    def cells(self, counts: Sequence[npt.NDArray[Any]], **values: Floats) -> Iterator[npt.NDArray[Any]]:
+    def cells(self, counts: Sequence[npt.NDArray[Any]], **values: exact_sums.Floats) -> Iterator[npt.NDArray[Any]]:
         """Yield the (n,) numbers that are added up, column by column.
 
         Args:
@@ -66,7 +60,7 @@ class Measure:
         yield from counts
         for word in self.values:
             product = values[word] if word in values else reduce(mul, (values[letter] for letter in word))
-            yield from limbs_of(product, POWERS[len(word)])
+            yield from exact_sums.limbs_of(product, exact_sums.POWERS[len(word)])
 
 
 @dataclass(frozen=True)
@@ -85,8 +79,8 @@ class Sums:
         """(g,) a count, or an exact sum in units of 2**-60 as Python integers."""
         if name in self.measure.counts:
             return np.asarray(self.table[:, self.measure.counts.index(name)])
-        at, exponents = self.measure.columns.index(f"{name}_0"), POWERS[len(name)]
-        return exact_total([self.table[:, at + i].astype(object) for i in range(len(exponents))], exponents)
+        at, exponents = self.measure.columns.index(f"{name}_0"), exact_sums.POWERS[len(name)]
+        return exact_sums.exact_total([self.table[:, at + i].astype(object) for i in range(len(exponents))], exponents)
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.measure, self.table + other.table)
@@ -94,28 +88,28 @@ class Sums:
     def __sub__(self, other: Sums) -> Sums:
         return Sums(self.measure, self.table - other.table)
 
-    def real(self, name: str) -> Floats:
+    def real(self, name: str) -> exact_sums.Floats:
         """(g,) an exact sum, rounded once."""
-        return np.asarray((self[name] / 2**LIMB_UNIT).astype(float))
+        return np.asarray((self[name] / 2**exact_sums.LIMB_UNIT).astype(float))
 
-    def mean(self, name: str, n: str) -> Floats:
+    def mean(self, name: str, n: str) -> exact_sums.Floats:
         """(g,) mean of a value over what a count counts; NaN where that is 0."""
         total = self[name]
-        return Moments(self[n].astype(object), total, total).mean
+        return exact_sums.Moments(self[n].astype(object), total, total).mean
 
-    def moments(self, name: str, n: str) -> Moments:
+    def moments(self, name: str, n: str) -> exact_sums.Moments:
         """(g,) moments of a value over what a count counts."""
-        return Moments(self[n].astype(object), self[name], self[name * 2])
+        return exact_sums.Moments(self[n].astype(object), self[name], self[name * 2])
 
-    def covariance(self, one: str, other: str, n: str) -> Floats:
+    def covariance(self, one: str, other: str, n: str) -> exact_sums.Floats:
         """(g,) sample covariance of two values, divided by n - 1; NaN with fewer than two units."""
-        units, unit = self[n].astype(object), 2**LIMB_UNIT
-        at_least_two: Whole = np.where(units < 2, 2, units)
+        units, unit = self[n].astype(object), 2**exact_sums.LIMB_UNIT
+        at_least_two: exact_sums.Whole = np.where(units < 2, 2, units)
         exact = at_least_two * self[one + other] * unit - self[one] * self[other]
         values = (exact / (at_least_two * (at_least_two - 1) * unit**2)).astype(float)
         return np.where(units < 2, np.nan, values)
 
-    def ratio(self, y: str, n: str) -> RatioSums:
+    def ratio(self, y: str, n: str) -> exact_sums.RatioSums:
         """Sums of a ratio of two values over the units, which are the first count."""
         units = self[self.measure.counts[0]].astype(object)
-        return RatioSums(units, *(self[name] for name in (y, n, y + y, y + n, n + n)))
+        return exact_sums.RatioSums(units, *(self[name] for name in (y, n, y + y, y + n, n + n)))

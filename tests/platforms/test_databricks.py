@@ -36,6 +36,7 @@ BUNDLE = ROOT / "conf" / "databricks.yml"
 REFERENCE = r"\$\{(.+?)\}"
 COLUMNS = "{experiment: variant, user: user_id, item: item_id, position: slot, relevance: clicked}"
 EARLIER, DATE = "2026-11-19", "2026-11-20"
+GIVEN = ("config", "overrides", "output", "date", "where")
 
 # Stand-ins for what Databricks provides to a notebook: widgets that take the job's parameters, and display.
 SHIMS = """
@@ -524,7 +525,7 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
     context = cli.evaluate.make_context("evaluate", words[1:])
     chosen = {name: context.params.pop(name) for name in ("master", "engine", "style", "segments", "first", "last")}
     assert words[0] == "evaluate" and [*chosen.values()] == [None, None, "table", False, None, None]
-    config = cli._loaded(**context.params)
+    config = cli.opts.loaded(**context.params)
     assert (config.source.table, config.source.where) == ("main.default.impressions", f"event_date = '{DATE}'")
     assert config.source.columns["experiment"] == "experiment_id"
     assert [str(metric) for metric in config.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
@@ -537,7 +538,7 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
 def test_a_job_compares_the_days_of_its_period(name: str) -> None:
     job = expanded("prod", baseline="control", period="{from: 2026-11-08}")["resources"]["jobs"][name]
     context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], DATE)[1:])
-    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date", "where")})
+    config = cli.opts.loaded(**{name: context.params[name] for name in GIVEN})
     assert config.comparison.baseline == "control" and config.comparison.period is not None
     assert (config.comparison.period.first, config.comparison.period.last) == ("2026-11-08", DATE)
 
@@ -562,7 +563,7 @@ def test_a_scheduled_job_evaluates_the_day_that_is_over_in_its_time_zone(
 
     monkeypatch.setattr(days, "datetime", Clock)
     context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], date["default"])[1:])
-    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date", "where")})
+    config = cli.opts.loaded(**{name: context.params[name] for name in GIVEN})
     assert config.evaluation_date == DATE
     assert config.source.where == f"log_date = '{DATE}' and surface = 'search'"
     assert config.sink.table == {"dev": "main.dev_jane_doe_rankmetrics", "prod": "main.rankmetrics"}[target]

@@ -73,9 +73,9 @@ def test_a_filter_of_a_scheduler_replaces_none_of_the_config(refused: Refused) -
         ("null", None, None),
     ):
         document = {"source": {"path": "log", "where": own}}
-        assert cli._loaded(document, (), date="2026-11-20", where=where).source.where == used
+        assert cli.opts.loaded(document, (), date="2026-11-20", where=where).source.where == used
     with pytest.raises(ConfigError, match=r"source.where of the config is 'slot <= 3', which it would replace"):
-        cli._loaded({"source": {"path": "log"}}, ("source.where=slot <= 3",), where="slot <= 5")
+        cli.opts.loaded({"source": {"path": "log"}}, ("source.where=slot <= 3",), where="slot <= 5")
     # Neither scheduler sets the key, which would replace it.
     for file in (ROOT / "jobs" / "airflow_dag.py", ROOT / "conf" / "databricks.yml"):
         assert "--where" in file.read_text() and "source.where=" not in file.read_text()

@@ -225,11 +225,11 @@ from rankmetrics_spark import cli, evaluate
 from rankmetrics_spark.errors import RankmetricsError
 
 @cli.main.command()
-@cli.FORMAT
+@cli.opts.FORMAT
 def show(style):
-    cli._say.print("a step")
+    cli.opts.say.print("a step")
     print("[1]")
-    with cli.exit_codes(cli._say):
+    with cli.exit_codes(cli.opts.say):
         raise RankmetricsError("no disk")
 
 cli.main(["show", "--format", "STYLE"])
