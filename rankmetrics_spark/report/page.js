@@ -3,7 +3,8 @@ const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const data = read("data"), charts = read("charts");
 /** Experiments, metrics, and lines of a chart that are drawn at first; rows of a table; characters of a name. */
 const DRAWN = 10, METRICS = 6, LINES = 20, ROWS = 50, LONG = 60;
-const SAYS = { better: "better", worse: "worse", open: "no difference shown", doubtful: "no verdict" };
+/** What a row says of its candidate, and the mark of that; what is open needs none. */
+const wordOf = ({ state }) => data.states[state].word, markOf = ({ state }) => state === "open" ? "" : data.states[state].mark;
 const isPhone = matchMedia("(max-width: 720px)").matches, LABEL = isPhone ? 20 : 28;
 
 // ---- rows and words

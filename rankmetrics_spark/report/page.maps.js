@@ -4,11 +4,10 @@ const MOST_LINES = 30;
 /** How strong the colour of a cell is: a share of the largest change of the map. */
 const strength = (row, most) => Math.round(12 + 36 * Math.min(1, Math.abs(span(row).value ?? 0) / (most || 1)));
 const mostOf = (rows) => { const sizes = rows.map((row) => Math.abs(span(row).value ?? 0)).sort((a, b) => a - b); return sizes[Math.floor(0.95 * (sizes.length - 1))] ?? 1; };
-const PLAIN = { better: "▲", worse: "▼", open: "", doubtful: "?" };
 function mapCell(row, most) {
   if (!row) return make("td", { className: "blank" }, "–");
-  const drawn = span(row), text = drawn.value === null ? "–" : signed(drawn.value, digitsOf(drawn.value, drawn.unit)), words = `${pair(row)} on ${label(row)}${everyone(row) ? "" : `, ${segment(row)}`}: ${changeText(drawn)}${drawn.low === null ? "" : ` (${spanText(drawn)})`}, ${SAYS[row.state]}`;
-  const made = make("td", { className: row.state, title: words }, PLAIN[row.state] ? make("span", { className: "sign" }, PLAIN[row.state]) : "", make("span", { className: "unseen" }, ` ${SAYS[row.state]} `), text);
+  const drawn = span(row), text = drawn.value === null ? "–" : signed(drawn.value, digitsOf(drawn.value, drawn.unit)), words = `${pair(row)} on ${label(row)}${everyone(row) ? "" : `, ${segment(row)}`}: ${changeText(drawn)}${drawn.low === null ? "" : ` (${spanText(drawn)})`}, ${wordOf(row)}`;
+  const made = make("td", { className: row.state, title: words }, markOf(row) ? make("span", { className: "sign" }, markOf(row)) : "", make("span", { className: "unseen" }, ` ${wordOf(row)} `), text);
   made.style.setProperty("--strength", `${strength(row, most)}%`);
   return made;
 }
@@ -89,8 +88,8 @@ function pairMatrix() {
   const cell = (a, b) => {
     const side = cells.get(`${a} ${b}`);
     if (a === b || !side) return make("td", { className: "blank" }, a === b ? "" : "–");
-    const made = make("td", { className: side.state, title: `${name(a)} against ${name(b)} on ${label(side)}: ${changeText(side.inUnit)} (${spanText(side.inUnit)}), ${SAYS[side.state]}` },
-      PLAIN[side.state] ? make("span", { className: "sign" }, PLAIN[side.state]) : "≈", make("span", { className: "unseen" }, ` ${SAYS[side.state]}`));
+    const made = make("td", { className: side.state, title: `${name(a)} against ${name(b)} on ${label(side)}: ${changeText(side.inUnit)} (${spanText(side.inUnit)}), ${wordOf(side)}` },
+      markOf(side) ? make("span", { className: "sign" }, markOf(side)) : data.states.open.mark, make("span", { className: "unseen" }, ` ${wordOf(side)}`));
     made.style.setProperty("--strength", `${Math.round(12 + 36 * Math.min(1, Math.abs(side.d ?? 0) / most))}%`);
     return made;
   };

@@ -1,12 +1,12 @@
 // The sections of charts, each with its table.
 
-const ARROWS = { better: "▲ ", worse: "▼ ", open: "", doubtful: "" }, CLASSES = { better: "up", worse: "down" };
+const CLASSES = { better: "up", worse: "down" };
 /** A column has one unit: the difference and its interval as they are, and in percent where a row can be told so. */
 const changeColumns = [
   column("change", (row) => isPercentage(row) ? row.rel : null, (row) => isPercentage(row) ? changeText(span(row, true)) : "–"),
   bounds("interval in %", (row) => isPercentage(row) ? row.relLow : null, (row) => isPercentage(row) ? row.relHigh : null, (row) => isPercentage(row) ? spanText(span(row, true)) : "–"),
 ];
-const marked = (row, text) => make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + text);
+const marked = (row, text) => make("span", { className: CLASSES[row.state] ?? "flat" }, (CLASSES[row.state] ? `${markOf(row)} ` : "") + text);
 const differenceColumns = (more) => [
   names("experiment", (row) => name(row.e)),
   ...(several ? [names("against", (row) => name(row.b))] : []),
@@ -19,7 +19,7 @@ const differenceColumns = (more) => [
   ...changeColumns,
   column("p, corrected", (row) => row.p, (row) => row.said ?? "–"),
   column(data.units, (row) => row.n),
-  names("verdict", (row) => row.note ? `${SAYS[row.state]}: ${row.note}` : SAYS[row.state]),
+  names("verdict", (row) => row.note ? `${wordOf(row)}: ${row.note}` : wordOf(row)),
 ];
 const meanColumns = (more) => [
   names("experiment", (row) => name(row.e)), ...more, names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
@@ -29,7 +29,7 @@ function line(row, text, inPercent) {
   const drawn = span(row, inPercent), { value, low, high } = drawn, state = row.state;
   const ink = state === "better" ? "var(--accent)" : state === "worse" ? "var(--ink)" : "var(--faint)";
   return { label: cut(text, LABEL), name: short(pair(row)), metric: label(row), segment: segment(row), value, low: low ?? value, high: high ?? value, stroke: ink,
-    fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: data.units === "users" ? whole(row.n) : `${whole(row.n)} ${data.units}`, p: row.said ?? "–", says: SAYS[state],
+    fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: data.units === "users" ? whole(row.n) : `${whole(row.n)} ${data.units}`, p: row.said ?? "–", says: wordOf(row),
     interval: spanText(drawn) };
 }
 /** Charts share a scale where they share a unit: percent. */

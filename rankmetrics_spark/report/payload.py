@@ -16,7 +16,7 @@ from rankmetrics_spark.findings import Finding, findings, label_of
 from rankmetrics_spark.metrics import DIRECTIONS
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.report.story import leader
-from rankmetrics_spark.words import p_text, percent
+from rankmetrics_spark.words import STATES, p_text, percent
 
 Table = dict[str, list[Any]]
 
@@ -46,6 +46,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
         "leader": index[sch.EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
+        "states": {name: {"word": state.word, "mark": state.mark} for name, state in STATES.items()},
         "metrics": metrics,
         "deciding": index[sch.METRIC].get(figures.primary_name, 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
