@@ -88,7 +88,7 @@ def nested(
     fields = {f.name: f.dataType for f in element.fields} if isinstance(element, T.StructType) else {}
     values: dict[str, str] = {}
     arrays = [] if lists is None else [sch.quoted(lists)]
-    named = dict(columns)
+    named: dict[str, str | None] = dict(columns)
     for role, canonical in roles.items():
         chosen = columns.get(role, canonical if canonical in {*fields, *kinds} else role)
         if chosen is None:
@@ -100,11 +100,10 @@ def nested(
         elif lists is not None and role == "item" and not fields and role not in columns:
             name = lists
             values[name] = _ELEMENT
-        elif isinstance(kind := kinds.get(chosen), T.ArrayType) and (role != "intents" or arrays):
+        elif isinstance(kinds.get(chosen), T.ArrayType) and (role != "intents" or arrays):
             name = chosen
             arrays.append(sch.quoted(chosen))
             values[name] = f"get({sch.quoted(chosen)}, {_PLACE})"
-            del kind
         elif lists is not None and role in columns:
             known = unknown("field", chosen, fields) if fields else f"'{lists}' holds items without fields"
             raise InputError(f"the {what} have no {canonical} of an item: {known}; allowed: a field of '{lists}' or a "
@@ -114,6 +113,22 @@ def nested(
         named[role] = name
     if not arrays:
         return None
+    # Columns with one value per list.
+    single = {
+        role: name
+        for role in roles
+        for name in [columns[role] if role in columns else roles[role] if roles[role] in kinds else role]
+        if name in kinds and name not in values
+    }
+    by_default = single.keys() - columns.keys()
+    if lists is None and ("item" in single or by_default & {"position", "relevance"}):
+        return None  # a row per item, with an array in another column
+    read = [role for role in single if role == "relevance" or (role in columns and role in ("position", "score"))]
+    if read and what == "impressions":
+        raise InputError(
+            f"column '{single[read[0]]}' ({roles[read[0]]}) of the {what} has one value per list; allowed: a column "
+            "with one value per item (an array), a field of columns.items, or null"
+        )
     if sch.POSITION not in {sch.ROLES[role] for role in roles if named.get(role) in values} and place is not None:
         values[sch.POSITION], named["position"] = place, sch.POSITION
     first = array or arrays[0]

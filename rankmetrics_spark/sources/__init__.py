@@ -338,8 +338,10 @@ def _with_lists(rows: DataFrame, section: Input) -> DataFrame:
     A text that is no list becomes null, which is a list that is faulty.
     """
     lists = section.columns.get(ITEMS)
-    of_item: Any = {section.columns.get(role) or role for role in section.roles if role != "user"}
-    of_item = {*of_item, *(section.roles[role] for role in section.roles if role != "user"), lists} & {*rows.columns}
+    # Each row may have several intents; some may be texts.
+    roles = [role for role in section.roles if role not in ("user", "experiment", INTENTS)]
+    of_item: Any = {section.columns.get(role) or role for role in roles}
+    of_item = {*of_item, *(section.roles[role] for role in roles), lists} & {*rows.columns}
     of_item = sorted(of_item)
     counts = [f"count_if(ltrim({quoted(name)}) LIKE '[%') > 0" for name in of_item]
     # Objects have no schema: a field is one that has been seen.

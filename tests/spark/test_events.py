@@ -147,8 +147,8 @@ def test_faulty_events_are_counted(spark: SparkSession) -> None:
 
 def test_a_time_without_an_offset_is_of_the_time_zone(spark: SparkSession) -> None:
     log = shown("r1 10:00 x y")
-    # In Berlin, winter is one hour ahead: 11:00 there is 10:00Z.
-    given = events("r1 x 2026-11-20T11:00:00", "r1 y 2026-11-20T12:00:01+01:00")
+    # In Berlin, winter is one hour ahead: 11:30 there is 10:30Z.
+    given = events("r1 x 2026-11-20T11:30:00", "r1 y 2026-11-20T12:00:01+01:00")
     berlin = result_of(log, given, BY_LIST, within="1h", time_zone="Europe/Berlin")
     assert counted(berlin) == {"matched": 1, "event_after_window": 1}
     assert counted(result_of(log, given, BY_LIST, within="90m")) == {"matched": 2}

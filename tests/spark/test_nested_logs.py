@@ -34,6 +34,7 @@ def rows_of(lists: Any = LISTS) -> list[dict[str, Any]]:
             "results": [None if item is None else {"id": item, "grade": grade} for item, grade in items],
             "item_ids": [item for item, _ in items],
             "grades": [grade for _, grade in items],
+            "page": 1,
             "cell": " ".join(f"{item}-{grade}" for item, grade in items),
         }
         for user, items in lists
@@ -151,6 +152,7 @@ def test_studies_read_lists_as_their_items(spark: SparkSession) -> None:
         ({"items": "results", "item": "sku"}, "unknown field 'sku'; known: "),
         ({"items": "user_id"}, "column 'user_id' (items) of the impressions has type string; it must be an array"),
         ({"items": "item_ids", "relevance": "grade"}, "'item_ids' holds items without fields"),
+        ({"item": "item_ids", "relevance": "page"}, "column 'page' (relevance) of the impressions has one value per"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_of_items_is_said(spark: SparkSession, columns: Any, sentence: str) -> None:

@@ -207,8 +207,9 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
     code, text, err = call(*request, "--segment", "country")
     assert code == 0, err
     answer = json.loads(text)
-    # Nothing is published on the last day of the period, so this is still the look at the day before.
-    assert {row["look"] for row in answer["comparisons"]} == {3}
+    # Nothing is published on the last day of the period, so this is still the look at the day before; rr@5 was not
+    # compared on the first one.
+    assert {(row["metric"], row["look"]) for row in answer["comparisons"]} == {("ap@5", 3), ("rr@5", 2)}
     assert [line for line in answer["verdict"] if "not stored" in line] == [
         f"country was not stored on {DAYS[1]}, {DAYS[2]}; it is that of the other days",
         lacking,
@@ -219,7 +220,8 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
         sentences = [line for line in answer["verdict"] if "country was" in line]
         assert sentences == [f"country was not stored on {lacks}"]
     planned = call(*request, "--set", "looks.planned=3")
-    assert {row["looks"] for row in json.loads(planned[1])["comparisons"]} == {"3 of 3, obrien_fleming"}
+    looks = {(row["metric"], row["looks"]) for row in json.loads(planned[1])["comparisons"]}
+    assert looks == {("ap@5", "3 of 3, obrien_fleming"), ("rr@5", "2 of 3, obrien_fleming")}
     if not has_page_libraries():
         return
     code, _, err = call("report", *period, "--html", page)
