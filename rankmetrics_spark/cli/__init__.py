@@ -259,11 +259,13 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
         opts.check_places(loaded, choice, writes=False)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
+            from rankmetrics_spark import sources
             from rankmetrics_spark.conventions import compare_conventions
-            from rankmetrics_spark.job import errors_in_words, events_of, inputs
+            from rankmetrics_spark.job import errors_in_words, inputs
 
             with errors_in_words(loaded):
-                return compare_conventions(*inputs(spark, loaded), loaded.options, events=events_of(spark, loaded))
+                events = sources.read_events(spark, loaded.events)
+                return compare_conventions(*inputs(spark, loaded), loaded.options, events=events)
 
         rows = opts.on_session(choice, table)
     rep.CONVENTION_PRINTERS[style](rows)

@@ -21,7 +21,7 @@ from rankmetrics_spark import config as cfg
 from rankmetrics_spark import sources, tools
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, unknown
-from rankmetrics_spark.job import errors_in_words, events_of, inputs
+from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
@@ -329,7 +329,7 @@ def sample_means(
         impressions, judgements = inputs(spark, config)
         if first.log.format != "trec_run":
             impressions = spark_table(first.rows, "the sample", impressions)
-        tables = Tables.of(impressions, judgements, config.options, events=events_of(spark, config))
+        tables = Tables.of(impressions, judgements, config.options, events=sources.read_events(spark, config.events))
         try:
             check_quality(tables, config.quality, config.comparison)
         except QualityError as error:
@@ -364,7 +364,7 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
     """
     with errors_in_words(config):
         impressions, judgements = inputs(spark, config)
-        plan = Tables.of(impressions, judgements, config.options, events=events_of(spark, config)).plan
+        plan = Tables.of(impressions, judgements, config.options, events=sources.read_events(spark, config.events)).plan
     names = {canonical: role for role, canonical in {**ROLES, **JUDGEMENT_ROLES}.items()}
     unread = ["score" if config.rank_by == "position" else "position"]
     unread += [] if plan.columns.intents == "shown" else [INTENTS]

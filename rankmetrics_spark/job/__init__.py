@@ -172,7 +172,7 @@ def _tables_of(context: _Context) -> Tables:
     results.refuse_missing_date(store, config)
     context.earlier = Earlier.of(store, config)
     impressions, judgements = inputs(context.spark, config)
-    events = events_of(context.spark, config)
+    events = sources.read_events(context.spark, config.events)
     record.add_inputs(config, impressions, judgements, events)
     refused = " and ".join(context.refused)
     record.entries["notes"] = [
@@ -238,11 +238,6 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
         return impressions, None
     # Judgements with the column of lists are clicks, which the plan refuses.
     return impressions, sources.read(spark, judged, (*judged.required_columns(), *config.source.list))
-
-
-def events_of(spark: SparkSession, config: Config) -> DataFrame | None:
-    """Return the events of a config, if it has some; only their schema is read."""
-    return None if config.events is None else sources.read(spark, config.events, config.events.required_columns())
 
 
 # ---- publish

@@ -150,8 +150,7 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
         impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
-        events = config.events and sources.read(spark, config.events, config.events.required_columns())
-        day = config.evaluation_date
+        events, day = sources.read_events(spark, config.events), config.evaluation_date
         log = Tables.of(impressions, judgements, config.options, events=events, day=day)
         of_users = F.col(sch.USER).isin(users)
         pools = None if log.pools is None else log.pools.where(of_users)
@@ -267,8 +266,7 @@ class Log:
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
         impressions, options, _ = flat_log(impressions, config.options)
-        if config.events is not None:
-            events = sources.read(spark, config.events, config.events.required_columns())
+        if (events := sources.read_events(spark, config.events)) is not None:
             impressions, options, _ = with_grades(impressions, events, options, config.evaluation_date)
         if judgements is not None:
             judgements, options = flat_judgements(judgements, options)

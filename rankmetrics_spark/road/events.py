@@ -68,7 +68,7 @@ def with_grades(
     """
     sides = _Sides.of(shown, events, options)
     path = options.path_of("columns")
-    if "relevance" not in options.columns and (own := _first(shown, (sch.RELEVANCE, sch.RELEVANCE))):
+    if "relevance" not in options.columns and (own := _first(shown, [sch.RELEVANCE])):
         one = f"allowed: one of the two, such as {path}.relevance: null with the events"
         raise InputError(f"the impressions have a column '{own}', and events are given; {one}")
     # Impressions and events with the same keys are in one partition, and so are the rows of a list.

@@ -26,7 +26,6 @@ from rankmetrics_spark.road.ranking import described
 _ELEMENT, _PLACE, _ITEMS = "_element", "_place", "_items"
 _SOUND, _REJECTS = "_sound", "_rejects"
 _OF_ROW = "_fault_of_row"
-NOT_NESTED = "it must be a list (an array), or a text with columns.packed"
 
 
 @dataclass(frozen=True)
@@ -233,9 +232,7 @@ def packed(lists: Nested, plan: Plan, kinds: Mapping[str, T.DataType]) -> DataFr
     values = ", ".join(f"{per_item.raw(texts[name])} AS {name}" for name in columns.values)
     none = ", ".join(f"string(null) AS {name}" for name in columns.values)
     each = f"struct({reason} AS {sch.REASON}, {keys}, {values})"
-    faulty = (
-        f"filter({_ITEMS}, {_ELEMENT} -> {_OF_ROW} IS NOT NULL OR _of_segment IS NOT NULL OR {per_item.raw(is_faulty)})"
-    )
+    faulty = f"filter({_ITEMS}, {_ELEMENT} -> NOT ({whole}) OR {per_item.raw(is_faulty)})"
     nothing = f"array(struct({_OF_ROW} AS {sch.REASON}, {keys}, {none}))"
     parted = raw.selectExpr(
         *(f"{texts[name]} AS {name}" for name in (*columns.keys, *columns.of_user) if name != sch.COVARIATE),

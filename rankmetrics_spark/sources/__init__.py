@@ -105,6 +105,11 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     return rows.where(F.col(quoted(kind["column"])).cast("string") == kind["shown"])
 
 
+def read_events(spark: SparkSession, section: Input | None) -> DataFrame | None:
+    """Read the events of a config, if it has some; see ``read``."""
+    return None if section is None else read(spark, section, section.required_columns())
+
+
 def _union(parts: Mapping[str, DataFrame]) -> DataFrame:
     """The rows of several experiments, with their names; a column with other types in other parts becomes text."""
     kinds: dict[str, set[T.DataType]] = {}

@@ -129,7 +129,7 @@ def silent(hits: int, n: int, m: int, design: str = "independent") -> dict[str, 
 def test_an_experiment_without_a_hit_is_compared_as_far_as_chance_explains_it() -> None:
     row = silent(10, 30, 30)
     assert (row["difference"], row["better"], row["note"]) == (pytest.approx(-1 / 3), "baseline", None)
-    # A little less sure than Fisher of the same counts; four users against many are no more sure than he is either.
+    # A little less sure than Fisher's exact test of the same counts; with four users against many, no surer than it.
     assert stats.fisher_exact([[10, 20], [0, 30]]).pvalue < 0.001 < row["p_value"] < 0.005
     assert silent(250, 500, 4)["better"] is None and stats.fisher_exact([[250, 250], [0, 4]]).pvalue > 0.1
     paired = silent(10, 30, 30, "paired")
