@@ -6,7 +6,8 @@
   may repeat, or that is ranked by score. Only lists in which something may repeat are read a second time.
 * Twelve metrics per user, and their sums and those of their squares in whole multiples of 2**-60. Such sums do not
   depend on the order of the rows.
-* Means, standard deviations, means of users with a relevant item, and t-intervals, from these sums.
+* Means, standard deviations, means of users with a relevant item, and t-intervals, from these sums. Equal values
+  have no interval.
 """
 
 from __future__ import annotations
@@ -79,6 +80,6 @@ def estimates(users: int, with_relevant: int, repeated: int, sums: Mapping[str, 
             # Squares are rounded, so that equal values seem to differ a little.
             rounding = (1 + 4 * result[name]) / UNIT + result[name] ** 2 * 2.0**-52
             result[f"{name} std"] = math.sqrt(variance) if variance > rounding else 0.0
-            half = float(student.ppf((1 + CONFIDENCE) / 2, users - 1)) * result[f"{name} std"] / math.sqrt(users)
-            result[f"{name} low"], result[f"{name} high"] = result[name] - half, result[name] + half
+            if half := float(student.ppf((1 + CONFIDENCE) / 2, users - 1)) * result[f"{name} std"] / math.sqrt(users):
+                result[f"{name} low"], result[f"{name} high"] = result[name] - half, result[name] + half
     return result
