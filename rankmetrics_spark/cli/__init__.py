@@ -353,6 +353,35 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
     print_preferences(rows, loaded.evaluation_date, style)
 
 
+class _Study(opts.Command):
+    """A command of ``cli.studies``, which is loaded when its options are read."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Those of the study among them."""
+        from rankmetrics_spark.cli.studies import STUDIES
+
+        return [*super().get_params(ctx), *STUDIES[str(self.name)].options]
+
+
+def _study(name: str, words: str) -> None:
+    @opts.CONFIG
+    @opts.SET
+    @click.option("--date", help=opts.DATE)
+    @opts.FORMAT
+    @opts.ENGINE
+    @opts.MASTER
+    def command(**options: Any) -> None:
+        from rankmetrics_spark.cli.studies import STUDIES
+
+        STUDIES[name].run(**options)
+
+    main.add_command(click.command(name, cls=_Study, help=f"{words}; writes nothing.")(command))
+
+
+_study("changed", "How alike the top items of users are to those in the baseline")
+_study("exposure", "Which items users see: coverage, Gini index, entropy and novelty")
+_study("propensities", "How often users examine each rank, from keys that are shown at several ranks")
+_study("unjudged", "What unjudged items could change, and which to judge first")
 for _command in (plan, prune, runs):
     main.add_command(_command)
 

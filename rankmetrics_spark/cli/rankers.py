@@ -15,7 +15,9 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
+from rankmetrics_spark.road import shown_rows
 from rankmetrics_spark.schemas import DATE, is_unknown
+from rankmetrics_spark.sources import read_events
 from rankmetrics_spark.studies import LOG_COUNTS, Preferences, counts_in_words, preferences
 
 Row = Mapping[str, Any]
@@ -62,7 +64,8 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
     request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
-        table = preferences(log, config.options, request, config.quality)
+        log, options = shown_rows(log, config.options, read_events(spark, config.events))
+        table = preferences(log, options, request, config.quality)
         rows = [row.asDict() for row in few_rows(table)]
     if not rows[0]["n_rows"]:
         raise InputError(f"the input is empty: no rows in {config.source.place}")

@@ -40,7 +40,7 @@ from rankmetrics_spark.road.checking import (
     pools,
     typed_judgements,
 )
-from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, unmatched_rate, with_grades
+from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, shown_rows, unmatched_rate, with_grades
 from rankmetrics_spark.road.nested import flat_judgements, flat_log
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows

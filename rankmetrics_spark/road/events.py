@@ -19,6 +19,7 @@ from rankmetrics_spark.config import Options, microseconds
 from rankmetrics_spark.engines import TIMES, as_text, engine_of, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.road.checking import literal
+from rankmetrics_spark.road.nested import flat_log
 
 _EVENT, _AT, _ITEM, _KIND, _FAULTY = "_event", "_at", "_item_of_both", "_grade_of_kind", "_no_event"
 _SHOWN_AT, _N_SHOWN, _STATE = "_shown_at", "_n_shown", "_state"
@@ -228,3 +229,16 @@ def unmatched_rate(counts: Mapping[str, int]) -> float | None:
     """Share of the graded events that have no impression; None without graded events."""
     graded = sum(counts.get(state, 0) for state in sch.EVENT_STATES[:4])
     return counts.get("event_without_impression", 0) / graded if graded else None
+
+
+def shown_rows(log: DataFrame, options: Options, events: DataFrame | None = None) -> tuple[DataFrame, Options]:
+    """A row per shown item with the relevance that its events give, and the options that fit them.
+
+    It is for what reads rows and no tables of an evaluation: rows of events, and why they do not count, are left out.
+    """
+    rows, options, _ = flat_log(log, options)
+    if events is None:
+        return rows, options
+    rows, options, _ = with_grades(rows, events, options)
+    states = ", ".join(map(repr, sch.EVENT_STATES))
+    return rows.where(f"NOT coalesce({sch.LIST_FAULT} IN ({states}), false)"), options

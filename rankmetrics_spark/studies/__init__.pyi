@@ -3,9 +3,13 @@ from .drafts import Preferences as Preferences
 from .drafts import counts_in_words as counts_in_words
 from .drafts import interleaving as interleaving
 from .drafts import preferences as preferences
+from .labels import Missing as Missing
 from .labels import unjudged as unjudged
+from .likeness import Change as Change
 from .likeness import changed as changed
+from .shown import Exposure as Exposure
 from .shown import exposure as exposure
 from .weighting import coec_judgements as coec_judgements
 from .weighting import off_policy as off_policy
 from .weighting import propensities as propensities
+from .weighting.examination import Harvesting as Harvesting

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
+import yaml
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import changed, coec_judgements, exposure, interleaving, off_policy, propensities, unjudged
 from rankmetrics_spark.errors import InputError
+from tests.helpers.commands import Call
 from tests.helpers.logs import exact
 from tests.helpers.messages import messages, refusal
 
@@ -88,3 +94,84 @@ def test_the_order_of_the_rows_and_the_partitions_change_no_bit(spark: SparkSess
     random.Random(1).shuffle(shuffled)
     other = STUDIES[name](spark.createDataFrame(shuffled, SCHEMA).repartition(5, "item_id", "relevance"))
     assert exact(other.collect()) == exact(expected.collect()) != []
+
+
+# ---- as commands
+
+
+@pytest.fixture
+def of_files(tmp_path: Path) -> tuple[str, list[dict[str, Any]]]:
+    """A config of lists, of events that make them relevant, and of judgements; and the same log as rows."""
+    rng, lists, events, rows = random.Random(5), [], ["request,doc,kind"], []
+    for arm, user in product(("control", "new"), range(40)):
+        items, request = rng.sample("abcdefgh", 5), f"{arm} {user}"
+        clicks = [int(rng.random() < 0.6 / rank) for rank in range(1, 6)]
+        lists.append({"arm": arm, "who": f"u{user}", "request": request, "results": [{"id": item} for item in items]})
+        events += [f"{request},{item},click" for item, click in zip(items, clicks, strict=True) if click]
+        events += [f"{request},{items[0]},hover", f"{request},zz,click"]  # of no grade, and of no impression
+        rows += [
+            {"experiment": arm, "user": f"u{user}", "item": item, "position": rank, "relevance": click}
+            for rank, (item, click) in enumerate(zip(items, clicks, strict=True), start=1)
+        ]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lists), encoding="utf-8")
+    (tmp_path / "events.csv").write_text("\n".join(events), encoding="utf-8")
+    truth = [f"u{user},{'abcd'[user % 4]},{user % 3}" for user in range(40)]
+    (tmp_path / "truth.csv").write_text("\n".join(["user,item,relevance", *truth]), encoding="utf-8")
+    names = {"experiment": "arm", "user": "who", "items": "results", "item": "id"}
+    config = {
+        "source": {"path": str(tmp_path / "lists.jsonl"), "columns": names, "list": ["request"]},
+        "events": {
+            "path": str(tmp_path / "events.csv"),
+            "columns": {"list": ["request"], "item": "doc", "kind": "kind"},
+            "grades": {"click": 1},
+        },
+        "comparison": {"baseline": "control"},
+        "metrics": ["p@3"],
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    return str(tmp_path / "config.yaml"), rows
+
+
+def test_a_command_prints_what_the_function_gives_for_lists_and_events(
+    call: Call, of_files: tuple[str, list[dict[str, Any]]], tmp_path: Path, spark: SparkSession
+) -> None:
+    config, rows = of_files
+    log, truth = pd.DataFrame(rows), pd.read_csv(tmp_path / "truth.csv")
+    judged = f"judgements.path={tmp_path / 'truth.csv'}"
+    alike = changed(log, "control", k=3).to_pandas()
+    likeness = ["same_top", "jaccard", "rbo", "kendall", "unexpectedness"]
+    means = [{"baseline": "control", "experiment_id": "new", "n_users": len(alike), **dict(alike[likeness].mean())}]
+    of_labels = unjudged(log, truth, "p@3", baseline="control", max_grade=2)
+    for arguments, expected in (
+        (["exposure", "--k", "3", "--replicates", "20"], exposure(log, k=3, baseline="control", replicates=20)),
+        (
+            ["propensities", "--key", "who,results.id", "--k", "4", "--replicates", "99", "--method", "pivot"],
+            propensities(log, ["user", "item"], "pivot", k=4, replicates=99),
+        ),
+        (["unjudged", "--set", judged, "--max-grade", "2"], of_labels.pairs),
+        (["unjudged", "--set", judged, "--max-grade", "2", "--show", "means"], of_labels.means),
+        (["unjudged", "--set", judged, "--max-grade", "2", "--show", "to_judge"], of_labels.to_judge.limit(50)),
+        (["changed", "--k", "3"], means),
+    ):
+        code, out, _ = call(*arguments, "--config", config, "--format", "json")
+        wanted = expected if isinstance(expected, list) else [row.asDict() for row in expected.collect()]
+        assert code == 0 and len(json.loads(out)) == len(wanted)
+        for one, other in zip(json.loads(out), wanted, strict=True):
+            # Keys of the bootstrap are named otherwise, so its bounds differ.
+            same = [name for name in other if arguments[0] != "propensities" or not name.startswith("ci_")]
+            assert {name: one[name] for name in same} == pytest.approx({name: other[name] for name in same})
+
+
+@pytest.mark.parametrize(("arguments", "result", "message"), [
+    (["exposure", "--k", "0"], 2, "--k is 0; allowed: a whole number from 1 to 1,000"),
+    (["propensities", "--method", "newton"], 2, "--method: unknown value 'newton'; known: adjacent, pivot, all_pairs"),
+    (["unjudged"], 2, "judgements: none given; allowed: judgements: {path: FILE} in the config"),
+    (["changed", "--set", "comparison.baseline=null"], 2, "comparison.baseline is null; allowed: the experiment that"),
+    (["changed", "--set", "comparison.baseline=nwe"], 2, "unknown experiment 'nwe'"),
+    (["exposure", "--catalogue", "nowhere.csv"], 3, "nowhere.csv"),
+])  # fmt: skip
+def test_a_mistake_of_a_command_is_one_sentence(
+    call: Call, of_files: tuple[str, list[dict[str, Any]]], arguments: list[str], result: int, message: str
+) -> None:
+    code, out, err = call(*arguments, "--config", of_files[0])
+    assert (code, out) == (result, "") and message in err

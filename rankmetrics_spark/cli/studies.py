@@ -1,0 +1,175 @@
+"""The studies of a log as commands: the config says what it says of any run, and options say the rest."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark import config as cfg
+from rankmetrics_spark import report as rep
+from rankmetrics_spark import sources, studies
+from rankmetrics_spark.cli import options as opts
+from rankmetrics_spark.cli.exit_codes import exit_codes
+from rankmetrics_spark.engines import as_number, choose, few_rows
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.job import errors_in_words, inputs
+from rankmetrics_spark.road import flat_judgements, shown_rows
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, ROLES, quoted
+
+MOST_TO_JUDGE = 50
+_LIKENESS = ("same_top", "jaccard", "rbo", "kendall", "unexpectedness")
+# A mean of decimals does not depend on the order of the rows.
+_MEANS = [f"double(avg(cast({name} AS decimal(28, 18)))) AS {name}" for name in _LIKENESS]
+
+
+def _by_experiment(users: DataFrame) -> DataFrame:
+    """The means over users of ``changed``."""
+    means = users.groupBy(BASELINE, EXPERIMENT).agg(*map(F.expr, ("count(1) AS n_users", *_MEANS)))
+    return means.orderBy(EXPERIMENT)
+
+
+def _numbers(rows: DataFrame, columns: Mapping[str, str | None]) -> DataFrame:
+    """The rows of a file of texts, with numbers where a role is one; what is none is null, which is a fault."""
+    texts = {field.name for field in rows.schema.fields if isinstance(field.dataType, T.StringType)}
+    roles = {role: columns.get(role) or ROLES[role] for role in ("position", "score", "relevance")}
+    numbers = {name: F.expr(as_number(quoted(name))) for name in texts & {*roles, *roles.values()}}
+    return rows.withColumns(numbers) if numbers else rows
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as a command.
+
+    Attributes:
+        function: The public function.
+        section: Its arguments and what is allowed.
+        tables: Name of a table of its result -> how it is made; the first is printed by default.
+        files: Arguments that are files.
+    """
+
+    function: Callable[..., Any]
+    section: type[cfg.Section]
+    tables: Mapping[str, Callable[[Any], DataFrame]]
+    files: tuple[str, ...] = ()
+
+    @property
+    def _own(self) -> list[cfg.Setting]:
+        """The arguments that no config has."""
+        return [each for each in cfg.described(self.section) if each.name not in _OF_CONFIG]
+
+    @property
+    def _arguments(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.function).parameters
+
+    @property
+    def options(self) -> list[click.Option]:
+        """The options of its command, beside those of every command that reads a config."""
+        more = [
+            click.Option(
+                [_flag(each)], help=f"{each.allowed or 'Columns, such as query,item'}; {_shown(each)} by default."
+            )
+            for each in self._own
+        ]
+        more += [click.Option([f"--{file}"], help=f"File or folder of {file}, a row per item.") for file in self.files]
+        if len(self.tables) > 1:
+            more.append(click.Option(["--show"], type=click.Choice([*self.tables]), help="Which table is printed."))
+        return more
+
+    def run(self, config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
+        """Read the log of a config, and print a table."""
+        with exit_codes(opts.say):
+            loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
+            given = {each.name: _read(each, options[each.name]) for each in self._own if options[each.name] is not None}
+            files = {name: options[name] for name in self.files if options[name] is not None}
+            # Refused before an engine is started.
+            self.section.of(_of_config(loaded) | given)
+            needed = {name for name, each in self._arguments.items() if each.default is each.empty}
+            if loaded.judgements is None and "judgements" in needed:
+                raise ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
+            if loaded.comparison.baseline is None and "baseline" in needed:
+                raise cfg.refuse("comparison.baseline", None, "the experiment that the others are compared with")
+            show = options.get("show") or next(iter(self.tables))
+            choice = choose(engine or loaded.engine, master, settings=loaded.spark)
+            opts.check_places(loaded, choice, writes=False)
+            rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, files, show))
+        rep.LIST_PRINTERS[style](rows)
+
+    def _rows(
+        self, spark: SparkSession, config: cfg.Config, given: Mapping[str, Any], files: Mapping[str, str], show: str
+    ) -> list[dict[str, Any]]:
+        with errors_in_words(config):
+            log, judged = inputs(spark, config)
+            log, options = shown_rows(log, config.options, sources.read_events(spark, config.events))
+            known = _of_config(config) | {
+                "columns": options.columns,
+                "list": options.list,
+                "impressions": _numbers(log, options.columns),
+            }
+            if judged is not None:
+                judged, options = flat_judgements(judged, options)
+                known |= {"judgements": _numbers(judged, options.judgement_columns)}
+                known |= {"judgement_columns": options.judgement_columns}
+            item = [options.columns.get("item") or "item"]
+            tables = {name: sources.read(spark, cfg.Source.read({"path": path}), item) for name, path in files.items()}
+            known |= tables | dict(given)
+            arguments = {name: known[name] for name in self._arguments if name in known}
+            rows = [row.asDict() for row in few_rows(self.tables[show](self.function(**arguments)))]
+        if not rows:
+            raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
+        return rows
+
+
+_OF_CONFIG: Mapping[str, Callable[[cfg.Config], Any]] = {
+    "baseline": lambda config: config.comparison.baseline,
+    "confidence": lambda config: config.comparison.confidence,
+    "max_invalid_fraction": lambda config: config.quality.allowed_fraction,
+    "rank_by": lambda config: config.rank_by,
+    "first_rank": lambda config: config.options.first_rank,
+    "convention": lambda config: config.convention,
+    "metrics": lambda config: config.metrics,
+}
+"""Argument of a study -> what a config says of it."""
+
+
+def _of_config(config: cfg.Config) -> dict[str, Any]:
+    return {name: value(config) for name, value in _OF_CONFIG.items()}
+
+
+def _shown(setting: cfg.Setting) -> str:
+    default = setting.default
+    return ",".join(default) if isinstance(default, tuple) else str(default)
+
+
+def _read(setting: cfg.Setting, text: str) -> object:
+    """The value of an option, as YAML reads it."""
+    value = yaml.safe_load(f"[{text}]") if isinstance(setting.default, tuple) else yaml.safe_load(text)
+    return setting.read(_flag(setting), value)
+
+
+def _flag(setting: cfg.Setting) -> str:
+    return f"--{setting.name.replace('_', '-')}"
+
+
+STUDIES = {
+    "changed": Study(studies.changed, studies.Change, {"means": _by_experiment}),
+    "exposure": Study(studies.exposure, studies.Exposure, {"rows": lambda rows: rows}, ("catalogue", "interactions")),
+    "propensities": Study(studies.propensities, studies.Harvesting, {"rows": lambda rows: rows}),
+    "unjudged": Study(
+        studies.unjudged,
+        studies.Missing,
+        {
+            "pairs": lambda found: found.pairs,
+            "means": lambda found: found.means,
+            "to_judge": lambda found: found.to_judge.limit(MOST_TO_JUDGE),
+        },
+    ),
+}
+"""Name of a command -> its study."""
