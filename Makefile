@@ -243,11 +243,11 @@ audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look u
 	$(BIN)/python -m pip check
 	.venvs/audit/bin/python -m tests.known_vulnerabilities .venv $(wildcard .venvs/laptop)
 
-readme: venv ## write what code describes: metrics, options, statistics, docs/bad_input.md, docs/compared.md, conf/schema.json
-	@$(BIN)/python -m tests.metric_table README.md
+readme: venv ## write what code describes: metrics, options, commands, tables, docs/bad_input.md, docs/compared.md, conf/schema.json
+	@$(BIN)/python -m tests.metric_table docs/metrics.md
+	@$(BIN)/python -m tests.cli_page docs/cli.md
 	@$(BIN)/python -m tests.options_page docs/options.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
-	@$(BIN)/python -m tests.statistics_table docs/comparing.md
 	@$(BIN)/python -m tests.tables_page docs/tables.md
 	@$(BIN)/python -m tests.compared docs/compared.md
 	@$(BIN)/rankmetrics schema > conf/schema.json

@@ -1,4 +1,4 @@
-"""The README's table of metrics, made from the registry: ``python -m tests.metric_table README.md``."""
+"""The table of metrics, made from the registry: ``python -m tests.metric_table docs/metrics.md``."""
 
 from __future__ import annotations
 

@@ -302,9 +302,10 @@ def _config(root: Path, where: str, metrics: list[str], comparison: Mapping[str,
         "relevance": "clicked",
     }
     path = str(root / "impressions")
-    source = {"format": "parquet", "path": path, "columns": columns, "segments": ["country", "device"]}
-    source["where"] = where
-    config = {"source": source, "metrics": metrics, "comparison": {"baseline": "control", **comparison}}
+    source = {"format": "parquet", "path": path, "columns": columns, "segments": ["country", "device"], "where": where}
+    # The folder around the log, as the command has it; an output may be around an input of this name alone.
+    sink = {"path": str(root.parent if root.name == "input" else root / "results")}
+    config = {"source": source, "metrics": metrics, "comparison": {"baseline": "control", **comparison}, "sink": sink}
     file = root / "config.yaml"
     file.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return file

@@ -12,9 +12,10 @@ from tests.helpers.commands import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PLATFORMS = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+MANUAL = "\n".join([README, *(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))])
 
 
-def section(title: str, page: str = README) -> str:
+def section(title: str, page: str = MANUAL) -> str:
     """Return the text below a heading, up to the next heading of the same or a higher level."""
     result = re.search(rf"^(#+) {re.escape(title)}\n", page, re.MULTILINE)
     assert result, f"no section {title!r}"
@@ -35,7 +36,7 @@ def commands(program: str, text: str = README) -> list[list[str]]:
 
 
 def rename(words: list[str], names: dict[str, str]) -> list[str]:
-    """Replace the README's placeholder names in the words by real values; each name must occur."""
+    """Replace placeholder names in the words by real values; each name must occur."""
     joined = "\n".join(words)
     assert [name for name in names if name not in joined] == []
     for name, value in names.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.commands import ROOT, ran
+from tests.helpers.readme import blocks
 from tests.platforms.support import rows_of
 
 # What the machine itself needs to reach its package index. Nothing else of the user's environment is kept.
@@ -77,3 +78,11 @@ def test_the_second_run_needs_no_network_and_gives_the_same(newcomer: Path, firs
     assert [line for line in again.splitlines() if "candidate_a beats" in line] == [
         line for line in first.splitlines() if "candidate_a beats" in line
     ]
+
+
+def test_the_other_blocks_of_the_readme_go_on_from_there(newcomer: Path, first: str) -> None:
+    script = "\n".join([*blocks("sh")[1:], f"python - <<'END'\n{blocks('python')[0]}\nEND"])
+    environment = {"HOME": str(newcomer / "home"), "PATH": str(newcomer / "bin"), "LANG": "C.UTF-8"}
+    done = ran(["bash", "-euc", script], newcomer / "my clone", environment, seconds=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert blocks("text")[0] in done.stdout

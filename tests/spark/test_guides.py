@@ -131,3 +131,12 @@ def test_the_guide_of_logs_reads_each_of_them(call: Call, spark: SparkSession, f
     assert [*names["searches"]["mean"]] == [1.0]
     for text in blocks("yaml", page):
         assert from_mapping(yaml.safe_load(text)).source.columns
+
+
+def test_each_task_is_done_by_its_commands(call: Call, spark: SparkSession, folder: Path) -> None:
+    out = folder / "out" / "days"
+    assert call("demo", "--days", 3, "--users", 300, "--output", out)[0] == 0
+    for words in commands("rankmetrics", page_of("tasks")):
+        named = [str(out / "input" / "config.yaml") if word == "CONFIG" else word for word in words[1:]]
+        code, _, err = call(*placed(named, folder, spark))
+        assert code == 0, (words, err)

@@ -1,4 +1,4 @@
-"""The commands and the code of the README give the results that it describes."""
+"""The commands and the code of the README and of the tutorial give the results that they describe."""
 
 from __future__ import annotations
 
@@ -18,17 +18,42 @@ from rankmetrics_spark.tools import BEST_FIRST, make_log
 from tests.helpers.commands import ROOT, Call, command
 from tests.helpers.readme import README, blocks, commands, section
 from tests.metric_table import updated
+from tests.spark.test_guides import placed
 
-OWN_LOG, ANSWER = section("Your own log"), section("Is B better than A?")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+OWN_LOG, ANSWER = section("2. A config of your own"), section("3. More questions to the same tables")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder as ``make run`` leaves it, with the README's config."""
+    """A folder as ``make run`` leaves it, with the config of the tutorial."""
     make_log(tmp_path / "out" / "demo" / "input", users=2400)
     (config,) = blocks("yaml", OWN_LOG)
     (tmp_path / "first.yaml").write_text(config)
     return tmp_path
+
+
+def test_each_block_of_the_readme_runs_after_the_one_before(
+    call: Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    printed = ""
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", README, re.DOTALL | re.MULTILINE):
+        block = f"```{language}\n{text}```"
+        if "make run" in text:
+            # The log of make run, which the next block reads.
+            make_log(tmp_path / "out" / "demo" / "input", users=24_000)
+        elif language == "python":
+            exec(text, names)
+        elif language == "text":
+            assert printed.startswith(text)
+        else:
+            assert commands("rankmetrics", block)
+        for words in commands("rankmetrics", block):
+            code, printed, err = call(*placed(words[1:], tmp_path, spark))
+            assert code == 0, err
+    assert {*names["result"].to_pandas("comparisons")["better"]} == {"candidate", "baseline"}
 
 
 def overall_means(out: str) -> dict[tuple[str, str], float]:
@@ -53,9 +78,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     # The suite's Spark was started in another folder, so the output needs an absolute path.
     config = (folder / "first.yaml").read_text()
     (folder / "first.yaml").write_text(config.replace("path: out", f"path: {folder}/out"))
-    evaluations, others = (
-        commands("rankmetrics", section(title)) for title in ("Your own log", "What the numbers mean")
-    )
+    evaluations, others = (commands("rankmetrics", text) for text in (OWN_LOG, section("What the numbers mean")))
     check, table, numbers, conventions, selftest = (
         [f"{folder}/{word}" if word == "first.yaml" else word for word in words[1:]] for words in evaluations + others
     )
@@ -83,7 +106,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     # The next section goes on from there.
     chosen, every_pair, report = (
         [f"{folder}/{word}" if word.startswith("out/first") else word for word in words[1:]]
-        for words in commands("rankmetrics", ANSWER.partition("### ")[0])
+        for words in commands("rankmetrics", ANSWER)
     )
     code, out, _ = call(*chosen)
     assert code == 0
@@ -109,21 +132,10 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
 
 
 @pytest.mark.slow
-def test_the_verdict_of_the_readme_is_that_of_its_command(tmp_path: Path, call: Call) -> None:
-    make_log(tmp_path / "out" / "demo" / "input", users=24_000)
-    (config,) = blocks("yaml", OWN_LOG)
-    (tmp_path / "first.yaml").write_text(config.replace("path: out", f"path: {tmp_path}/out"))
-    (verdict,) = blocks("text", ANSWER)
-    code, out, err = call("evaluate", "--config", tmp_path / "first.yaml")
-    assert code == 0, err
-    assert out.startswith(verdict)
-
-
-@pytest.mark.slow
 def test_the_commands_for_a_test_of_many_days_find_the_true_difference(tmp_path: Path, call: Call) -> None:
     made, of_day, compared, at_any, planned = (
         [f"{tmp_path}/{word}" if word.startswith("out/") else word for word in words[1:]]
-        for words in commands("rankmetrics", section("A test of many days"))
+        for words in commands("rankmetrics", section("4. A test of many days"))
     )
     # Two days with as many users show what fourteen show.
     assert made[1:3] == ["--days", "14"]
@@ -159,7 +171,7 @@ def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: 
     # A query without the item column cannot find the demo's repeated rows.
     sound = sound.dropDuplicates(["variant", "user_id", "item_id"])
     names: dict[str, Any] = {"impressions": sound, "spark": spark}
-    (program,) = blocks("python", section("In a query of your own"))
+    (program,) = blocks("python", (ROOT / "docs" / "guide-queries.md").read_text(encoding="utf-8"))
     exec(program, names)
     columns = {"experiment": "variant", "position": "slot", "score": "model_score", "relevance": "clicked"}
     ours = {(row["variant"], row["user_id"]): row for row in names["own"].collect()}
@@ -180,7 +192,9 @@ def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: 
 
 
 def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
-    modules = re.findall(r"`([\w./]+)`", " ".join(re.findall(r"^\| \w+ \| (`[^|]+) \|", section("How it works"), re.M)))
+    modules = re.findall(
+        r"`([\w./]+)`", " ".join(re.findall(r"^\| \w+ \| (`[^|]+) \|", section("How it works", CONTRIBUTING), re.M))
+    )
     assert [name for name in modules if not (ROOT / "rankmetrics_spark" / name).exists()] == []
     road = (ROOT / "rankmetrics_spark" / "job" / "__init__.py").read_text().split("def _tables_of(")[1]
     calls = ["inputs(", "Tables.of(", "tables.outcome", "check(tables", "publish(store"]
@@ -195,15 +209,5 @@ def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
 
 
 def test_the_table_of_metrics_is_that_of_the_registry() -> None:
-    assert updated(README) == README
-
-
-def test_the_make_targets_that_the_readme_names_exist() -> None:
-    targets = set(re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", README, re.MULTILINE))
-    assert {"run", "test"} < named <= targets
-
-
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
-def test_the_files_that_the_readme_links_to_exist(link: str) -> None:
-    assert (ROOT / link).exists()
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert updated(page) == page, "run make readme"

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import rankmetrics_spark
 from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.metrics import REGISTRY
+from tests.cli_page import markdown
 from tests.helpers.commands import ROOT, ran
+from tests.helpers.readme import README
 from tests.mutants import LISTS, mutants
 
 DOCS = ROOT / "docs"
@@ -36,6 +37,10 @@ RUN_ELSEWHERE = {
     ("tables.md", "python"): "tests/spark/test_tables.py",
     ("install.md", "sh"): "tests/platforms/test_packaging.py",
     ("report.md", "python"): "tests/spark/test_docs_run.py",
+    **{("tutorial.md", language): "tests/spark/test_readme.py" for language in ("sh", "python")},
+    ("tasks.md", "sh"): "tests/spark/test_guides.py",
+    ("guide-queries.md", "python"): "tests/spark/test_readme.py",
+    ("metrics.md", "sh"): "tests/spark/test_readme.py",
     ("completion.md", "sh"): "tests/spark/test_first_commands.py",
     **{
         (f"guide-{name}.md", language): "tests/helpers/first_hour.py"
@@ -90,6 +95,10 @@ def reads(tests: Path, page: str) -> bool:
     """Whether a file of tests, or one of a folder, takes what it runs from a page."""
     files = tests.rglob("*.py") if tests.is_dir() else [tests]
     return any(page in file.read_text(encoding="utf-8") for file in files)
+
+
+def test_the_page_of_commands_is_that_of_the_command() -> None:
+    assert (DOCS / "cli.md").read_text(encoding="utf-8") == markdown(), "run make readme"
 
 
 def test_platforms_without_a_test_are_named_as_not_checked() -> None:
@@ -149,13 +158,24 @@ def test_the_turns_count_the_changes_of_a_branch_and_not_their_commits(tmp_path:
     assert done.stdout == "2\n", done.stderr
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as mkdocs and GitHub make them."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
 def test_every_page_is_in_the_navigation_and_its_links_lead_somewhere() -> None:
-    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
-    pages = [page for entry in navigation for page in entry.values()]
-    assert sorted(pages) == sorted(page.name for page in DOCS.glob("*.md"))
-    for page in PAGES:
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / link).exists(), (page.name, link)
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert sorted(re.findall(r"^ +- .*: (\S+\.md)$", navigation, re.M)) == sorted(
+        page.name for page in DOCS.glob("*.md")
+    )
+    for page in (ROOT / "README.md", *PAGES):
+        text = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", page.read_text(encoding="utf-8")))
+        links = re.findall(r"\]\((?!https:)([^)#]*)#?([^)]*)\)|\bsrc(?:set)?=\"([^\"]+)\"", text)
+        for file, anchor, picture in links:
+            target = page.parent / (file or picture or page.name)
+            assert target.exists(), (page.name, target)
+            assert not anchor or anchor in anchors(target), (page.name, file, anchor)
 
 
 def test_the_reference_names_every_public_function_where_it_is_defined() -> None:
@@ -177,11 +197,11 @@ def test_tab_shows_every_public_name_and_no_other() -> None:
 # ---- CONTRIBUTING.md: what it tells people to type, and the example of a new metric
 
 
-def test_the_make_targets_of_contributing_exist() -> None:
+def test_the_make_targets_of_readme_and_contributing_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", text, re.MULTILINE))
-    assert {"test", "lint", "docs", "wheel"} <= named <= targets
+    named = set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", text + README, re.MULTILINE))
+    assert {"run", "test", "lint", "docs", "wheel"} <= named <= targets
     files = set(re.findall(r"`((?:rankmetrics_spark|tests|docs|conf|jobs)/[\w./]+|\.ci/run)`", text))
     assert len(files) > 8 and [name for name in files if not (ROOT / name).exists()] == []
 
