@@ -22,8 +22,6 @@ from rankmetrics_spark.errors import ConfigError, without_secrets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rankmetrics_spark.report import Figures
-
 
 @click.group(cls=opts.Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankmetrics")
@@ -111,32 +109,24 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 @opts.MASTER
 def report(folder: str, html: str, engine: str | None, master: str | None, **more: Any) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
-    from rankmetrics_spark.report import (
-        figures_of,
-        figures_of_output,
-        format_of,
-        local_tables,
-        period_of,
-        with_examples,
-    )
-
     n, config = more.pop("examples"), more.pop("config")
     with exit_codes(opts.say):
         rep.check_page_file("--html", html)
         rep.check_page_libraries()
         chosen = opts.dates_of(**more)
         day, first = chosen["date"], chosen["first"]
-        tables = None if first or (master or "").startswith("sc://") else local_tables(folder)
-        period = (first, chosen["last"]) if first else period_of(tables, day) if tables else None
-        sink = Sink(path=folder, format=format_of(folder))
+        tables = None if first or (master or "").startswith("sc://") else rep.local_tables(folder)
+        period = (first, chosen["last"]) if first else rep.period_of(tables, day) if tables else None
+        sink = Sink(path=folder, format=rep.format_of(folder))
         here, log = None if period else tables, opts.document_of(config) if config else None
 
-        def read(spark: SparkSession) -> Figures:
+        def read(spark: SparkSession) -> rep.Figures:
             """What the page shows, where this process cannot read all of it."""
-            figures = figures_of(here, day) if here else figures_of_output(spark, sink, day, period)
-            return with_examples(spark, figures, sink, log, n) if n or log else figures
+            figures = rep.figures_of(here, day) if here else rep.figures_of_output(spark, sink, day, period)
+            return rep.with_examples(spark, figures, sink, log, n) if n or log else figures
 
-        figures = figures_of(here, day) if here and not (n or log) else opts.on_session(choose(engine, master), read)
+        by_arrow = here if not (n or log) else None
+        figures = rep.figures_of(by_arrow, day) if by_arrow else opts.on_session(choose(engine, master), read)
         if figures.examples and figures.examples.note:
             opts.say.print(f"warning: {figures.examples.note}", soft_wrap=True)
         path = rep.write_page(figures, html)
@@ -224,19 +214,13 @@ def schema() -> None:
 
 @main.command()
 @click.argument("config", type=click.Path(allow_dash=True))
-@opts.SET
-@click.option("--date", help=opts.DATE)
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.READS
 def check(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """What a config would do: columns, metrics, comparisons, tables; reads schemas and computes nothing."""
     with exit_codes(opts.say):
         from rankmetrics_spark.cli.first import next_command, plan_in_words
 
-        loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
-        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        opts.check_places(loaded, choice)
+        loaded, choice = opts.read_by(config, engine, master, options)
         lines = opts.on_session(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
     rep.LIST_PRINTERS[style](rows)
@@ -246,17 +230,11 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 
 @main.command()
 @opts.CONFIG
-@opts.SET
-@click.option("--date", help=opts.DATE)
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.READS
 def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     with exit_codes(opts.say):
-        loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
-        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        opts.check_places(loaded, choice, writes=False)
+        loaded, choice = opts.read_by(config, engine, master, options, writes=False)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
             from rankmetrics_spark import sources
@@ -333,11 +311,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
 
 @main.command()
 @opts.CONFIG
-@opts.SET
-@click.option("--date", help=opts.DATE)
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.READS
 def interleaving(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Which ranker wins the clicks on interleaved lists, and is the draft fair; writes nothing.
 
@@ -346,9 +320,7 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
     with exit_codes(opts.say):
         from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
 
-        loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
-        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        opts.check_places(loaded, choice, writes=False)
+        loaded, choice = opts.read_by(config, engine, master, options, writes=False)
         rows = opts.on_session(choice, lambda spark: preferences_of(spark, loaded))
     print_preferences(rows, loaded.evaluation_date, style)
 
@@ -410,7 +382,6 @@ def _evaluate(
                 opts.check_places(first, choice)
                 spark = engine.enter_context(session_of(choice, progress))
             from rankmetrics_spark.job import rows_here
-            from rankmetrics_spark.report import figures_of_run
 
             outcome = opts.run_days(spark, (*earlier, config), choice, progress)
             progress("reading the result")
@@ -428,5 +399,5 @@ def _evaluate(
             if config.report.file:
                 with live(opts.note) as progress:
                     progress("writing the report")
-                    rep.write_page(figures_of_run(spark, config, outcome.record), config.report.file)
+                    rep.write_page(rep.figures_of_run(spark, config, outcome.record), config.report.file)
     return Path(config.report.file) if config.report.file else None

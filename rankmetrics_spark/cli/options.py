@@ -15,7 +15,7 @@ from rich.console import Console
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.exit_codes import live, verbose
-from rankmetrics_spark.engines import Choice, separate_output, session_of
+from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, printable, without_secrets
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, rows_of
 
@@ -182,6 +182,11 @@ def PERIOD(command: Callable[..., Any]) -> Callable[..., Any]:
     last = click.option("--to", "last", help="Last date of the period; by default the last date there is.")
     first = click.option("--from", "first", help="First date of a period: its dates are taken together.")
     return first(last(command))
+
+
+def READS(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of what reads the log of a config, and writes nothing."""
+    return SET(click.option("--date", help=DATE)(FORMAT(ENGINE(MASTER(command)))))
 
 
 class Command(click.Command):
@@ -360,6 +365,16 @@ def check_places(config: cfg.Config, choice: Choice, writes: bool = True) -> Non
     # The engine runs here, and no setting names another file system.
     if choice.here and not any("defaultFS" in name for name in config.spark):
         cfg.check_local_paths(config.inputs, config.sink if writes else None)
+
+
+def read_by(
+    config: str, engine: str | None, master: str | None, options: Mapping[str, Any], writes: bool = True
+) -> tuple[cfg.Config, Choice]:
+    """The config of a command of ``READS``, and its engine, once local paths are checked as by ``check_places``."""
+    read = loaded(document_of(config), options["overrides"], None, options["date"])
+    choice = choose(engine or read.engine, master, settings=read.spark)
+    check_places(read, choice, writes)
+    return read, choice
 
 
 def run_days(

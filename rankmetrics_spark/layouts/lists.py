@@ -14,19 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, has_repeat, order_within, pair_starts
-from rankmetrics_spark.schemas import (
-    ENTRIES,
-    HASH,
-    INTENTS,
-    ITEM,
-    N_ROWS,
-    POSITION,
-    REJECTED,
-    RELEVANCE,
-    SCORE,
-    Columns,
-)
 
 Arrays: TypeAlias = Mapping[str, pa.Array]
 """Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
@@ -116,8 +105,8 @@ class Packing:
         """Rows that travel one by one, and their number, with ``more`` aggregates, evidence or flags."""
         row = ", ".join(sql if sql == name else f"{sql} AS {name}" for name, sql in entry.items())
         chosen = f" AND ({condition})" if condition else ""
-        entries = f"collect_list(struct({row})) FILTER (WHERE {REJECTED} IS NULL{chosen})"
-        aggregates = {N_ROWS: "count(1)", ENTRIES: entries, **more.pop("aggregates", {})}
+        entries = f"collect_list(struct({row})) FILTER (WHERE {sch.REJECTED} IS NULL{chosen})"
+        aggregates = {sch.N_ROWS: "count(1)", sch.ENTRIES: entries, **more.pop("aggregates", {})}
         return cls(item_hash, aggregates, entry=entry, condition=condition, **more)
 
 
@@ -140,7 +129,7 @@ class Layout(Protocol):
     def all_rows_seen(self) -> str | None:
         """SQL: whether the layout has read every row of a list one by one; None where ``unpack`` returns it."""
 
-    def pack(self, columns: Columns, repeats: bool) -> Packing:
+    def pack(self, columns: sch.Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to one row; ``repeats`` says whether repeated items are looked for."""
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
@@ -205,20 +194,20 @@ class Entries:
 
 def entries_of(columns: Arrays) -> Entries:
     """The rows of a batch from its column ``_entries``."""
-    index, values = flat(columns[ENTRIES])
+    index, values = flat(columns[sch.ENTRIES])
     fields = {name: values.field(name) for name in field_names(columns)}
-    position, score = fields.get(POSITION), fields.get(SCORE)
+    position, score = fields.get(sch.POSITION), fields.get(sch.SCORE)
     is_rank = position is not None and not pa.types.is_floating(position.type)
     return Entries(
         index,
-        ints(fields[HASH]) if HASH in fields else np.zeros(len(index), np.int64),
-        numbers(fields[RELEVANCE], np.float64) if RELEVANCE in fields else np.full(len(index), np.nan),
+        ints(fields[sch.HASH]) if sch.HASH in fields else np.zeros(len(index), np.int64),
+        numbers(fields[sch.RELEVANCE], np.float64) if sch.RELEVANCE in fields else np.full(len(index), np.nan),
         None if position is None else numbers(position, np.int64 if is_rank else np.float64),
         None if score is None else numbers(score.cast(pa.float64(), safe=False), np.float64),
         None if score is None else _exact_order(score),
-        np.arange(len(index)) if ITEM in fields or INTENTS in fields else None,
-        fields.get(ITEM),
-        fields.get(INTENTS),
+        np.arange(len(index)) if sch.ITEM in fields or sch.INTENTS in fields else None,
+        fields.get(sch.ITEM),
+        fields.get(sch.INTENTS),
     )
 
 
@@ -244,7 +233,7 @@ def _exact_order(scores: pa.Array) -> Ints | None:
 
 def field_names(columns: Arrays) -> set[str]:
     """Fields of the structs in ``_entries``."""
-    return {field.name for field in columns[ENTRIES].type.value_type}
+    return {field.name for field in columns[sch.ENTRIES].type.value_type}
 
 
 def flat(lists: pa.Array) -> tuple[Ints, pa.Array]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import comparison, sources
+from rankmetrics_spark import comparison, road, sources
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.comparison import UserTable
 from rankmetrics_spark.config import Comparison, from_mapping, load
@@ -22,17 +22,6 @@ from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
-from rankmetrics_spark.road import (
-    FAULTY,
-    GRADE,
-    Tables,
-    checked_rows,
-    flat_judgements,
-    flat_log,
-    make_plan,
-    typed_judgements,
-    with_grades,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +140,7 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
         events, day = sources.read_events(spark, config.events), config.evaluation_date
-        log = Tables.of(impressions, judgements, config.options, events=events, day=day)
+        log = road.Tables.of(impressions, judgements, config.options, events=events, day=day)
         of_users = F.col(sch.USER).isin(users)
         pools = None if log.pools is None else log.pools.where(of_users)
         now = replace(log, rows=log.rows.where(of_users), pools=pools).user_metrics
@@ -265,19 +254,21 @@ class Log:
         impressions = sources.read(spark, config.source, config.source.required_columns())
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
-        impressions, options, _ = flat_log(impressions, config.options)
+        impressions, options, _ = road.flat_log(impressions, config.options)
         if (events := sources.read_events(spark, config.events)) is not None:
-            impressions, options, _ = with_grades(impressions, events, options, config.evaluation_date)
+            impressions, options, _ = road.with_grades(impressions, events, options, config.evaluation_date)
         if judgements is not None:
-            judgements, options = flat_judgements(judgements, options)
-        plan = make_plan(options, impressions.schema, judgements.schema if judgements else None)
+            judgements, options = road.flat_judgements(judgements, options)
+        plan = road.make_plan(options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(sch.ITEM) in impressions.columns))
         text_numbers, judged = plan.options.text_numbers, plan.scoring.judged
-        rows = checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
+        rows = road.checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
         grades = None
         if judgements is not None:
-            typed = typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(F.col(FAULTY).isNull())
-            grades = typed.groupBy(sch.USER, sch.ITEM).agg(F.max(GRADE).alias(GRADE))
+            typed = road.typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(
+                F.col(road.FAULTY).isNull()
+            )
+            grades = typed.groupBy(sch.USER, sch.ITEM).agg(F.max(road.GRADE).alias(road.GRADE))
         return cls(rows.where(F.col(sch.REJECTED).isNull()), grades, plan.columns, config.convention)
 
     def lists(self, users: Sequence[str], experiments: Sequence[str]) -> list[dict[str, Any]]:
@@ -306,7 +297,7 @@ class Log:
         top = top.select(sch.EXPERIMENT, sch.USER, label.alias("list"), _LIST, F.col(_N_LIST).alias("size"),
                          rank.alias("rank"), item.alias("item"), grade.alias("grade"))  # fmt: skip
         if self.judged is not None and not columns.relevance:
-            known = self.judged.withColumnsRenamed({sch.ITEM: "item", GRADE: "_judged_grade"})
+            known = self.judged.withColumnsRenamed({sch.ITEM: "item", road.GRADE: "_judged_grade"})
             top = top.join(known, [sch.USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
         shown = few_rows(top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item"))
         least = self.convention.relevant_from
@@ -317,13 +308,13 @@ class Log:
         if self.judged is None or not self.columns.item:
             return []
         of_users = self.judged.where(F.col(sch.USER).isin([*users]))
-        relevant = of_users.where((F.col(GRADE) > 0) & (F.col(GRADE) >= self.convention.relevant_from))
+        relevant = of_users.where((F.col(road.GRADE) > 0) & (F.col(road.GRADE) >= self.convention.relevant_from))
         shown = self.rows.where(F.col(sch.USER).isin([*users])).select(sch.USER, sch.ITEM).distinct()
-        place = F.row_number().over(Window.partitionBy(sch.USER).orderBy(F.desc(GRADE), sch.ITEM))
+        place = F.row_number().over(Window.partitionBy(sch.USER).orderBy(F.desc(road.GRADE), sch.ITEM))
         size = F.count(F.lit(1)).over(Window.partitionBy(sch.USER))
         left = relevant.join(shown, [sch.USER, sch.ITEM], "left_anti").withColumns({_PLACE: place, "n": size})
         first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(sch.USER, _PLACE)
         return [
-            {sch.USER: row[sch.USER], "item": row[sch.ITEM], "grade": row[GRADE], "n": row["n"]}
+            {sch.USER: row[sch.USER], "item": row[sch.ITEM], "grade": row[road.GRADE], "n": row["n"]}
             for row in few_rows(first)
         ]

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import sinks
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
@@ -25,17 +26,6 @@ from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.over_time import difference_rows
 from rankmetrics_spark.report.reruns import checks_of_runs, parted, record_of_date
 from rankmetrics_spark.report.trust import check_rows
-from rankmetrics_spark.sinks import (
-    Files,
-    Store,
-    experiment_of,
-    live_files,
-    of_disk,
-    pointers_of,
-    records_in,
-    run_records,
-    settled,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +35,7 @@ if TYPE_CHECKING:
 
 def figures_of(tables: Tables, date: str | None = None, place: str = "--date") -> Figures:
     """Read what a report shows."""
-    return settled(tables.name, tables.pointers, lambda known: _figures(tables.at(known), known, date, place))
+    return sinks.settled(tables.name, tables.pointers, lambda known: _figures(tables.at(known), known, date, place))
 
 
 def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: str | None, place: str) -> Figures:
@@ -99,12 +89,12 @@ def plain(row: Row) -> dict[str, Any]:
 
 def local_tables(folder: str) -> Tables | None:
     """The tables of a folder on this machine; None if it holds none that PyArrow can read."""
-    disk = of_disk(folder.rstrip("/") or "/")
+    disk = sinks.of_disk(folder.rstrip("/") or "/")
     # A Delta table has files of earlier versions beside those that count.
     if disk is None or format_of(folder) == "delta":
         return None
     has_tables = any(map(disk.is_folder, ("experiment_metrics", POINTERS)))
-    return FolderTables(disk, pointers_of(None, disk.root)) if has_tables else None
+    return FolderTables(disk, sinks.pointers_of(None, disk.root)) if has_tables else None
 
 
 def format_of(folder: str) -> str:
@@ -134,7 +124,7 @@ class FolderTables:
         known: Date -> its pointer; as everywhere, it says which files count.
     """
 
-    disk: Files
+    disk: sinks.Files
     known: Mapping[str, Pointer]
 
     @property
@@ -142,7 +132,7 @@ class FolderTables:
         return self.disk.root
 
     def pointers(self) -> Mapping[str, Pointer]:
-        return pointers_of(None, self.disk.root)
+        return sinks.pointers_of(None, self.disk.root)
 
     def at(self, known: Mapping[str, Pointer]) -> FolderTables:
         return replace(self, known=known)
@@ -153,9 +143,9 @@ class FolderTables:
 
     def _files(self, table: str, is_chosen: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
         """(experiment, date, path) of each file that counts."""
-        for path in live_files(Files(self.disk.system, self.disk.at(table)), self.known, is_chosen):
+        for path in sinks.live_files(sinks.Files(self.disk.system, self.disk.at(table)), self.known, is_chosen):
             experiment, date, _ = path.split("/")
-            yield str(experiment_of(experiment)), date.partition("=")[2], self.disk.at(f"{table}/{path}")
+            yield str(sinks.experiment_of(experiment)), date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
     def _tables(
         self,
@@ -242,7 +232,7 @@ class FolderTables:
         return [row for pair in pairs_here for row in histograms.change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
-        return [*reversed(records_in(self.disk.root) or [])]
+        return [*reversed(sinks.records_in(self.disk.root) or [])]
 
 
 @dataclass(frozen=True)
@@ -253,7 +243,7 @@ class SparkTables:
         store: Where the runs wrote.
     """
 
-    store: Store
+    store: sinks.Store
 
     def read(self, table: str) -> DataFrame | None:
         return self.store.existing(table)
@@ -362,7 +352,7 @@ class SparkTables:
         ]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
-        newest_first: list[dict[str, Any]] = run_records(self.store)
+        newest_first: list[dict[str, Any]] = sinks.run_records(self.store)
         return newest_first[::-1]
 
 

@@ -19,22 +19,8 @@ from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, ROLES, USER, quoted
 from rankmetrics_spark.statistics import CORRECTIONS
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.studies.drafts.credits import (
-    BELOW,
-    FAULTY,
-    LIST_COUNTS,
-    LOG_COUNTS,
-    PAIR_SUMS,
-    RANK_COUNTS,
-    RANKS,
-    READ_COUNTS,
-    SUMS,
-    TEAM,
-    Draft,
-    Totals,
-    refuse_many,
-    user_sums,
-)
+from rankmetrics_spark.studies.drafts import credits
+from rankmetrics_spark.studies.drafts.credits import LIST_COUNTS, LOG_COUNTS, PAIR_SUMS, RANK_COUNTS
 from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Preferences, counts_in_words, preference_rows
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, refuse_ranks_from_0
 
@@ -150,7 +136,7 @@ def preferences(
     names = (*options.columns.values(), *options.list, *extra)
     table = eng.table_of(log, "log", names, (*ROLES, *ROLES.values()))
     table, options, _ = flat_log(table, options)
-    draft = Draft(request.baseline, tuple(ordered))
+    draft = credits.Draft(request.baseline, tuple(ordered))
     wrong, texts = "column '{name}' has type {kind}; it must be a string or a number", []
     allowed = T.StringType | T.NumericType | T.BooleanType
     kinds = frame.column_types(table, ((name, "the rankers") for name in extra), allowed, "impressions", wrong)
@@ -163,12 +149,12 @@ def preferences(
     _typed_rows(table, options)
     named = replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra))))
     users = _users(_typed_rows(table.selectExpr("*", *texts), named), options, draft)
-    sums = frame.added_up(users, SUMS, partial(user_sums, draft=draft), refuse_many)
+    sums = frame.added_up(users, credits.SUMS, partial(credits.user_sums, draft=draft), credits.refuse_many)
     # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
-    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in SUMS.schema.fields)
+    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in credits.SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
     return frame.of_sums(
-        sums, SUMS, COLUMNS, partial(_rows, request=request, limit=Limit.of(options, request, quality))
+        sums, credits.SUMS, COLUMNS, partial(_rows, request=request, limit=Limit.of(options, request, quality))
     )
 
 
@@ -178,7 +164,7 @@ def _typed_rows(table: DataFrame, options: Options) -> DataFrame:
     return checked_rows(table, plan.mapping, present, text=options.text_numbers, null_is_unjudged=False)
 
 
-def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
+def _users(rows: DataFrame, options: Options, draft: credits.Draft) -> DataFrame:
     """Return one row per user: their rows and the number of faulty ones; the only shuffle of raw rows."""
     lists = [f"_list_{place}" for place in range(len(options.list))]
     of_list = f"xxhash64({', '.join(lists)})" if lists else "0L"
@@ -188,23 +174,26 @@ def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
         whole = [f"{rank} = rint({rank}) AND {rank} BETWEEN {options.first_rank} AND {2**31}" for rank in ranks]
         faults += [f"_segment_{place} IS NOT NULL AND NOT coalesce({each}, false)" for place, each in enumerate(whole)]
         shift = 1 - options.first_rank
-        ranker = [f"coalesce(bigint({rank}) + {shift}L, 0L) AS {name}" for rank, name in zip(ranks, RANKS, strict=True)]
+        ranker = [
+            f"coalesce(bigint({rank}) + {shift}L, 0L) AS {name}"
+            for rank, name in zip(ranks, credits.RANKS, strict=True)
+        ]
     else:
-        ranker = [f"_segment_0 AS {TEAM}"]
+        ranker = [f"_segment_0 AS {credits.TEAM}"]
     row = entry(f"{of_list} AS {HASH}", POSITION, f"{RELEVANCE} > 0 AS {RELEVANCE}", *ranker)
     is_faulty = " OR ".join(f"({fault})" for fault in faults)
     below = f"{REJECTED}.{REASON} = 'position_below_{options.first_rank}'"
     return rows.groupBy(USER).agg(
         F.expr(f"collect_list({row}) FILTER (WHERE NOT ({is_faulty})) AS {ENTRIES}"),
-        F.expr(f"count_if({is_faulty}) AS {FAULTY}"),
-        F.expr(f"count_if({below}) AS {BELOW}"),
-    ).select(ENTRIES, FAULTY, BELOW)  # fmt: skip
+        F.expr(f"count_if({is_faulty}) AS {credits.FAULTY}"),
+        F.expr(f"count_if({below}) AS {credits.BELOW}"),
+    ).select(ENTRIES, credits.FAULTY, credits.BELOW)  # fmt: skip
 
 
-def _rows(totals: Totals, request: Preferences, limit: Limit) -> list[dict[str, Any]]:
+def _rows(totals: credits.Totals, request: Preferences, limit: Limit) -> list[dict[str, Any]]:
     """Make the rows of the result from the sums of all users, unless the log is refused."""
-    refuse_many(totals)
+    credits.refuse_many(totals)
     if (of_log := totals.get((None, None))) is not None:
-        limit.refuse(dict(zip(READ_COUNTS, map(int, of_log), strict=True)))
+        limit.refuse(dict(zip(credits.READ_COUNTS, map(int, of_log), strict=True)))
         totals[None, None] = of_log[: len(LOG_COUNTS)]
     return preference_rows(totals, request)
