@@ -28,6 +28,17 @@ class Side(NamedTuple):
     n_members: Any
 
 
+def told(title: str, kind: str, *columns: str) -> Any:
+    """A field that the page lists beside the test that decides: its title, how it is shown, and its columns.
+
+    Args:
+        title: Of the column.
+        kind: ``text``, ``count``, ``number``, ``signed``, ``share``, ``p`` or ``interval``.
+        columns: Both bounds of an interval; by default the column with the name of the field.
+    """
+    return field(default=None, metadata={"title": title, "kind": kind, "keys": [*columns]})
+
+
 @dataclass(frozen=True)
 class Finding:
     """One row of ``comparisons``, or of ``effect_over_time``: what is not there is None, as is what is no number.
@@ -45,42 +56,55 @@ class Finding:
     baseline: str = ""
     segment: str = sch.EVERYONE
     metric: str = ""
-    role: str | None = None
-    design: str = ""
-    test: str | None = None
+    test: str | None = told("test", "text")
+    design: str | None = told("design", "text")
+    role: str | None = told("role", "text")
+    wins: int | None = told("wins", "count")
+    ties: int | None = told("ties", "count")
+    losses: int | None = told("losses", "count")
+    effect_size: float | None = told("effect size d", "number")
+    standard_error: float | None = told("standard error", "number")
+    ci_low: float | None = told("plain interval", "interval", "ci_low", "ci_high")
+    p_value: float | None = told("p, not corrected", "p")
+    bootstrap_ci_low: float | None = told("bootstrap interval", "interval", "bootstrap_ci_low", "bootstrap_ci_high")
+    p_wilcoxon: float | None = told("p of Wilcoxon's test", "p")
+    p_randomization: float | None = told("p of sign flips", "p")
+    aa_share: float | None = told("A/A: found at random", "share")
+    cuped_difference: float | None = told("difference with CUPED", "signed")
+    cuped_ci_low: float | None = told("interval with CUPED", "interval", "cuped_ci_low", "cuped_ci_high")
+    cuped_variance_reduction: float | None = told("variance less by CUPED", "share")
+    looks: str | None = told("looks", "text")
+    look: int | None = told("look", "count")
+    p_sequential: float | None = told("p over looks", "p")
+    sequential_ci_low: float | None = told("interval over looks", "interval", "sequential_ci_low", "sequential_ci_high")
+    margin: float | None = told("margin", "number")
+    relative_margin: float | None = told("margin, share", "share")
+    worst_case: float | None = told("worst case", "number")
+    relative_worst_case: float | None = told("worst case, share", "share")
+    p_no_worse: float | None = told("p, no worse", "p")
+    p_equivalent: float | None = told("p, equivalent", "p")
+    within_margin: str | None = told("within the margin", "text")
+    minimum_detectable_effect: float | None = told("detectable, one test", "number")
+    adjusted_minimum_detectable_effect: float | None = told("detectable, corrected", "number")
+    users_needed: float | None = told("users needed", "count")
+    share_changed: float | None = told("users with changed lists", "share")
+    diluted_difference: float | None = told("difference over all users", "signed")
+    diluted_ci_low: float | None = told("interval over all users", "interval", *sch.DILUTED[1:])
+    n_lists_baseline: int | None = told("lists of baseline", "count")
+    n_lists_candidate: int | None = told("lists of candidate", "count")
     better: str | None = None
     note: str = ""
     confidence: float = 0.95
-    p_value: float | None = None
     p_adjusted: float | None = None
-    p_sequential: float | None = None
-    p_wilcoxon: float | None = None
-    p_randomization: float | None = None
     correction: str = "none"
     family: str | None = None
     n_comparisons: int | None = None
     adjusted_ci_low: float | None = None
-    adjusted_minimum_detectable_effect: float | None = None
     power: float | None = None
     n_users: int = 0
     n_users_both: int | None = None
-    wins: int | None = None
-    ties: int | None = None
-    losses: int | None = None
-    look: int | None = None
-    looks: str | None = None
     cluster: str | None = None
     mean_over: str | None = None
-    share_changed: float | None = None
-    margin: float | None = None
-    relative_margin: float | None = None
-    worst_case: float | None = None
-    relative_worst_case: float | None = None
-    within_margin: str | None = None
-    p_no_worse: float | None = None
-    p_equivalent: float | None = None
-    cuped_variance_reduction: float | None = None
-    aa_share: float | None = None
     sample_ratio_p: float | None = None
     difference: float | None = None
     relative_difference: float | None = None
@@ -159,7 +183,7 @@ class Finding:
 
     def further(self, prefix: str = "") -> Numbers:
         """The difference of the t-test, whether it decides or not; or that of ``cuped_`` and the like."""
-        return self._numbers(_cell, prefix)
+        return self._numbers(Mapping.get, prefix)
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -348,6 +372,8 @@ class Finding:
 
 _NAMES = {sch.EXPERIMENT: "candidate", "label": "at"}
 _FIELDS = {each.name for each in fields(Finding)}
+FURTHER = [{**each.metadata, "keys": each.metadata["keys"] or [each.name]} for each in fields(Finding) if each.metadata]
+"""What ``comparisons`` holds beside the test that decides, as the page lists it."""
 
 
 def p_or_last(row: Row) -> float:
@@ -366,10 +392,6 @@ def findings(rows: Iterable[Row], metric: str | None = None) -> list[Finding]:
     """Rows of ``comparisons`` as findings: all, or those of all users on one metric."""
     found = map(Finding.of, rows)
     return [*found] if metric is None else [each for each in found if each.is_of_all and each.metric == metric]
-
-
-def _cell(row: Row, name: str) -> Any:
-    return row.get(name)
 
 
 def _tested(row: Row, name: str) -> Any:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import Finding, findings, label_of
+from rankmetrics_spark.findings import FURTHER, Finding, findings, label_of
 from rankmetrics_spark.metrics import DIRECTIONS
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.report.story import leader
@@ -161,97 +161,18 @@ def shortened(figures: Figures, most: int) -> Figures:
     )
 
 
-MEANS = {
-    "e": sch.EXPERIMENT,
-    "s": sch.SEGMENT,
-    "m": sch.METRIC,
-    "n": sch.N_USERS,
-    "relevant": sch.N_USERS_WITH_RELEVANT,
-    "mean": "mean",
-    "low": "ci_low",
-    "high": "ci_high",
-}
-COMPARED = {
-    "e": sch.EXPERIMENT,
-    "b": sch.BASELINE,
-    "s": sch.SEGMENT,
-    "m": sch.METRIC,
-    "n": "n_users",
-    "meanB": "mean_baseline",
-    "meanC": "mean_candidate",
-    "d": "difference",
-    "low": "ci_low",
-    "high": "ci_high",
-    "rel": "relative_difference",
-    "relLow": "relative_ci_low",
-    "relHigh": "relative_ci_high",
-    "p": "p_adjusted",
-    "note": "note",
-}
+MEANS = "e:experiment_id s:segment m:metric n:n_users relevant:n_users_with_relevant mean low:ci_low high:ci_high"
+_CHANGE = (
+    "n:n_users meanB:mean_baseline meanC:mean_candidate d:difference low:ci_low high:ci_high rel:relative_difference "
+    "relLow:relative_ci_low relHigh:relative_ci_high"
+)
+COMPARED = f"e:experiment_id b:baseline s:segment m:metric {_CHANGE} p:p_adjusted note"
+USERS = "e:experiment_id m:metric low high counts"
+USER_CHANGES = "e:experiment_id b:baseline m:metric low high counts"
+TREND = "e:experiment_id m:metric date:evaluation_date n:n_users mean low:ci_low high:ci_high"
+OVER_TIME = f"e:experiment_id b:baseline m:metric {_CHANGE} kind label"
+"""Columns of a table of the page: its name on the page, and that in the table where it is another."""
 KEYS = {"e": sch.EXPERIMENT, "b": sch.BASELINE, "m": sch.METRIC}
-USERS = {"e": sch.EXPERIMENT, "m": sch.METRIC, "low": "low", "high": "high", "counts": "counts"}
-USER_CHANGES = {**KEYS, "low": "low", "high": "high", "counts": "counts"}
-TREND = {
-    "e": sch.EXPERIMENT,
-    "m": sch.METRIC,
-    "date": sch.DATE,
-    "n": sch.N_USERS,
-    "mean": "mean",
-    "low": "ci_low",
-    "high": "ci_high",
-}
-OVER_TIME = {
-    **{short: name for short, name in COMPARED.items() if short not in ("s", "p", "note")},
-    "kind": "kind",
-    "label": "label",
-}
-"""Short name of a column of the page -> the column of the table."""
-
-
-def _column(title: str, kind: str, *keys: str) -> dict[str, Any]:
-    """A column of the table of further tests: how it is shown, and the columns of ``comparisons`` that it shows."""
-    return {"title": title, "kind": kind, "keys": [*keys]}
-
-
-FURTHER = [
-    _column("test", "text", "test"),
-    _column("design", "text", "design"),
-    _column("role", "text", sch.ROLE),
-    _column("wins", "count", "wins"),
-    _column("ties", "count", "ties"),
-    _column("losses", "count", "losses"),
-    _column("effect size d", "number", "effect_size"),
-    _column("standard error", "number", "standard_error"),
-    _column("plain interval", "interval", "ci_low", "ci_high"),
-    _column("p, not corrected", "p", "p_value"),
-    _column("bootstrap interval", "interval", "bootstrap_ci_low", "bootstrap_ci_high"),
-    _column("p of Wilcoxon's test", "p", "p_wilcoxon"),
-    _column("p of sign flips", "p", "p_randomization"),
-    _column("A/A: found at random", "share", "aa_share"),
-    _column("difference with CUPED", "signed", "cuped_difference"),
-    _column("interval with CUPED", "interval", "cuped_ci_low", "cuped_ci_high"),
-    _column("variance less by CUPED", "share", "cuped_variance_reduction"),
-    _column("looks", "text", "looks"),
-    _column("look", "count", "look"),
-    _column("p over looks", "p", "p_sequential"),
-    _column("interval over looks", "interval", "sequential_ci_low", "sequential_ci_high"),
-    _column("margin", "number", "margin"),
-    _column("margin, share", "share", "relative_margin"),
-    _column("worst case", "number", "worst_case"),
-    _column("worst case, share", "share", "relative_worst_case"),
-    _column("p, no worse", "p", "p_no_worse"),
-    _column("p, equivalent", "p", "p_equivalent"),
-    _column("within the margin", "text", "within_margin"),
-    _column("detectable, one test", "number", "minimum_detectable_effect"),
-    _column("detectable, corrected", "number", "adjusted_minimum_detectable_effect"),
-    _column("users needed", "count", "users_needed"),
-    _column("users with changed lists", "share", sch.SHARE_CHANGED),
-    _column("difference over all users", "signed", sch.DILUTED[0]),
-    _column("interval over all users", "interval", *sch.DILUTED[1:]),
-    _column("lists of baseline", "count", "n_lists_baseline"),
-    _column("lists of candidate", "count", "n_lists_candidate"),
-]
-"""What ``comparisons`` holds beside the test that decides; columns without a value are left out."""
 WINS = ("wins", "ties", "losses")
 MOST_FURTHER = 400
 """Rows of further tests on a page."""
@@ -332,7 +253,7 @@ def _places(names: Iterable[str]) -> dict[str, int]:
 def _table(
     rows: Sequence[Row],
     index: Mapping[str, Mapping[str, int]],
-    columns: Mapping[str, str],
+    columns: str,
     digits: int | None = None,
 ) -> Table:
     listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
@@ -342,7 +263,8 @@ def _table(
         value = _cell(row[name], index.get(name))
         return value if digits is None or row.get(sch.SEGMENT) == sch.EVERYONE else _rounded(value, digits)
 
-    return {short: [cell(row, name) for row in listed] for short, name in columns.items()}
+    names = (word.partition(":") for word in columns.split())
+    return {short: [cell(row, name or short) for row in listed] for short, _, name in names}
 
 
 def _cell(value: Any, index: Mapping[str, int] | None) -> Any:

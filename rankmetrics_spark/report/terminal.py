@@ -223,7 +223,7 @@ def print_comparisons(
             "baseline": str(each.baseline),
             **({"segment": each.segment} if has_segments else {}),
             "metric": each.label,
-            "design": each.design,
+            "design": each.design or "",
             "test": each.test or "-",
             "users" if each.cluster is None else "clusters": f"{each.n_users:,}",
             "means": each.movement or "-",
