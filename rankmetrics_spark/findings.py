@@ -122,12 +122,7 @@ class Finding:
     @classmethod
     def of(cls, row: Row) -> Finding:
         """The finding of a row of ``comparisons`` or of ``effect_over_time``."""
-        cells: dict[str, Any] = {
-            _NAMES.get(name, name): sch.number(cell) if isinstance(cell, float) else cell
-            for name, cell in row.items()
-            if cell is not None and _NAMES.get(name, name) in _FIELDS
-        }
-        return cls(row, **cells)
+        return cls(row, **sch.typed(row, _FIELDS, _NAMES))
 
     def _numbers(self, cell: Callable[[Row, str], Any], prefix: str = "") -> Numbers:
         return Numbers(*(sch.number(cell(self.row, prefix + name)) for name in ("difference", "ci_low", "ci_high")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -345,6 +345,22 @@ def is_unknown(value: float | None) -> bool:
 def number(value: Any) -> float | None:
     """Return a cell as a number; None for null, and for NaN and infinities, which JSON does not have."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def typed(row: Mapping[str, Any], names: Container[str], renamed: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Field -> its cell of a row, without nulls, and None for what is no number.
+
+    Args:
+        row: Of a table.
+        names: The fields.
+        renamed: Column -> the field that has another name.
+
+    >>> typed({"label": "x", "mean": float("nan"), "n": None, "std": 1.0}, ("at", "mean", "n"), {"label": "at"})
+    {'at': 'x', 'mean': None}
+    """
+    of = {} if renamed is None else renamed
+    cells = ((of.get(name, name), cell) for name, cell in row.items() if cell is not None)
+    return {name: number(cell) if isinstance(cell, float) else cell for name, cell in cells if name in names}
 
 
 def share(value: float) -> str:

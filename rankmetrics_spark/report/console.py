@@ -17,8 +17,7 @@ from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import Metric, cut_of, parse
 from rankmetrics_spark.report import formats
-from rankmetrics_spark.report.figures import over_lists
-from rankmetrics_spark.words import percent
+from rankmetrics_spark.report.figures import MEAN_COLUMNS, Mean, level_of, unit_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,24 +27,6 @@ Row = dict[str, Any]
 MOST_ROWS = 10_000
 """Result rows that are printed at most; the Parquet tables hold all."""
 
-COLUMNS = (
-    sch.EXPERIMENT,
-    sch.SEGMENT,
-    sch.METRIC,
-    sch.CONVENTION,
-    sch.N_USERS,
-    sch.N_USERS_WITH_RELEVANT,
-    sch.N_USERS_WITHOUT_LIST,
-    "mean",
-    "std",
-    "ci_low",
-    "ci_high",
-    "confidence",
-    "mean_with_relevant",
-    sch.N_REPEATED,
-    sch.MEAN_OVER,
-    sch.N_LISTS,
-)
 ORDER = (sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
 
 
@@ -55,9 +36,9 @@ ORDER = (sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
 def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first."""
     if isinstance(averages, list):
-        names = [*COLUMNS, *_of_percentiles(averages[0] if averages else ())]
+        names = [*MEAN_COLUMNS, *_of_percentiles(averages[0] if averages else ())]
         return [{name: row.get(name) for name in names} for row in _ordered(averages)]
-    return _first(averages.select(*COLUMNS, *_of_percentiles(averages.columns)))
+    return _first(averages.select(*MEAN_COLUMNS, *_of_percentiles(averages.columns)))
 
 
 def _of_percentiles(names: Iterable[str]) -> list[str]:
@@ -90,25 +71,27 @@ def _ordered(rows: list[Row]) -> list[Row]:
     return sorted(sorted(rows, key=lambda row: (row[sch.SEGMENT] != sch.EVERYONE, order(row)))[:MOST_ROWS], key=order)
 
 
-def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
+def print_table(rows: Sequence[Mapping[str, Any]], metrics: Iterable[Metric] = ()) -> None:
     """The table on stdout; in blocks of metrics where a terminal is too narrow for all of them."""
-    formats.print_fitting(lambda some: grid(rows, some), chosen(rows, metrics), title(rows))
+    means = [*map(Mean.of, rows)]
+    formats.print_fitting(lambda some: grid(means, some), chosen(means, metrics), title(means))
 
 
-def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
+def table(rows: Sequence[Mapping[str, Any]], metrics: Iterable[Metric] = ()) -> Table:
     """One line per experiment and segment, one column per metric: mean and half width of the interval.
 
     The best mean of a segment is bold, by the direction that the metric declares.
     """
-    result = grid(rows, chosen(rows, metrics))
-    result.title, result.title_justify, result.title_style = as_text(title(rows)), "left", ""
+    means = [*map(Mean.of, rows)]
+    result = grid(means, chosen(means, metrics))
+    result.title, result.title_justify, result.title_style = as_text(title(means)), "left", ""
     return result
 
 
-def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
-    """The metrics of the rows, in the order of the run; others follow by name and cut-off."""
+def chosen(means: Iterable[Mean], metrics: Iterable[Metric]) -> list[Metric]:
+    """The metrics of the means, in the order of the run; others follow by name and cut-off."""
     by_name = {str(metric): metric for metric in metrics}
-    names = {row[sch.METRIC] for row in rows}
+    names = {mean.metric for mean in means}
     others = {name: parse(name) for name in names - by_name.keys()}
     # ap@5 before ap@10, the uncut metric last.
     in_order = sorted(others, key=lambda name: (name.partition("@")[0], cut_of(others[name])))
@@ -116,7 +99,7 @@ def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
 
 
 def grid(
-    rows: Sequence[Mapping[str, Any]],
+    means: Sequence[Mean],
     chosen: Iterable[Metric],
     cell: Callable[[str, str, Text], Text] = lambda experiment, metric, mean: Text.assemble(mean),
     letters: Mapping[str, str] | None = None,
@@ -125,34 +108,37 @@ def grid(
     """One line per experiment and segment, one column per metric.
 
     Args:
-        rows: Of ``experiment_metrics``.
+        means: Of ``experiment_metrics``.
         chosen: The metrics.
         cell: Experiment, metric and its mean with half of its interval -> the cell.
         letters: Experiment -> what stands behind its name.
         order: Sort key of the experiments.
     """
     by_name = {str(metric): metric for metric in chosen}
-    has_segments = any(row[sch.SEGMENT] != sch.EVERYONE for row in rows)
+    has_segments = not all(mean.is_of_all for mean in means)
     result = Table()
     for label in ["experiment", *(["segment"] if has_segments else [])]:
         result.add_column(label, overflow="fold")
     if letters:
         result.add_column("letter", no_wrap=True)
-    for label in unit_labels(rows):
+    # What means are over: lists as well where these are averaged.
+    counts = {"users": "n_users"} | ({"lists": "n_lists"} if unit_of(means) == "lists" else {})
+    for label in counts:
         result.add_column(label, justify="right", no_wrap=True)
     for metric in by_name.values():
         # Letters behind the means are of different numbers, so the means stand below one another on the left.
         result.add_column(escape(metric.headline), justify="left" if letters else "right", no_wrap=True)
-    best = best_means(rows, by_name)
-    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-    for row in sorted(rows, key=lambda r: (r[sch.SEGMENT] != sch.EVERYONE, r[sch.SEGMENT], order(r[sch.EXPERIMENT]))):
-        groups.setdefault((row[sch.SEGMENT], row[sch.EXPERIMENT]), {})[row[sch.METRIC]] = row
+    best = best_means(means, by_name)
+    groups: dict[tuple[str, str], dict[str, Mean]] = {}
+    for mean in sorted(means, key=lambda mean: (not mean.is_of_all, mean.segment, order(mean.experiment_id))):
+        groups.setdefault((mean.segment, mean.experiment_id), {})[mean.metric] = mean
     for segment, lines in groupby(groups.items(), key=lambda item: item[0][0]):
         for (_, name), cells in lines:
             values = [_cell(name, each, cells.get(each), best.get((segment, each)), cell) for each in by_name]
             labels = [as_text(text) for text in ([name, segment] if has_segments else [name])]
             letter = [letters[name]] if letters else []
-            result.add_row(*labels, *letter, *unit_counts([*cells.values()]), *values)
+            sizes = [f"{max(getattr(mean, n) or 0 for mean in cells.values()):,}" for n in counts.values()]
+            result.add_row(*labels, *letter, *sizes, *values)
         result.add_section()
     return result
 
@@ -162,92 +148,74 @@ def as_text(value: object) -> Text:
     return Text(printable(str(value)))
 
 
-def unit_labels(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Headings of what means are over: of lists as well where these are averaged."""
-    return ["users", "lists"] if over_lists(rows) else ["users"]
-
-
-def unit_counts(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The numbers below ``unit_labels``, of the rows of an experiment: the largest of its metrics."""
-    names = (sch.N_USERS, sch.N_LISTS) if over_lists(cells) else (sch.N_USERS,)
-    return [f"{max(cell[name] or 0 for cell in cells):,}" for name in names]
-
-
-def title(rows: list[Row]) -> str:
+def title(means: Sequence[Mean]) -> str:
     """What the numbers of a table are."""
-    if not rows:
+    if not means:
         return "no users"
-    over, by_user = ("lists", ", errors by user") if over_lists(rows) else ("users", "")
-    if rows[0].get(sch.PERIOD_FROM):
-        dates = " to ".join(dict.fromkeys((rows[0][sch.PERIOD_FROM], rows[0][sch.PERIOD_TO])))
-        return f"mean over {over} of {dates}{by_user}; convention {rows[0][sch.CONVENTION]}"
-    margin = f"± {percent(rows[0]['confidence'])} margin{by_user}"
-    return f"mean over {over} {margin}; convention {rows[0][sch.CONVENTION]}"
+    first, over = means[0], unit_of(means)
+    by_user = ", errors by user" if over == "lists" else ""
+    if first.row.get(sch.PERIOD_FROM):
+        dates = " to ".join(dict.fromkeys((first.row[sch.PERIOD_FROM], first.row[sch.PERIOD_TO])))
+        return f"mean over {over} of {dates}{by_user}; convention {first.convention}"
+    return f"mean over {over} ± {level_of(means, 'margin')}{by_user}; convention {first.convention}"
 
 
-def best_means(rows: Iterable[Mapping[str, Any]], metrics: Mapping[str, Metric]) -> dict[tuple[str, str], float]:
+def best_means(means: Iterable[Mean], metrics: Mapping[str, Metric]) -> dict[tuple[str, str], float]:
     """(segment, metric) -> its best mean: the largest or the smallest, as the metric says; none if neither is better.
 
     Args:
-        rows: Of ``experiment_metrics``.
+        means: Of ``experiment_metrics``.
         metrics: Name -> metric.
     """
-    better = {
-        name: max if metric.higher_is_better else min
-        for name, metric in metrics.items()
-        if metric.higher_is_better is not None
-    }
     best: dict[tuple[str, str], float] = {}
-    for row in rows:
-        name, mean, key = row[sch.METRIC], row["mean"], (row[sch.SEGMENT], row[sch.METRIC])
-        if mean is not None and name in better:
-            best[key] = better[name](best.get(key, mean), mean)
+    for mean in means:
+        key, metric = (mean.segment, mean.metric), metrics.get(mean.metric)
+        if mean.mean is not None and metric is not None and metric.higher_is_better is not None:
+            best[key] = (max if metric.higher_is_better else min)(best.get(key, mean.mean), mean.mean)
     return best
 
 
 def _cell(
-    name: str, metric: str, row: Mapping[str, Any] | None, best: float | None, cell: Callable[[str, str, Text], Text]
+    name: str, metric: str, mean: Mean | None, best: float | None, cell: Callable[[str, str, Text], Text]
 ) -> Text:
-    if row is None or row["mean"] is None:
-        return Text("-" if row else "")
-    half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
-    return cell(name, metric, Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else ""))
+    if mean is None or mean.mean is None:
+        return Text("-" if mean else "")
+    text = f"{mean.mean:.4f} {mean.half}".rstrip()
+    return cell(name, metric, Text(text, style="bold" if mean.mean == best else ""))
 
 
 # ---- percentiles
 
 
-def percentile_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The percentiles of rows of ``experiment_metrics`` with their intervals, as text; empty where none were asked for.
+def percentile_texts(means: Sequence[Mean]) -> list[dict[str, str]]:
+    """The percentiles of ``experiment_metrics`` with their intervals, as text; empty where none were asked for.
 
     >>> row = {"experiment_id": "a", "segment": "all", "metric": "ndcg@10", "percentile_50": 0.5,
     ...        "percentile_50_ci_low": 0.25, "percentile_50_ci_high": None}
-    >>> percentile_texts([row]), percentile_texts([{"metric": "ndcg@10"}])
+    >>> percentile_texts([Mean.of(row)]), percentile_texts([Mean({}, metric="ndcg@10")])
     ([{'experiment': 'a', 'metric': 'NDCG@10', '50 %': '0.5000'}], [])
     """
-    named = sch.percentiles_in(rows[0] if rows else ())
+    named = sch.percentiles_in(means[0].row if means else ())
     # Tables hold the columns of other runs too, without a value.
-    titles = {
-        name: label for name, label in named.items() if any(sch.number(row.get(name)) is not None for row in rows)
-    }
-    has_segments = any(row.get(sch.SEGMENT, sch.EVERYONE) != sch.EVERYONE for row in rows)
+    known = [item for item in named.items() if any(sch.number(mean.row.get(item[0])) is not None for mean in means)]
+    has_segments = not all(mean.is_of_all for mean in means)
     texts = []
-    in_order = sorted(titles.items(), key=lambda title: float(title[1].removesuffix(" %")))
-    for row in rows if titles else ():
-        segment = {"segment": str(row[sch.SEGMENT])} if has_segments else {}
-        text = {"experiment": str(row[sch.EXPERIMENT]), **segment, "metric": label_of(parse(row[sch.METRIC]))}
+    in_order = sorted(known, key=lambda title: float(title[1].removesuffix(" %")))
+    for mean in means if known else ():
+        segment = {"segment": mean.segment} if has_segments else {}
+        text = {"experiment": mean.experiment_id, **segment, "metric": label_of(parse(mean.metric))}
         for name, label in in_order:
-            value, low, high = (sch.number(row.get(name + part)) for part in sch.PERCENTILE_PARTS)
+            value, low, high = (sch.number(mean.row.get(name + part)) for part in sch.PERCENTILE_PARTS)
             bounds = "" if low is None or high is None else f" ({low:.4f} to {high:.4f})"
             text[label] = "-" if value is None else f"{value:.4f}{bounds}"
         texts.append(text)
     return texts
 
 
-def print_percentiles(rows: Sequence[Mapping[str, Any]]) -> None:
-    """A line per row with its percentiles; nothing where none were asked for."""
-    if texts := percentile_texts(rows):
-        about = f"percentiles over the users, with {percent(rows[0]['confidence'])} intervals"
+def print_percentiles(means: Sequence[Mean]) -> None:
+    """A line per mean with its percentiles; nothing where none were asked for."""
+    if texts := percentile_texts(means):
+        about = f"percentiles over the users, with {level_of(means, 'intervals')}"
         formats.print_texts(texts, ("experiment", "segment", "metric"), about)
 
 

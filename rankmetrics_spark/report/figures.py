@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -11,11 +11,72 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, all_percentages, by_metric, findings, primary_names
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
+from rankmetrics_spark.words import percent
 
 Row = Mapping[str, Any]
 
 STEPS = 20
 """Steps in which the values of users are counted."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One row of ``experiment_metrics``, whose columns have the names of the fields; what is no number is None.
+
+    Attributes:
+        row: The whole row, which may have percentiles.
+    """
+
+    row: Row = field(repr=False)
+    experiment_id: str = ""
+    segment: str = sch.EVERYONE
+    metric: str = ""
+    convention: str = ""
+    n_users: int = 0
+    n_users_with_relevant: int | None = None
+    n_users_without_list: int | None = None
+    mean: float | None = None
+    std: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    confidence: float | None = None
+    mean_with_relevant: float | None = None
+    n_repeated: int | None = None
+    mean_over: str = "users"
+    n_lists: int | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> Mean:
+        """The mean of a row of ``experiment_metrics``."""
+        return cls(row, **sch.typed(row, MEAN_COLUMNS))
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it is about all users."""
+        return self.segment == sch.EVERYONE
+
+    @property
+    def half(self) -> str:
+        """Half of its interval in words; empty without one.
+
+        >>> Mean({}, mean=0.5, ci_low=0.4).half, Mean({}, mean=0.5).half
+        ('± 0.1000', '')
+        """
+        return "" if self.mean is None or self.ci_low is None else f"± {self.mean - self.ci_low:.4f}"
+
+
+MEAN_COLUMNS = [each.name for each in fields(Mean)][1:]
+"""Columns of ``experiment_metrics`` that people see, in their order."""
+
+
+def unit_of(means: Iterable[Mean]) -> str:
+    """What these means are over: ``users``, or ``lists``."""
+    return "lists" if any(each.mean_over == "lists" for each in means) else "users"
+
+
+def level_of(means: Iterable[Mean], what: str) -> str:
+    """The level of confidence of these means, with what it is of; empty without intervals."""
+    return next((f"{percent(each.confidence)} {what}" for each in means if each.confidence), "")
 
 
 @dataclass(frozen=True)
@@ -95,7 +156,7 @@ class Figures:
     def metrics(self) -> list[Metric]:
         """The metrics in the order of the run, then by name."""
         order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
-        metrics = {name: parse(name) for name in {row[sch.METRIC] for row in self.means}}
+        metrics = {name: parse(name) for name in {mean.metric for mean in self.averages}}
         places = {name: (order.get(name, len(order)), metric.name, cut_of(metric)) for name, metric in metrics.items()}
         return [metrics[name] for name in sorted(metrics, key=places.__getitem__)]
 
@@ -103,9 +164,7 @@ class Figures:
     def best_first(self) -> list[str]:
         """The experiments, the best mean of the primary metric first."""
         sign = -1.0 if self.primary is None or self.primary.higher_is_better is not False else 1.0
-        of_metric = [row for row in self.everyone if row[sch.METRIC] == self.primary_name]
-        means = {row[sch.EXPERIMENT]: sch.number(row["mean"]) for row in of_metric}
-        names = {row[sch.EXPERIMENT] for row in self.means}
+        names, means = {mean.experiment_id for mean in self.averages}, self.primary_means
         return sorted(names, key=lambda name: (means.get(name) is None, sign * (means.get(name) or 0.0), str(name)))
 
     @cached_property
@@ -119,9 +178,19 @@ class Figures:
         return list(dict.fromkeys(found.baseline for found in self.found))
 
     @cached_property
-    def everyone(self) -> list[Row]:
+    def averages(self) -> list[Mean]:
+        """What the rows of ``means`` say."""
+        return [*map(Mean.of, self.means)]
+
+    @cached_property
+    def everyone(self) -> list[Mean]:
         """The means of all users."""
-        return [row for row in self.means if row[sch.SEGMENT] == sch.EVERYONE]
+        return [mean for mean in self.averages if mean.is_of_all]
+
+    @cached_property
+    def primary_means(self) -> dict[str, float | None]:
+        """Experiment -> its mean of the metric that decides, for all users."""
+        return {mean.experiment_id: mean.mean for mean in self.everyone if self.decides(mean)}
 
     @cached_property
     def found(self) -> list[Finding]:
@@ -153,7 +222,7 @@ class Figures:
         """Below ``SMALL_RATIO_P``, the users do not follow the planned shares."""
         return self.compared[0].sample_ratio_p if self.compared else None
 
-    def decides(self, found: Finding) -> bool:
+    def decides(self, found: Finding | Mean) -> bool:
         """Whether it is about the metric that decides."""
         return found.metric == self.primary_name
 
@@ -221,13 +290,3 @@ def seconds_of(record: Mapping[str, Any]) -> float | None:
     steps = record.get("seconds")
     seconds: float | None = record.get("total_seconds", round(sum(steps.values()), 3) if steps else None)
     return seconds
-
-
-def first_of(rows: Iterable[Row], **values: object) -> Row | None:
-    """The first row with these values."""
-    return next((row for row in rows if all(row[key] == value for key, value in values.items())), None)
-
-
-def over_lists(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether rows of ``experiment_metrics`` or ``comparisons`` are about means over lists instead of users."""
-    return any(row.get(sch.MEAN_OVER) == "lists" for row in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,6 +13,9 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS, Figures
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.report.read import Tables
 
 Edges = Mapping[str, tuple[float, float]]
 """Metric -> lowest and highest value of its steps."""
@@ -31,14 +34,7 @@ def paired_of(figures: Figures) -> list[tuple[str, str]]:
     return sorted(pairs, key=lambda pair: [place.get(name, len(place)) for name in pair])[:MOST_PAIRED]
 
 
-class Ends(Protocol):
-    """Tables that know the lowest and the highest values of users."""
-
-    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
-        """Lowest and highest value of users."""
-
-
-def edges_of(tables: Ends, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
+def edges_of(tables: Tables, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
     """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
     ranges = {str(metric): metric.definition.range for metric in metrics}
     unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]

@@ -23,11 +23,11 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
 from rankmetrics_spark.report.beside import sentences_of_reversals
-from rankmetrics_spark.report.figures import Figures, over_lists
+from rankmetrics_spark.report.figures import Figures, level_of, unit_of
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.palette import LIGHT
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
-from rankmetrics_spark.words import STATES, p_text, percent
+from rankmetrics_spark.words import STATES, p_text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -36,15 +36,8 @@ MOST_LINES = 20
 """Experiments in the table of a notebook."""
 MOST_COMPARED = 1_000
 """Comparisons in the table of a notebook."""
-SUMMARY = {
-    sch.EXPERIMENT: "experiment",
-    sch.SEGMENT: "segment",
-    sch.METRIC: "metric",
-    sch.N_USERS: "users",
-    "mean": "mean",
-    "ci_low": "ci_low",
-    "ci_high": "ci_high",
-}
+SUMMARY = {"experiment": "experiment_id", "segment": "segment", "metric": "metric", "users": "n_users"}
+"""Column of the summary -> the field of a mean, where that has another name."""
 _REFUSED = re.compile(r"[^\w\-. ]")
 LONGEST_KEY = 180
 """Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
@@ -61,8 +54,9 @@ def summary(figures: Figures) -> pd.DataFrame:
     for check in figures.of_log:
         if check.status == sch.FAIL:
             warnings.warn(check.sentence, QualityWarning, stacklevel=3)
-    columns = [*SUMMARY.values()]
-    table = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
+    columns = SUMMARY | {name: name for name in ("mean", "ci_low", "ci_high")}
+    means = [{name: getattr(mean, field) for name, field in columns.items()} for mean in figures.averages]
+    table = pd.DataFrame(means, columns=[*columns])
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
     experiments = {name: place for place, name in enumerate(figures.experiments)}
     table = table.sort_values(
@@ -93,8 +87,8 @@ def as_html(figures: Figures) -> str:
     lines = sentences_of_reversals(figures.found, figures.primary_name)
     turned = "".join(f'<div style="margin-bottom:.8em">{escape(printable(line))}</div>' for line in lines)
     # What the numbers and marks of the table mean.
-    level = next((f" ± {percent(row['confidence'])} margin" for row in figures.means if row.get("confidence")), "")
-    key = f"mean over {'lists' if over_lists(figures.means) else 'users'}{level}"
+    level = level_of(figures.averages, "margin")
+    key = f"mean over {unit_of(figures.averages)}{f' ± {level}' if level else ''}"
     if figures.only_baseline:
         better, worse, unclear = (STATES[name].html for name in ("better", "worse", "open"))
         baseline = _text(story.Id(figures.only_baseline))
@@ -171,21 +165,20 @@ def _text(part: str) -> str:
 
 
 def _table(figures: Figures) -> str:
-    cells = {(row[sch.EXPERIMENT], row[sch.METRIC]): row for row in figures.everyone}
+    cells = {(mean.experiment_id, mean.metric): mean for mean in figures.everyone}
     by_name = {str(metric): metric for metric in figures.metrics}
     names = figures.experiments[:MOST_LINES]
     heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in by_name.values())
     lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
     for name in names:
-        users = max((row[sch.N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
+        users = max((mean.n_users for (experiment, _), mean in cells.items() if experiment == name), default=0)
         line = [_cell(_text(story.Id(name))), _cell(f"{users:,}", "right")]
         for metric in by_name:
-            row, found = cells.get((name, metric)), figures.differences.get((name, metric))
+            mean, found = cells.get((name, metric)), figures.differences.get((name, metric))
             text = "-"
-            if row is not None and sch.number(row["mean"]) is not None:
-                low = sch.number(row.get("ci_low"))
-                half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
-                text = f"{row['mean']:.4f}{half}"
+            if mean is not None and mean.mean is not None:
+                half = f' <span style="{_SOFT}">{mean.half}</span>' if mean.half else ""
+                text = f"{mean.mean:.4f}{half}"
                 if found is not None and (change := found.change(figures.in_percent[metric])):
                     mark = STATES[found.state].html
                     text += f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>'
@@ -223,11 +216,9 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
         raise ConfigError(f"plot needs {error.name}, which is not installed; run: {INSTALL_PAGE}") from error
     first = by_name[min(chosen)]
     label = label_of(first) if len(chosen) == 1 else label_of(first).partition("@")[0]
-    level = next(
-        (f", with {percent(row['confidence'])} intervals" for row in figures.means if row.get("confidence")), ""
-    )
-    units = "lists" if over_lists(figures.means) else "users"
-    return charts.picture(_points(figures, chosen), f"{label}: mean over {units}{level}")
+    level, units = level_of(figures.averages, "intervals"), unit_of(figures.averages)
+    title = f"{label}: mean over {units}{f', with {level}' if level else ''}"
+    return charts.picture(_points(figures, chosen), title)
 
 
 def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
@@ -241,20 +232,20 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     colours |= {better: LIGHT["accent"]} if better else {}
     rows = [
         {
-            "cut": by_name[row[sch.METRIC]].cut or "all",
-            "place": order[row[sch.EXPERIMENT]],
-            "name": printable(row[sch.EXPERIMENT]),
-            "metric": label_of(by_name[row[sch.METRIC]]),
-            "mean": row["mean"],
-            "low": row["mean"] if row["ci_low"] is None else row["ci_low"],
-            "high": row["mean"] if row["ci_high"] is None else row["ci_high"],
-            "colour": colours[row[sch.EXPERIMENT]],
-            "text": f"{row['mean']:.4f}",
-            "interval": "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} to {row['ci_high']:.4f}",
-            "users": f"{row[sch.N_USERS]:,}",
+            "cut": by_name[mean.metric].cut or "all",
+            "place": order[mean.experiment_id],
+            "name": printable(mean.experiment_id),
+            "metric": label_of(by_name[mean.metric]),
+            "mean": mean.mean,
+            "low": mean.mean if mean.ci_low is None else mean.ci_low,
+            "high": mean.mean if mean.ci_high is None else mean.ci_high,
+            "colour": colours[mean.experiment_id],
+            "text": f"{mean.mean:.4f}",
+            "interval": "-" if mean.ci_low is None else f"{mean.ci_low:.4f} to {mean.ci_high:.4f}",
+            "users": f"{mean.n_users:,}",
         }
-        for row in figures.everyone
-        if row[sch.METRIC] in chosen and sch.number(row["mean"]) is not None
+        for mean in figures.everyone
+        if mean.metric in chosen and mean.mean is not None
     ]
     return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
 
@@ -302,9 +293,9 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
         names[name] = key
     columns = {str(metric): metric.column for metric in figures.metrics}
     metrics: dict[str, float] = {}
-    for row in figures.everyone:
-        if (mean := sch.number(row["mean"])) is not None:
-            metrics[f"{columns[row[sch.METRIC]]}/{names[row[sch.EXPERIMENT]]}"] = mean
+    for mean in figures.everyone:
+        if mean.mean is not None:
+            metrics[f"{columns[mean.metric]}/{names[mean.experiment_id]}"] = mean.mean
     for (experiment, metric), found in figures.differences.items():
         # Who sorts runs by p reads no note.
         p = None if found.doubt else found.p_adjusted
@@ -317,7 +308,7 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
 def logged_parameters(figures: Figures) -> dict[str, str]:
     """What the values depend on."""
     run = {"run_id": figures.record["run_id"]} if "run_id" in figures.record else {}
-    conventions = sorted({str(row[sch.CONVENTION]) for row in figures.means})
+    conventions = sorted({mean.convention for mean in figures.averages})
     baseline = {"baseline": figures.only_baseline} if figures.only_baseline else {}
     period = dict(zip((sch.PERIOD_FROM, sch.PERIOD_TO), figures.period or (), strict=False))
     return {"convention": ", ".join(conventions), **baseline, **period, **run}

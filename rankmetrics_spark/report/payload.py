@@ -14,7 +14,7 @@ from typing import Any
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import FURTHER, Finding, findings, label_of
 from rankmetrics_spark.metrics import DIRECTIONS
-from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
+from rankmetrics_spark.report.figures import STEPS, Figures, Row, unit_of
 from rankmetrics_spark.report.story import leader
 from rankmetrics_spark.words import STATES, p_text, percent
 
@@ -32,12 +32,12 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     part = figures if most is None else shortened(figures, most)
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     experiments, metrics = figures.experiments, _metrics(figures)
-    names = {*(row[sch.SEGMENT] for row in part.means), *(found.segment for found in (*part.found, *map_rows))}
+    names = {*(mean.segment for mean in part.averages), *(found.segment for found in (*part.found, *map_rows))}
     segments = sorted(names, key=lambda name: (name != sch.EVERYONE, name))
     of_metrics = _places(metric["name"] for metric in metrics)
     index = {sch.EXPERIMENT: _places(experiments), sch.METRIC: of_metrics, sch.SEGMENT: _places(segments)}
     index[sch.BASELINE] = index[sch.EXPERIMENT]
-    confidence = {*(row["confidence"] for row in part.means), *(found.confidence for found in part.found)}
+    confidence = {*(mean.confidence for mean in part.averages), *(found.confidence for found in part.found)}
     p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
     order = (sch.FAIL, sch.WARN, sch.OK, sch.NOT_CHECKED)
     checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
@@ -49,8 +49,8 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "states": {name: {"word": state.word, "mark": state.mark} for name, state in STATES.items()},
         "metrics": metrics,
         "deciding": index[sch.METRIC].get(figures.primary_name, 0),
-        "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
-        "overLists": over_lists(part.means),
+        "confidence": percent(level) if len(confidence) == 1 and (level := next(iter(confidence))) else "",
+        "overLists": unit_of(part.averages) == "lists",
         "units": _units(figures),
         "valid": next(filter(None, (found.valid_at for found in part.found)), ""),
         "widened": any(found.is_widened for found in part.found),
@@ -111,8 +111,8 @@ def shortened(figures: Figures, most: int) -> Figures:
     stay whole or are left out.
     """
     size = Counter[str]()
-    for row in figures.means:
-        size[row[sch.SEGMENT]] += row[sch.N_USERS]
+    for mean in figures.averages:
+        size[mean.segment] += mean.n_users
     place = {name: at for at, (name, _) in enumerate(size.most_common())} | {sch.EVERYONE: -1}
     metric, baseline = figures.primary_name, figures.only_baseline
     order = _places(figures.experiments)
@@ -151,7 +151,7 @@ def shortened(figures: Figures, most: int) -> Figures:
     return replace(
         figures,
         # Where something was compared, the page shows the differences by segment.
-        means=first(figures.everyone if figures.comparisons else figures.means, is_main),
+        means=first([mean.row for mean in figures.everyone] if figures.comparisons else figures.means, is_main),
         # Of all pairs, and of all dates, the deciding metric alone can be more than a page holds.
         comparisons=first(figures.comparisons, lambda row: decides(row) and baseline is not None),
         users=series(figures.users, 3 * most, is_main),

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.schemas import EXPERIMENT, N_USERS, N_USERS_WITH_RELEVANT
 
 MANY_ON_ONE_SIDE = 0.05
 """Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then."""
@@ -74,13 +73,13 @@ def population(figures: Figures) -> Population:
     """
     users: dict[str, int] = {}
     without: dict[str, int] = {}
-    for row in figures.everyone:
-        name = row[EXPERIMENT]
-        if row[N_USERS] >= users.get(name, 0):
-            users[name] = row[N_USERS]
+    for mean in figures.everyone:
+        name = mean.experiment_id
+        if mean.n_users >= users.get(name, 0):
+            users[name] = mean.n_users
             # The means of a period, which come from its comparisons, do not know it.
-            if (with_relevant := row[N_USERS_WITH_RELEVANT]) is not None:
-                without[name] = row[N_USERS] - with_relevant
+            if mean.n_users_with_relevant is not None:
+                without[name] = mean.n_users - mean.n_users_with_relevant
     overlap: dict[tuple[str, str], int] = {}
     clusters: dict[str, int] = {}
     for found in figures.compared:

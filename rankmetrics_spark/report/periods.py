@@ -182,9 +182,8 @@ def _figures(
     draft = replace(draft, outlook=outlook_of(of_all, users, days, section, draft.metrics, gates))
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
-    return replace(
-        draft, trend=tables.history(days.dates[-read.MOST_DATES :], draft.experiments[: read.MOST_EXPERIMENTS])
-    )
+    dates, experiments = days.dates[-read.MOST_DATES :], draft.experiments[: read.MOST_EXPERIMENTS]
+    return replace(draft, trend=tables.of_all("experiment_metrics", dates, experiments))
 
 
 def outlook_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -64,8 +64,8 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     draft, trend, over_time = with_users(tables, date, draft), [], []
     if len(dates) > 1:
         shown, experiments = dates[-MOST_DATES:], draft.experiments[:MOST_EXPERIMENTS]
-        over_time = difference_rows(parted(tables.differences(shown, experiments), pointers)[0])
-        trend = [] if over_time else tables.history(shown, experiments)
+        over_time = difference_rows(parted(tables.of_all("comparisons", shown, experiments), pointers)[0])
+        trend = [] if over_time else tables.of_all("experiment_metrics", shown, experiments)
     return replace(draft, trend=trend, over_time=over_time)
 
 
@@ -132,12 +132,15 @@ class FolderTables:
         return self.disk.root
 
     def pointers(self) -> Mapping[str, Pointer]:
+        """Date -> what is published there, as it is now."""
         return sinks.pointers_of(None, self.disk.root)
 
     def at(self, known: Mapping[str, Pointer]) -> FolderTables:
+        """The tables as these pointers name them."""
         return replace(self, known=known)
 
     def dates(self) -> list[str]:
+        """The evaluation dates that are published, ascending."""
         without_pointer = self._files("experiment_metrics", lambda date: date not in self.known)
         return sorted({*self.known, *(date for _, date, _ in without_pointer)})
 
@@ -164,6 +167,7 @@ class FolderTables:
                         yield experiment, date, parquet.read(names)
 
     def rows(self, table: str, date: str, most: int) -> Rows:
+        """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""
         records: Rows = []
         for experiment, day, rows in self._tables(table, [date], list):
             keys = {sch.EXPERIMENT: experiment, sch.DATE: day}
@@ -171,29 +175,25 @@ class FolderTables:
         return everyone_and_largest(records, most)
 
     def size(self, table: str, date: str) -> int:
+        """Number of rows."""
         return sum(pq.read_metadata(file).num_rows for _, _, file in self._files(table, {date}.__contains__))
 
     def checks(self, date: str) -> Rows:
+        """Rows of ``checks``; none where an earlier version has published the date."""
         # The names of the files are random.
         tables = sorted(self._tables("checks", [date], list), key=lambda table: str(table[0]))
         return [{**row, sch.EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
 
-    def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+    def of_all(self, table: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        """The rows of all users on these dates."""
         records: Rows = []
-        columns = [sch.SEGMENT, sch.METRIC, sch.N_USERS, "mean", "ci_low", "ci_high", "confidence"]
-        for experiment, date, rows in self._tables("experiment_metrics", dates, lambda names: columns, {*experiments}):
-            keys = {sch.EXPERIMENT: experiment, sch.DATE: date}
-            records += [{**row, **keys} for row in rows.to_pylist() if row[sch.SEGMENT] == sch.EVERYONE]
-        return records
-
-    def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        records: Rows = []
-        for experiment, date, rows in self._tables("comparisons", dates, list, {*experiments}):
+        for experiment, date, rows in self._tables(table, dates, list, {*experiments}):
             everyone = rows.filter(pc.equal(rows.column(sch.SEGMENT), sch.EVERYONE)).to_pylist()
             records += [{**row, sch.EXPERIMENT: experiment, sch.DATE: date} for row in everyone]
         return records
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
+        """Lowest and highest value of users."""
         ends: dict[str, tuple[float, float]] = {}
         for _, name, values in self._values(date, metrics):
             if len(values):
@@ -213,6 +213,7 @@ class FolderTables:
                 yield experiment, columns[column], values[np.isfinite(values)]
 
     def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+        """Users per (experiment_id, metric, step)."""
         counts: dict[tuple[str, str], Any] = {}
         for experiment, name, values in self._values(date, metrics, {*experiments}):
             counts[experiment, name] = counts.get((experiment, name), 0) + histograms.counted(values, *edges[name])
@@ -224,6 +225,7 @@ class FolderTables:
         ]
 
     def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
+        """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
         chosen = lambda present: [sch.USER, *(name for name in columns if name in present)]  # noqa: E731
@@ -232,6 +234,7 @@ class FolderTables:
         return [row for pair in pairs_here for row in histograms.change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
+        """The run records, oldest first."""
         return [*reversed(sinks.records_in(self.disk.root) or [])]
 
 
@@ -291,13 +294,7 @@ class SparkTables:
         found = [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
         return sorted(found, key=lambda row: str(row[sch.EXPERIMENT]))
 
-    def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        return self._of_everyone("experiment_metrics", dates, experiments)
-
-    def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        return self._of_everyone("comparisons", dates, experiments)
-
-    def _of_everyone(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+    def of_all(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         """The rows of all users on these dates."""
         table = self.read(name)
         if table is None:
@@ -365,48 +362,8 @@ MOST_EXPERIMENTS = 200
 MOST_DATES = 90
 
 
-class Tables(Protocol):
-    """The tables of an output, by whatever reader."""
-
-    @property
-    def name(self) -> str:
-        """What messages call the output."""
-
-    def pointers(self) -> Mapping[str, Pointer]:
-        """Date -> what is published there, as it is now."""
-
-    def at(self, known: Mapping[str, Pointer]) -> Tables:
-        """The tables as these pointers name them."""
-
-    def dates(self) -> list[str]:
-        """The evaluation dates that are published, ascending."""
-
-    def rows(self, table: str, date: str, most: int) -> Rows:
-        """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""
-
-    def checks(self, date: str) -> Rows:
-        """Rows of ``checks``; none where an earlier version has published the date."""
-
-    def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        """Rows of ``experiment_metrics`` for all users on these dates."""
-
-    def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        """Rows of ``comparisons`` for all users on these dates."""
-
-    def size(self, table: str, date: str) -> int:
-        """Number of rows."""
-
-    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
-        """Lowest and highest value of users."""
-
-    def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
-        """Users per (experiment_id, metric, step)."""
-
-    def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
-        """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
-
-    def records(self) -> Iterable[Mapping[str, Any]]:
-        """The run records, oldest first."""
+Tables = FolderTables | SparkTables
+"""The tables of an output, by whatever reader."""
 
 
 def everyone_and_largest(rows: Rows, most: int) -> Rows:

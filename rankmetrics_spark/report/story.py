@@ -10,7 +10,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding, all_percentages, by_pair, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
-from rankmetrics_spark.report.figures import Figures, first_of, over_lists
+from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.trust import Level, split_is_off
 from rankmetrics_spark.report.verdict import part_of_error
 from rankmetrics_spark.words import STATES, Change, least_p, percent
@@ -288,22 +288,23 @@ def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:
 def _not_compared(figures: Figures, metric: Metric) -> Answer:
     """Nothing was compared: the best mean."""
     best, n = figures.experiments[0], len(figures.experiments)
-    row = first_of(figures.everyone, **{sch.EXPERIMENT: best, sch.METRIC: figures.primary_name})
-    if row is None or sch.number(row["mean"]) is None:
+    mean = next((mean for mean in figures.everyone if figures.decides(mean) and mean.experiment_id == best), None)
+    if mean is None or mean.mean is None:
         return Answer(("No experiment has a value",))
-    low, high = (sch.number(row[name]) for name in ("ci_low", "ci_high"))
-    interval = f", {percent(row['confidence'])} interval {low:.4f} to {high:.4f}" if low is not None else ""
+    interval = ""
+    if mean.ci_low is not None:
+        interval = f", {percent(mean.confidence or 0.0)} interval {mean.ci_low:.4f} to {mean.ci_high:.4f}"
     word = "lowest" if metric.higher_is_better is False else "highest"
     title: Words = (Id(best), f" has the {word} {label_of(metric)}")
     sure = "Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline."
     if n == 1:
         # Short on the first line; the line below has all digits.
-        title = (f"{label_of(metric)} of ", Id(best), f" is {row['mean']:.3f}")
+        title = (f"{label_of(metric)} of ", Id(best), f" is {mean.mean:.3f}")
         sure = "There is one experiment, so nothing to compare it with."
-    units = "1 user" if row[sch.N_USERS] == 1 else f"{row[sch.N_USERS]:,} users"
-    if over_lists([row]):
-        units = f"{row[sch.N_LISTS]:,} lists of {units}"
-    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,))
+    units = "1 user" if mean.n_users == 1 else f"{mean.n_users:,} users"
+    if mean.mean_over == "lists":
+        units = f"{mean.n_lists:,} lists of {units}"
+    return Answer(title, f"{mean.mean:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,))
 
 
 def _sentence(text: str) -> str:

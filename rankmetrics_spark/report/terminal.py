@@ -18,7 +18,7 @@ from rankmetrics_spark.findings import by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
 from rankmetrics_spark.report.differences import letters_of, losers_of, raised
-from rankmetrics_spark.report.figures import Figures, period_means
+from rankmetrics_spark.report.figures import Figures, Mean, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import answer, cards
 from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, sentences_of_period, verdict_of
@@ -52,13 +52,7 @@ class Shown:
     @cached_property
     def columns(self) -> list[Metric]:
         """The metrics, in the order of their columns."""
-        return console.chosen(list(self.rows), self.metrics)
-
-    @cached_property
-    def means(self) -> dict[str, float | None]:
-        """Experiment -> its mean of the metric that decides, for all users."""
-        of_metric = (row for row in self.figures.everyone if row[sch.METRIC] == self.figures.primary_name)
-        return {row[sch.EXPERIMENT]: sch.number(row["mean"]) for row in of_metric}
+        return console.chosen(self.figures.averages, self.metrics)
 
     @cached_property
     def losers(self) -> dict[str, dict[str, list[str]]]:
@@ -75,10 +69,10 @@ class Shown:
 def print_result(result: Shown, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs."""
     if every_segment or not result.figures.everyone:
-        console.print_table(list(result.rows), result.metrics)
-        console.print_percentiles(result.rows)
+        console.print_table(result.rows, result.metrics)
+        console.print_percentiles(result.figures.averages)
         return
-    lines = [console.title(list(result.rows))]
+    lines = [console.title(result.figures.averages)]
     baseline, compared = result.figures.only_baseline, [*result.figures.differences.values()]
     for found in compared[:1]:
         valid = f" ({found.valid_at})" if found.valid_at else ""
@@ -104,16 +98,16 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
         return
     texts = [
         {
-            "segment": str(row[sch.SEGMENT]),
-            "experiment": str(row[sch.EXPERIMENT]),
-            "users": f"{row['n_users']:,}",
-            "mean": f"{row['mean']:.4f}",
-            "all users": f"{result.means[row[sch.EXPERIMENT]]:.4f}",
+            "segment": mean.segment,
+            "experiment": mean.experiment_id,
+            "users": f"{mean.n_users:,}",
+            "mean": f"{mean.mean:.4f}",
+            "all users": f"{result.figures.primary_means[mean.experiment_id]:.4f}",
         }
-        for row in telling(result)
+        for mean in telling(result.figures)
     ]
     if texts and metric:
-        n = len({row[sch.SEGMENT] for row in result.rows} - {sch.EVERYONE})
+        n = len({mean.segment for mean in result.figures.averages if not mean.is_of_all})
         about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
         formats.print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
 
@@ -142,28 +136,23 @@ def table(result: Shown, metrics: Iterable[Metric]) -> Table:
 # ---- segments
 
 
-def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
+def telling(figures: Figures, limit: int = MOST_SEGMENTS) -> list[Mean]:
     """The means of segments that are furthest from that of all users, on the primary metric.
 
     How far is counted in half widths of the segment's interval, and a segment is named once.
     """
-    metric = result.figures.primary_name
 
-    def distance(row: Row) -> float:
-        middle, low = sch.number(row["mean"]), sch.number(row["ci_low"])
-        everyone = result.means.get(row[sch.EXPERIMENT])
-        if middle is None or low is None or everyone is None or middle == low:
+    def distance(mean: Mean) -> float:
+        everyone = figures.primary_means.get(mean.experiment_id)
+        if mean.mean is None or mean.ci_low is None or everyone is None or mean.mean == mean.ci_low:
             return -math.inf
-        return abs(middle - everyone) / abs(middle - low)
+        return abs(mean.mean - everyone) / abs(mean.mean - mean.ci_low)
 
-    rows = [
-        row
-        for row in result.rows
-        if row[sch.SEGMENT] != sch.EVERYONE and row[sch.METRIC] == metric and distance(row) > 0
-    ]
-    by_segment: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: (-distance(row), str(row[sch.SEGMENT]), str(row[sch.EXPERIMENT]))):
-        by_segment.setdefault(row[sch.SEGMENT], row)
+    of_segments = (mean for mean in figures.averages if figures.decides(mean) and not mean.is_of_all)
+    telling = [mean for mean in of_segments if distance(mean) > 0]
+    by_segment: dict[str, Mean] = {}
+    for mean in sorted(telling, key=lambda mean: (-distance(mean), mean.segment, mean.experiment_id)):
+        by_segment.setdefault(mean.segment, mean)
     return list(by_segment.values())[:limit]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
-from rankmetrics_spark.report.figures import Figures, Row, first_of
+from rankmetrics_spark.report.figures import Figures, Row
 from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.words import p_text
 
@@ -221,8 +221,8 @@ def _without_relevant(figures: Figures, people: Population) -> Iterator[sch.Chec
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
         of, effect = "users", f"; {_COUNTED[rule]}" if rule in _COUNTED else ""
         metric, first = figures.primary, figures.experiments[0]
-        row = first_of(figures.everyone, **{sch.EXPERIMENT: first, sch.METRIC: figures.primary_name}) or {}
-        mean, others = sch.number(row.get("mean")), sch.number(row.get("mean_with_relevant"))
+        known = (mean for mean in figures.everyone if figures.decides(mean) and mean.experiment_id == first)
+        mean, others = next(((each.mean, each.mean_with_relevant) for each in known), (None, None))
         if effect and metric and mean is not None and others is not None and mean != others:
             effect += f" (without them {label_of(metric)} of {first} is {others:.3f} instead of {mean:.3f})"
     if not shares:

@@ -29,9 +29,9 @@ def test_one_call_logs_means_differences_parameters_and_the_report(store: str, t
     log_run(figures)
     (run,) = mlflow.search_runs(output_format="list")
     assert run.info.status == "FINISHED"
-    rows = {(row["experiment_id"], row["metric"]): row for row in figures.everyone}
+    means = {(mean.experiment_id, mean.metric): mean.mean for mean in figures.everyone}
     assert len(run.data.metrics) == 2 * 4 + 2 * 4
-    assert run.data.metrics["ap_at_10/control"] == rows["control", "ap@10"]["mean"]
+    assert run.data.metrics["ap_at_10/control"] == means["control", "ap@10"]
     (key,) = [name for name in run.data.metrics if name.startswith("ndcg_at_5_difference/")]
     (compared,) = [found for found in figures.compared if found.metric == "ndcg@5"]
     assert run.data.metrics[key] == compared.difference

@@ -58,8 +58,8 @@ def test_a_page_opens_each_file_once_and_none_that_it_does_not_show(
     assert sorted(opened) == [f"experiment_metrics/{name}" for name in ("candidate_a", "candidate_b", "control")]
     shown = [
         lambda: tables.users("2026-11-20", edges, metrics, ["candidate_a"]),
-        lambda: tables.history(["2026-11-20"], ["candidate_a"]),
-        lambda: tables.differences(["2026-11-20"], ["candidate_a"]),
+        lambda: tables.of_all("experiment_metrics", ["2026-11-20"], ["candidate_a"]),
+        lambda: tables.of_all("comparisons", ["2026-11-20"], ["candidate_a"]),
         lambda: tables.changes("2026-11-20", edges, metrics, [("control", "candidate_a")]),
     ]
     names = [["user_metrics/candidate_a"], ["experiment_metrics/candidate_a"], ["comparisons/candidate_a"]]
@@ -84,7 +84,7 @@ def test_a_pointer_says_which_files_count(tmp_path: Path) -> None:
     (output / "published" / "2026-11-20.json").write_text(pointer.as_json())
     tables = local_tables(str(output))
     assert tables
-    users = {row["experiment_id"]: row["n_users"] for row in figures_of(tables).everyone}
+    users = {mean.experiment_id: mean.n_users for mean in figures_of(tables).everyone}
     assert users == {"control": 20, "candidate_a": 30, "candidate_b": 20}
 
 
@@ -170,7 +170,7 @@ def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: 
             return result
 
     figures = figures_of(Meanwhile(tables.disk, tables.known))
-    assert {row["n_users"] for row in figures.everyone} == {30}
+    assert {mean.n_users for mean in figures.everyone} == {30}
     assert sum(row["users"] for row in figures.users) == 3 * 4 * 30
 
 
