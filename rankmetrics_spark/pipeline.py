@@ -15,7 +15,7 @@ from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.comparison import UserTable, Within
 from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
-from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
+from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, total_counts
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
@@ -424,6 +424,10 @@ class Result(Presentation):
             QualityError: Too many faulty rows or judgements, or what else stops the command.
         """
         allowed = cfg.Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
+        if others := [name for name in allowed.gates if name in cfg.PAST]:
+            raise ConfigError(
+                f"gates: {others[0]} is held against earlier days, which a run of a config has; allowed: rates"
+            )
         findings = check(self._tables, allowed, self._comparison)
         cfg.check_experiments(
             self._comparison, [str(name) for name, count in findings.counts.items() if count["lists"]]

@@ -86,6 +86,7 @@ class Entry:
         named: Whether its files carry its id. Where only Spark reaches the files, they do not.
         compared: What it has compared; None = nothing.
         merged: The id that its files carry instead, since small ones were merged; empty if none were.
+        log: Experiment -> the rows and the users of its log; without those of runs that have not counted them.
     """
 
     run_id: str
@@ -95,6 +96,7 @@ class Entry:
     named: bool = True
     compared: Compared | None = None
     merged: str = WITHOUT_ID
+    log: Mapping[str | None, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def file_id(self) -> str:
@@ -170,6 +172,7 @@ class Pointer:
                     "convention": dict(entry.convention),
                     "named": entry.named,
                     "merged": entry.merged,
+                    "log": [entry.log.get(name) for name in entry.experiments],
                     "compared": entry.compared
                     and {
                         "experiments": list(entry.compared.experiments),
@@ -196,7 +199,8 @@ def parse(text: str | None) -> Pointer | None:
                 ids_of = {date: tuple(ids) for date, ids in stored.get("runs", {}).items()}
                 compared = Compared(tuple(stored["experiments"]), stored["every_pair"], ids_of)
             merged = run.get("merged", WITHOUT_ID)
-            runs.append(Entry(run[RUN], names, run["tables"], run["convention"], run["named"], compared, merged))
+            log = {name: (each[0], each[1]) for name, each in zip(names, run.get("log", ()), strict=False) if each}
+            runs.append(Entry(run[RUN], names, run["tables"], run["convention"], run["named"], compared, merged, log))
         return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"])
     except (ValueError, KeyError, TypeError):
         return None

@@ -103,11 +103,13 @@ from rankmetrics_spark.config.places import (
     local_path,
     problem_with_file,
     refuse_overlap,
+    unready,
 )
 from rankmetrics_spark.config.sections import (
     ENDING,
     EXAMPLE_USERS,
     FORMATS,
+    PAST,
     RATES,
     Events,
     Format,
@@ -234,7 +236,7 @@ _DAYS = re.compile(r"[{]date([+-][0-9]{1,3})?[}]")
 
 
 def _dated(part: Any, date: str) -> object:
-    """The section with the date in place of ``{date}`` in its path and filter, and days from it for ``{date+1}``."""
+    """The section with the date in place of ``{date}`` in its paths and filter, and days from it for ``{date+1}``."""
     of_day = day_of.fromisoformat(date)
 
     def filled(value: Any) -> Any:
@@ -244,7 +246,7 @@ def _dated(part: Any, date: str) -> object:
             return {name: filled(item) for name, item in value.items()}
         return value and tuple(map(filled, value))
 
-    values = {name: getattr(part, name, None) for name in ("path", "where")}
+    values = {name: getattr(part, name, None) for name in ("path", "where", "ready")}
     changes = {name: new for name, value in values.items() if (new := filled(value)) != value}
     return replace(part, **changes) if changes else part
 

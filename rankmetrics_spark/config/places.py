@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
 
-from rankmetrics_spark.config.sections import FORMATS, Input, Sink
+from rankmetrics_spark.config.sections import FORMATS, Input, Sink, Source
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 
 INPUT_BELOW_OUTPUT = "input"
@@ -96,6 +96,9 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
             says.
         OutputError: The output cannot be a folder that this user may write to.
     """
+    for source in (section for section in inputs if isinstance(section, Source) and section.ready):
+        if (ready := local_path(source.ready or "")) and not os.path.lexists(ready):
+            raise unready(source)
     local = [
         (section, location, path)
         for section in inputs
@@ -128,6 +131,14 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
         none = "it is a folder without files that hold rows; allowed: a folder of files, or a file"
         if problem := problem_with_file(first) if first else none:
             raise InputError(f"cannot read {section.format} from '{location}': {problem}")
+
+
+def unready(section: Source) -> InputError:
+    """The error for a log that is not complete yet."""
+    return InputError(
+        f"{section.path_of('ready')} is '{section.ready}', and there is no such file or folder yet, so the log is not "
+        "complete; run this again when it is"
+    )
 
 
 def problem_with_file(file: Path) -> str | None:

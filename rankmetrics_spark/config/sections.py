@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.contents import separated_by_tabs
@@ -57,28 +57,39 @@ RATES = {
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 
+PAST: dict[str, dict[str, fields.Read]] = {
+    **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fields.number(0, 100, inclusive=True))),
+    "experiments": {"missing": fields.choice("warn", "fail")},
+}
+"""What is held against earlier days -> level -> how its limit is read; a change of 0.5 is half of the median."""
+USUAL_PAST: Mapping[str, Mapping[str, Any]] = {
+    "rows": {"warn_change": 0.4},
+    "users": {"warn_change": 0.4},
+    "experiments": {"missing": "warn"},
+}
+
 Limits = Mapping[str, Mapping[str, float]]
 """Rate -> level -> limit."""
 
 
-def limits(path: str, value: object) -> dict[str, dict[str, float]]:
-    """Limits of rates, each from 0 to 1.
+def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
+    """Limits of rates, each from 0 to 1, and of what is held against earlier days.
 
-    >>> limits("quality.gates", {"tie_rate": {"warn": 0.1, "fail": 0.5}})
-    {'tie_rate': {'warn': 0.1, 'fail': 0.5}}
+    >>> limits("quality.gates", {"tie_rate": {"warn": 0.1, "fail": 0.5}, "rows": {"fail_change": 2}})
+    {'tie_rate': {'warn': 0.1, 'fail': 0.5}, 'rows': {'fail_change': 2.0}}
     """
     if not isinstance(value, Mapping):
-        raise fields.refuse(path, value, f"a mapping with keys out of {', '.join(RATES)}")
+        raise fields.refuse(path, value, f"a mapping with keys out of {', '.join([*RATES, *PAST])}")
+    share, checked = fields.number(0, 1, inclusive=True), {}
     for rate, levels in value.items():
-        if rate not in RATES:
-            raise ConfigError(f"{path}: {unknown('rate', rate, RATES)}")
+        if rate not in (*RATES, *PAST):
+            raise ConfigError(f"{path}: {unknown('rate', rate, [*RATES, *PAST])}")
+        readers = PAST.get(rate) or dict.fromkeys(LEVELS, share)
         if not isinstance(levels, Mapping):
-            raise fields.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(LEVELS)}")
-    checked, share = {}, fields.number(0, 1, inclusive=True)
-    for rate, levels in value.items():
-        if others := [level for level in levels if level not in LEVELS]:
-            raise ConfigError(f"{path}.{rate}: {unknown('limit', others[0], LEVELS)}")
-        checked[rate] = {level: cast(float, share(f"{path}.{rate}.{level}", each)) for level, each in levels.items()}
+            raise fields.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(readers)}")
+        if others := [level for level in levels if level not in readers]:
+            raise ConfigError(f"{path}.{rate}: {unknown('limit', others[0], readers)}")
+        checked[rate] = {level: readers[level](f"{path}.{rate}.{level}", each) for level, each in levels.items()}
     return checked
 
 
@@ -288,6 +299,11 @@ class Source(Input, SectionWithOptions):
         _kind_of_rows,
         "Of a table that holds events too: the column with the kind of a row, and that of impressions.",
     )
+    ready: str | None = fields.key(
+        None,
+        fields.text,
+        "A path that is there once the log is complete, such as ``logs/{date}/_SUCCESS``; until then, exit code 3.",
+    )
     team: str | None = fields.key(
         None,
         fields.text,
@@ -414,12 +430,23 @@ class Quality(SectionWithOptions):
         "Largest fraction of faulty judgements or rows, also in each experiment.",
     )
     repeated_items: str = option("repeated_items")
-    gates: Mapping[str, Mapping[str, float]] = fields.key(
+    gates: Mapping[str, Mapping[str, Any]] = fields.key(
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
     on_broken_split: str = fields.key(
         "fail", fields.choice("fail", "warn"), "If users do not follow ``comparison.shares``."
     )
+
+    @property
+    def rates(self) -> Limits:
+        """Limits of rates."""
+        return {name: levels for name, levels in self.gates.items() if name in RATES}
+
+    @property
+    def past(self) -> dict[str, Mapping[str, Any]]:
+        """Limits of what differs from earlier days: those of the config, and a warning where it has none."""
+        every = {**USUAL_PAST, **self.gates}
+        return {name: every[name] for name in PAST if every[name]}
 
     @property
     def allowed_fraction(self) -> float:

@@ -3,5 +3,8 @@ from .counts import Inspected as Inspected
 from .counts import total_counts as total_counts
 from .limits import Findings as Findings
 from .limits import gate_checks as gate_checks
+from .past import PAST_CHECKS as PAST_CHECKS
+from .past import log_of as log_of
+from .past import past_checks as past_checks
 from .quality import Previous as Previous
 from .quality import check_quality as check_quality

@@ -164,14 +164,14 @@ def _of_rate(
     if value is None:
         yield sch.Check(rate, sch.NOT_CHECKED, f"{prefix}{RATES[rate].name} are not counted in such a log", experiment)
         return
-    fact = prefix + RATES[rate].sentence.format(_share(value, levels.values()))
+    fact = prefix + RATES[rate].sentence.format(in_percent(value, levels.values()))
     yield _held(rate, "", value, levels, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
             yield sch.Check(f"{rate}_change", sch.NOT_CHECKED, f"{fact}, and no previous run has it", experiment)
             return
         change = abs(value - before[rate])
-        fact += f", {_share(before[rate])} in the previous run"
+        fact += f", {in_percent(before[rate])} in the previous run"
         yield _held(rate, "_change", change, levels, fact, experiment)
 
 
@@ -184,13 +184,13 @@ def _held(
     for status in (sch.FAIL, sch.WARN):
         limit = levels.get(f"{status}{kind}")
         if limit is not None and value > limit:
-            sentence = f"{fact} ({_LIMITS[status, kind]} {_share(limit)}: quality.gates.{rate}.{status}{kind})"
+            sentence = f"{fact} ({_LIMITS[status, kind]} {in_percent(limit)}: quality.gates.{rate}.{status}{kind})"
             return sch.Check(name, status, sentence, experiment, value, limit, limit - value)
     kept = [limit for level in (sch.WARN, sch.FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
         return sch.Check(name, sch.NOT_CHECKED, f"{fact}; it has no limit", experiment, value)
     return sch.Check(
-        name, sch.OK, f"{fact} (at most {_share(min(kept))})", experiment, value, min(kept), min(kept) - value
+        name, sch.OK, f"{fact} (at most {in_percent(min(kept))})", experiment, value, min(kept), min(kept) - value
     )
 
 
@@ -202,10 +202,10 @@ _LIMITS = {
 }
 
 
-def _share(value: float, others: Iterable[float] = ()) -> str:
+def in_percent(value: float, others: Iterable[float] = ()) -> str:
     """A share in percent, with the digits that tell it from others.
 
-    >>> _share(0.1555), _share(0.1), _share(0.10004, [0.1]), _share(1 / 3)
+    >>> in_percent(0.1555), in_percent(0.1), in_percent(0.10004, [0.1]), in_percent(1 / 3)
     ('15.6 %', '10 %', '10.004 %', '33.3 %')
     """
     known = {f"{100 * other:g}" for other in others if other != value}

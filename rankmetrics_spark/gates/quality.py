@@ -218,8 +218,8 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
         error.checks = (*checks, *whole)
         raise
     _refuse_foreign_judgements(log, counts)
-    found = findings(log, counts, settings.gates, previous)
-    return within_limits(found, settings.gates, log_checks(log, counts, settings))
+    found = findings(log, counts, settings.rates, previous)
+    return within_limits(found, settings.rates, log_checks(log, counts, settings))
 
 
 def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:

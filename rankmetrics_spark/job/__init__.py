@@ -18,7 +18,7 @@ from rankmetrics_spark import sinks, sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, lost_engine, raised_by_python
-from rankmetrics_spark.gates import Counts, total_counts
+from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
@@ -171,6 +171,7 @@ def _tables_of(context: _Context) -> Tables:
     sinks.refuse_other_date(store, config.evaluation_date, *context.convention)
     results.refuse_missing_date(store, config)
     context.earlier = Earlier.of(store, config)
+    sources.check_ready(context.spark, config.source)
     impressions, judgements = inputs(context.spark, config)
     events = sources.read_events(context.spark, config.events)
     record.add_inputs(config, impressions, judgements, events)
@@ -199,7 +200,7 @@ def _evaluate(context: _Context) -> Outcome:
             tables.outcome  # noqa: B018  the pass over the input, which the store keeps
         with steps("check", "checking the rows"):
             source, limits = config.source, config.quality
-            against_previous = any("_change" in level for levels in limits.gates.values() for level in levels)
+            against_previous = any("_change" in level for levels in limits.rates.values() for level in levels)
             previous = partial(sinks.previous_quality, store, needed=against_previous)
             findings = check(tables, limits, config.comparison, previous, source)
             counts = context.counts = findings.counts
@@ -222,7 +223,13 @@ def _evaluate(context: _Context) -> Outcome:
         store.note(context.record.entries | {"outcome": "publishing"})
         with steps("publish", "publishing"):
             compared = results.compared_of(config.comparison, counts, context.earlier)
-            entry = sinks.Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+            entry = sinks.Entry(
+                context.record.run_id,
+                (),
+                convention={"name": name, "hash": digest},
+                compared=compared,
+                log=log_of(counts, written["user_metrics"].counts),
+            )
             warnings = sinks.publish(store, [*written.values()], entry, every_partition)
         path = context.record.finish(store, warnings)
         return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
@@ -356,6 +363,11 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
     if period := earlier.as_record(counts):
         record.entries["period"] = period
         record.entries["notes"] += earlier.notes(plan)
+    if config.quality.past:
+        of_users = written["user_metrics"].counts
+        of_past = past_checks(counts, of_users, config.evaluation_date, store.pointers(), config.quality)
+        record.warn_of(of_past)
+        context.checks += of_past
     staged = results.Staged(written, users, config, counts, context.earlier.days)
     context.checks = staged.checks(record, context.checks)
     try:

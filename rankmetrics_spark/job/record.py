@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 MOST_CHECKS = 10_000
 """Rows of ``checks`` that a record holds."""
+MOST_WARNINGS = 5
+"""Sentences about earlier days among the warnings of a record."""
 MOST_PATHS = 1_000
 """If an input has more files, the record has no ``bytes``."""
 
@@ -143,6 +145,12 @@ class Record:
         rows = sorted(checks, key=lambda check: order.get(check.status, len(order)))
         if rows:
             self.entries["checks"] = rows_of(rows[:MOST_CHECKS])
+
+    def warn_of(self, checks: Sequence[Check]) -> None:
+        """Add the sentences of checks that warn to the warnings about the log; the table has the rest of many."""
+        texts = [*dict.fromkeys(check.sentence for check in checks if check.status == WARN)]
+        more = [f"{len(texts) - MOST_WARNINGS:,} more: the table checks has them"] if texts[MOST_WARNINGS:] else []
+        self.entries["quality"]["warnings"] += [*texts[:MOST_WARNINGS], *more]
 
     def finish(self, store: Store, warnings: Sequence[str]) -> str:
         """Write the record of a run that has published; return where it is."""

@@ -21,7 +21,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
-from rankmetrics_spark.gates import Counts, gate_checks, total_counts
+from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record
 from rankmetrics_spark.pipeline import compared_users
@@ -303,7 +303,11 @@ def _is_broken_split(check: sch.Check) -> bool:
 
 
 def refuse_failed_gates(checks: Sequence[sch.Check], config: Config) -> None:
-    """Raise an error if a metric is beyond the limit of a gate, or the split is off. Nothing is published yet."""
+    """Raise an error if the log is unlike earlier days, a metric beyond the limit of a gate, or the split off."""
+    # First, since half a log explains the others.
+    if past := [*dict.fromkeys(row.sentence for row in checks if row.name in PAST_CHECKS and row.status == sch.FAIL)]:
+        more = f"; and {len(past) - MOST_NAMED:,} more" if len(past) > MOST_NAMED else ""
+        raise QualityError("; ".join(past[:MOST_NAMED]) + f"{more}; nothing was published")
     metrics = {str(gate.metric) for gate in config.gates}
     # What fails for all experiments is said once.
     failed = dict.fromkeys(check.sentence for check in checks if check.status == sch.FAIL and check.metric in metrics)

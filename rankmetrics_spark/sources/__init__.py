@@ -8,17 +8,30 @@ from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import errors as err
-from rankmetrics_spark.config import HEADS, NO_NAMES, NUMBER_AT, Input, Source, Token, tokens, values_as_names
+from rankmetrics_spark.config import (
+    HEADS,
+    NO_NAMES,
+    NUMBER_AT,
+    Input,
+    Source,
+    Token,
+    local_path,
+    tokens,
+    unready,
+    values_as_names,
+)
 from rankmetrics_spark.engines import (
     TIMES,
     arrow_in,
     engine_of,
     own_or_field,
+    spark_path,
     text_fields,
     with_fields,
     with_typed_nulls,
@@ -103,6 +116,21 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         problem = err.unknown("column", kind["column"], rows.columns)
         raise err.InputError(f"{section.path_of('rows')}.column: {problem}")
     return rows.where(F.col(quoted(kind["column"])).cast("string") == kind["shown"])
+
+
+def check_ready(spark: SparkSession, section: Source) -> None:
+    """Refuse a log that is not complete yet; Spark looks where this process sees no disk."""
+    if section.ready is None:
+        return
+    if engine_of(spark) == "sail" and (path := local_path(section.ready)) is not None:
+        if not path.exists():
+            raise unready(section)
+        return
+    try:
+        # Named twice: of one path, Spark logs a stack trace where there is no such file.
+        spark.read.text([spark_path(section.ready)] * 2).schema  # noqa: B018
+    except AnalysisException:
+        raise unready(section) from None
 
 
 def read_events(spark: SparkSession, section: Input | None) -> DataFrame | None:

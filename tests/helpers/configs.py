@@ -11,7 +11,7 @@ from rankmetrics_spark.tools import FirstConfig, guesses, sample
 LOGS: dict[str, Any] = {"path": "logs"}
 TRUTH: dict[str, Any] = {"path": "truth"}
 INPUT = "format, path, table, where, columns, options"
-SOURCE = f"{INPUT}, packed, list, segments, segment_combinations, first_rank, experiment_from, rows, team, ranks"
+SOURCE = f"{INPUT}, packed, list, segments, segment_combinations, first_rank, experiment_from, rows, ready, team, ranks"
 ROLES = "experiment, user, item, position, score, relevance, intents, items, time"
 TEXT = "a text (in quotes where YAML would read something else)"
 

@@ -295,7 +295,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
     assert record == {
         "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
                    "options": {"password": "(hidden)", "header": "true"}, "packed": None, "list": [], "segments": [],
-                   "segment_combinations": [], "first_rank": 1, "experiment_from": "tag", "rows": {},
+                   "segment_combinations": [], "first_rank": 1, "experiment_from": "tag", "rows": {}, "ready": None,
                    "team": None, "ranks": {}},
         "judgements": None,
         "events": None,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any
 
 import pytest
 
 from rankmetrics_spark.config import RATES, Quality
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.gates import Findings
+from rankmetrics_spark.gates import Findings, past_checks
 from rankmetrics_spark.gates.limits import rate_checks, rates
+from rankmetrics_spark.pointers import Entry, Pointer, parse
 
 Limits = Mapping[str, Mapping[str, float]]
 
@@ -105,9 +108,49 @@ def test_every_rate_is_a_row_with_the_limit_that_judged_it() -> None:
         ({"tie_rate": {"max": 0.5}}, "quality.gates.tie_rate: unknown limit 'max'"),
         ({"tie_rate": {"warn": 5}}, "quality.gates.tie_rate.warn is 5; allowed: a number from 0 to 1"),
         ("tie_rate", "quality.gates is 'tie_rate'; allowed: a mapping with keys out of duplicate_rate, tie_rate"),
+        ({"rows": {"fail": 1}}, "quality.gates.rows: unknown limit 'fail'; did you mean 'fail_change'?"),
+        ({"users": {"warn_change": -1}}, "quality.gates.users.warn_change is -1; allowed: a number from 0 to 100"),
+        ({"experiments": {"missing": 1}}, "quality.gates.experiments.missing: unknown value '1'; known: warn, fail"),
     ],
 )
 def test_limits_that_mean_nothing_are_refused(gates: object, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Quality.read({"gates": gates})
     assert str(caught.value).startswith(message)
+
+
+MONDAY = date(2026, 11, 2)
+WEEK = (100, 110, 90, 105, 95, 40, 20)
+"""Rows of each day of a week; half as many users."""
+
+
+def past(numbers: Mapping[int, int], now: int, at: int, **gates: Any) -> list[tuple[str, str, str]]:
+    """Name, status and sentence of what a day ``at`` days after a Monday is held against, where days had such rows."""
+    pointers = {}
+    for day, rows in numbers.items():
+        entries = (Entry("r", ("a",), log={"a": (rows, rows // 2)}), Entry("other", ("x",), log={"x": (10**6, 1)}))
+        pointer = Pointer(f"{MONDAY + timedelta(days=day)}", entries)
+        assert parse(pointer.as_json()) == pointer
+        pointers[pointer.date] = pointer
+    counts = {"a": {"rows": now, "no_experiment": 0}}
+    found = past_checks(counts, {"a": now // 2}, f"{MONDAY + timedelta(days=at)}", pointers, Quality(gates=gates))
+    return [(check.name, check.status, check.sentence) for check in found if check.name == "rows_change"]
+
+
+def test_a_day_is_held_against_the_median_of_its_weekday_or_of_the_last_days() -> None:
+    # Three days, one of them odd: their median is 100. Runs of other experiments, and later days, are not read.
+    assert past({0: 100, 1: 900, 2: 90, 9: 5}, 60, 3) == [
+        ("rows_change", "warn", "60 rows of the log, 40 % fewer than the median of the last 3 published days (100) "
+         "(warning from 40 % on: quality.gates.rows.warn_change)"),
+    ]  # fmt: skip
+    assert [row[1] for row in past({0: 100, 1: 900, 2: 90}, 61, 3)] == ["ok"]
+    assert past({0: 100, 1: 900}, 61, 3) == [] == past({0: 100, 1: 900, 2: 90}, 1, 3, rows={})
+    # Three weeks with quiet weekends: a Sunday is held against Sundays, and twice as many rows are odd as well.
+    weeks = {7 * week + day: n for week in range(3) for day, n in enumerate(WEEK)}
+    ((_, status, text),) = past(weeks, 21, 27)
+    assert (status, text) == ("ok", "21 rows of the log, 5 % more than the median of the last 3 published Sundays (20)")
+    ((_, status, text),) = past(weeks, 60, 27, rows={"fail_change": 2})
+    assert (status, text.partition(" (refused")[2]) == ("fail", " from 200 % on: quality.gates.rows.fail_change)")
+    # Seven days: 20, 40, 90, 95, 100, 105, 110.
+    ((_, status, text),) = past(dict(enumerate(WEEK)), 95, 7)
+    assert (status, text) == ("ok", "95 rows of the log, as many as the median of the last 7 published days (95)")
