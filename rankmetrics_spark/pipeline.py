@@ -16,7 +16,7 @@ from rankmetrics_spark import config as cfg
 from rankmetrics_spark.comparison import UserTable, Within
 from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning
-from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, total_counts
+from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_arms
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check
@@ -48,6 +48,9 @@ def evaluate(
     event_columns: Mapping[str, object] | None = None,
     grades: Mapping[str, float] | None = None,
     within: str | None = None,
+    assignments: AnyTable | None = None,
+    assignment_columns: ColumnMap | None = None,
+    tests: Mapping[str, Mapping[str, object]] | None = None,
     time_zone: str = "UTC",
     convention: str | Mapping[str, object] | Convention = "standard",
     list: str | Sequence[str] = (),
@@ -95,7 +98,12 @@ def evaluate(
         grades: Kind of event -> the grade that it gives to its impression; without a column of kinds, each event has 1.
         within: How long after its impression an event counts, such as ``1h``, the end included; both have a time.
             The time of a list is that of its earliest row.
-        time_zone: Where today starts and ends, and of times of events without an offset.
+        assignments: A row per user and arm: who is in which test, since when. A list counts in each test of its user,
+            from the first exposure on, and the impressions name no experiment: that is ``test:arm``, or the arm.
+        assignment_columns: Role (test, arm, user, time) -> column of the assignments. Without test, all arms are of one
+            test; without time, every list counts; with it, ``columns["time"]`` names the time of a list.
+        tests: Test -> what it has of its own, as ``tests`` of a config: ``{"layout": {"baseline": "control"}}``.
+        time_zone: Where today starts and ends, and of times without an offset.
         convention: A preset, or a mapping with ``preset`` and overrides, or a ``Convention``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.
@@ -140,11 +148,14 @@ def evaluate(
         [0.5, 1.0]
     """
     keywords = locals()
-    options = cfg.Options.of(keywords | {"judged": judgements is not None, "with_events": events is not None})
-    compared = cfg.Comparison.of(keywords)
+    given = {"with_events": events is not None, "with_assignments": assignments is not None}
+    options = cfg.Options.of(keywords | {"judged": judgements is not None, **given})
+    compared = replace(cfg.Comparison.of(keywords), tests=cfg.tests("tests", tests or {}))
+    cfg.check_tests(compared, options)
     cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
-    return Result(Tables.of(impressions, judgements, options, events=events), compared)
+    tables = Tables.of(impressions, judgements, options, events=events, assignments=assignments, compared=compared)
+    return Result(tables, compared)
 
 
 P = ParamSpec("P")
@@ -223,8 +234,9 @@ def check(
     primary = [name for name, role in roles.items() if role == PRIMARY]
     of_events = lambda: tables.event_counts, lambda: tables.timed.open_share() if tables.timed else None
     counted = lambda: tables.repeated, lambda: tables.judgement_counts
-    log = Inspected(*of_input, *counted, primary, place, tags, *of_events)
-    return check_quality(log, limits, previous)
+    log = Inspected(*of_input, *counted, primary, place, tags, *of_events, lambda: tables.assignment_counts)
+    found = check_quality(log, limits, previous)
+    return with_arms(found, log, tables, limits) if tables.assigned else found
 
 
 def checks_of_log(tables: Tables, compared: cfg.Comparison) -> list[Check]:
@@ -235,7 +247,7 @@ def checks_of_log(tables: Tables, compared: cfg.Comparison) -> list[Check]:
         # The faulty rows are refused, or else the log is.
         name = next((row.name for row in error.checks if row.status == FAIL), "log")
         return [Check(name, FAIL, f"A run would stop: {error}; check() says more")]
-    rows, left_out = (total_counts(findings.counts, name) for name in ("rows", "quarantined"))
+    rows, left_out = findings.total("rows"), findings.total("quarantined")
     sentence = f"{left_out:,} of {rows:,} rows ({left_out / rows:.2%}) were faulty and are left out"
     whole = Check("faulty_rate", OK, sentence if left_out else f"None of {rows:,}", observed=left_out / rows)
     return [whole, *(Check("log", WARN, text) for text in findings.warnings)]
@@ -256,6 +268,9 @@ def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
     else:
         combined = plan.options.combined_segments
         table = UserTable(tables.user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
+    if tables.assigned:
+        assigned = comparison.assigned_users(tables.assigned.experiments)
+        table = replace(table, by_test=tables.assigned.by_test, assigned=assigned)
     return replace(table, cluster=plan.public_cluster)
 
 
@@ -429,9 +444,9 @@ class Result(Presentation):
                 f"gates: {others[0]} is held against earlier days, which a run of a config has; allowed: rates"
             )
         findings = check(self._tables, allowed, self._comparison)
-        cfg.check_experiments(
-            self._comparison, [str(name) for name, count in findings.counts.items() if count["lists"]]
-        )
+        if not self._tables.by_test:  # the arms of tests are known to be there
+            names = [str(name) for name, count in findings.counts.items() if count["lists"]]
+            cfg.check_experiments(self._comparison, names)
         for warning in findings.warnings:
             warnings.warn(warning, QualityWarning, stacklevel=2)
         return findings

@@ -40,6 +40,14 @@ EVENT_NAMES = {
     "user": (USER, "user"), "item": (ITEM, "item"), "kind": ("event", "kind", "event_type", "action"), "time": (TIME,)
 }  # fmt: skip
 """Role of a column of the events -> the names that it may have without being named."""
+ASSIGNMENT_NAMES = {"test": ("test",), "arm": ("arm",), "user": (USER, "user"), "time": (TIME,)}
+"""The same of the assignments; they need neither a test nor a time."""
+TEST_NAME = "test_name"
+NAME_OF_ARM = ":"
+"""Between a test and its arm, in the name of the experiment."""
+TEST_OF = f"substring_index({EXPERIMENT}, '{NAME_OF_ARM}', 1)"
+"""SQL: the test of an experiment that is an arm of one."""
+N_ASSIGNED = "n_assigned"
 MATCHED = "matched"
 EVENT_STATES = (MATCHED, "event_without_impression", "event_before_impression", "event_after_window",
                 "event_of_earlier_day", "kind_without_grade", "faulty_event")  # fmt: skip
@@ -183,6 +191,7 @@ class Columns:
         by_score: Whether lists are ranked by score; a rank column then breaks ties at most.
         first_rank: What the rank column calls the first rank: 1 or 0.
         list_hash: The column of ``user_metrics`` with the hash of the user's lists, if it is asked for.
+        time_zone: Of the times of lists that have no offset; None where no time is read.
     """
 
     list: tuple[str, ...] = ()
@@ -198,6 +207,12 @@ class Columns:
     intents: Literal["", "shown", "judged"] = ""
     item_text: bool = False
     list_hash: str | None = None
+    time_zone: str | None = None
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """The column of the time at which a list was shown, in microseconds, if it is read."""
+        return (TIME,) if self.time_zone else ()
 
     @property
     def list_columns(self) -> tuple[str, ...]:

@@ -235,6 +235,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
     """The same data under every convention, side by side; writes nothing."""
     with exit_codes(opts.say):
         loaded, choice = opts.read_by(config, engine, master, options, writes=False)
+        opts.refuse_assignments(loaded, "conventions")
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
             from rankmetrics_spark import sources
@@ -336,12 +337,7 @@ class _Study(opts.Command):
 
 
 def _study(name: str, words: str) -> None:
-    @opts.CONFIG
-    @opts.SET
-    @click.option("--date", help=opts.DATE)
-    @opts.FORMAT
-    @opts.ENGINE
-    @opts.MASTER
+    @opts.READS
     def command(**options: Any) -> None:
         from rankmetrics_spark.cli.studies import STUDIES
 

@@ -364,7 +364,9 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
     """
     with errors_in_words(config):
         impressions, judgements = inputs(spark, config)
-        plan = Tables.of(impressions, judgements, config.options, events=sources.read_events(spark, config.events)).plan
+        events, assignments = (sources.read_events(spark, part) for part in (config.events, config.assignments))
+        log, asked = (impressions, judgements, config.options), config.comparison
+        plan = Tables.of(*log, events=events, assignments=assignments, compared=asked).plan
     names = {canonical: role for role, canonical in {**ROLES, **JUDGEMENT_ROLES}.items()}
     unread = ["score" if config.rank_by == "position" else "position"]
     unread += [] if plan.columns.intents == "shown" else [INTENTS]
@@ -376,6 +378,8 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
         of_judgements = {names.get(name, name): column for name, column in plan.judgement_mapping.items()}
         judged = {role: column for role, column in of_judgements.items() if column and role not in unread}
         parts |= {"judgements": _place(config.judgements), "their columns": _columns(judged)}
+    if config.assignments:
+        parts["assignments"] = _place(config.assignments)
     options, compared, sink = config.options, config.comparison, config.sink
     lists = f"several per user, told apart by {', '.join(options.list)}" if options.list else "one per user"
     parts["lists"] = f"{lists}, ranked by {config.rank_by}"
@@ -385,6 +389,8 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
     if compared.is_requested:
         pairs = f"{', '.join(compared.candidates) or 'every other experiment'} with {compared.baseline}"
         pairs = "every pair of experiments" if compared.pairs == "all" else pairs
+        baselines = (f"{test.baseline or compared.baseline} in {name}" for name, test in compared.tests.items())
+        pairs = f"the arms of a test with {', '.join(baselines)}" if compared.tests else pairs
         parts["compared"] = f"{pairs}, p-values corrected by {compared.correction}"
         parts["decides"] = ", ".join(map(str, compared.primary or (deciding(config.metrics),)))
     else:

@@ -285,6 +285,14 @@ def loaded(
     )
 
 
+def refuse_assignments(config: cfg.Config, what: str) -> None:
+    """Refuse a config with assignments, for a command that reads the log as it is."""
+    if config.assignments:
+        raise ConfigError(
+            f"assignments are given, and {what} reads no tests; allowed: a config without assignments and tests"
+        )
+
+
 def _same_filter(own: str, where: str, document: Mapping[str, object], date: str | None) -> bool:
     """Whether two filters are the same on the date of a run, which ``{date}`` stands for."""
     chosen = cfg.evaluation_day("evaluation_date", date or document.get("evaluation_date") or "today")

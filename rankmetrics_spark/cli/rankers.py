@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.cli.options import note, say
+from rankmetrics_spark.cli.options import note, refuse_assignments, say
 from rankmetrics_spark.config import Comparison, Config, as_dict, refuse
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError
@@ -46,6 +46,7 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         QualityError: More rows are left out than ``quality`` allows, or ranks seem to start at 0.
     """
     source, compared = config.source, config.comparison
+    refuse_assignments(config, "interleaving")
     if source.team is None and not source.ranks:
         raise ConfigError(
             "source.team and source.ranks: neither given; allowed: one of the two, such as source.team: drafted_by, "

@@ -87,6 +87,7 @@ class Study:
         """Read the log of a config, and print a table."""
         with exit_codes(opts.say):
             loaded = opts.loaded(opts.document_of(config), options["overrides"], None, options["date"])
+            opts.refuse_assignments(loaded, f"a study such as {self.function.__name__}")
             given = {each.name: _read(each, options[each.name]) for each in self._own if options[each.name] is not None}
             files = {name: options[name] for name in self.files if options[name] is not None}
             # Refused before an engine is started.

@@ -46,7 +46,13 @@ from rankmetrics_spark.comparison.rows import (
     final_means,
     mean_intervals,
 )
-from rankmetrics_spark.comparison.sums import days_of_experiments, signed_ranks, signed_sizes, sums_by_key
+from rankmetrics_spark.comparison.sums import (
+    assigned_users,
+    days_of_experiments,
+    signed_ranks,
+    signed_sizes,
+    sums_by_key,
+)
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import n_cells, pairs_of, refuse_too_many_replicates
 from rankmetrics_spark.comparison.uneven import doubts_of_days
@@ -282,6 +288,9 @@ def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | 
 def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
     table = _of_units(table, comparison)
+    if table.by_test:
+        # No user is in two arms of a test, so there are no pairs of rows.
+        comparison = replace(comparison, baseline=None, candidates=(), pairs="baseline", tests={})
     partials = sums_by_key(table, comparison)
     if comparison.wilcoxon and comparison.is_requested:
         partials = partials.unionByName(signed_ranks(table, comparison))

@@ -320,6 +320,19 @@ def sample_ratio(rows: Compared) -> Any:
     return np.full(len(rows.keys), rows.sample_ratio_p)
 
 
+@statistic(sch.TEST_NAME, type="string", needs="assigned")
+def test_name(rows: Compared) -> Texts:
+    """The test that the two experiments are arms of; null where the assignments have arms alone."""
+    tests = (str(key.candidate).partition(sch.NAME_OF_ARM)[0] for key in rows.keys)
+    return [name if rows.question.by_test else None for name in tests]
+
+
+@statistic("n_assigned_baseline", "n_assigned_candidate", type="long", needs="assigned")
+def n_assigned(rows: Compared) -> tuple[list[int | None], ...]:
+    """Users who are assigned to each of the two, with a list or without; the sample ratio is about them."""
+    return tuple([rows.assigned.get(key[place]) for key in rows.keys] for place in SIDES)
+
+
 _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction", "standard_error", *sch.RELATIVE)
 
 

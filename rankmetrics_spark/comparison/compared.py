@@ -13,7 +13,7 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
 from rankmetrics_spark.comparison.families import Families, Question, intervals_at
-from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Totals
+from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Name, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import (
     arm_moments,
@@ -70,7 +70,8 @@ class Compared:
     def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], question: Question) -> Compared:
         """The rows of all pairs; refuses the name of an experiment that has no users."""
         known, request = experiments_of(totals), question.request
-        refuse_unknown([request.baseline, *request.candidates, *(request.shares or ())], known)
+        if not question.by_test:  # an arm without a list is an arm all the same
+            refuse_unknown([request.baseline, *request.candidates, *(request.shares or ())], known)
         keys = large_enough(totals, row_keys(totals, request, known), request.min_users)
         paired = np.full(len(keys), request.design == PAIRED)
         if request.design == "auto":
@@ -313,6 +314,7 @@ class Compared:
             "period": question.days,
             "lists": request.mean_over == "lists",
             "changed": request.only_changed,
+            "assigned": self.assigned,
         }
         return bool(named[need] if need in named else getattr(request, need))
 
@@ -330,10 +332,18 @@ class Compared:
         """P-value of the planned shares against the users of all experiments; NaN without planned shares."""
         if not self.request.shares:
             return np.nan
+        if self.has("assigned"):
+            assigned = [self.assigned[name] for name in self.request.shares]
+            return float(st.sample_ratio_p(assigned, [*self.request.shares.values()]))
         keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.request.shares]
         # Who was left out followed the plan as well: without these users, a small share would look too small.
         users = self.totals.of("arm", keys)["users"] + self.totals.of("shared", keys)["users"]
         return float(st.sample_ratio_p(users, [*self.request.shares.values()]))
+
+    @cached_property
+    def assigned(self) -> dict[Name, int]:
+        """Experiment -> its users by the assignments, with a list or without; empty where there are none."""
+        return {key.candidate: int(sums[0]) for key, sums in self.totals.sums.items() if key.kind == "assigned"}
 
     @cached_property
     def doubts(self) -> list[str | None]:

@@ -14,6 +14,7 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import Ints, Key
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.config import Comparison, Days
+from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 
@@ -35,6 +36,8 @@ class Question:
         ranges: Metric -> its lowest and highest value; unknown for others.
         earlier: Whether values from before the experiment are there; where they say something, CUPED is the test.
         days: The days of the period that the users are of, if they are of one.
+        metrics: The metrics.
+        by_test: Whether experiments are arms of tests.
         look_numbers: (baseline, candidate, metric) -> the number of this look; None where earlier ones are unknown.
     """
 
@@ -45,6 +48,8 @@ class Question:
     earlier: bool = False
     days: Days | None = None
     look_numbers: LookNumbers = field(default_factory=unknown_looks)
+    metrics: tuple[Metric, ...] = ()
+    by_test: bool = False
 
     @classmethod
     def of(cls, request: Comparison, table: UserTable) -> Question:
@@ -61,7 +66,14 @@ class Question:
             earlier=table.before is not None,
             days=table.days,
             look_numbers=table.looks,
+            metrics=table.metrics,
+            by_test=table.by_test,
         )
+
+    def of_test(self, name: str) -> Question:
+        """The comparison of the arms of one test."""
+        own = self.request.of_test(name)
+        return replace(self, request=own, roles=own.roles(self.metrics))
 
 
 @dataclass(frozen=True)

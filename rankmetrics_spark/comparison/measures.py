@@ -5,7 +5,7 @@ All sums are whole numbers, so they add up to the same bits in any order, in any
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.schemas import NAME_OF_ARM
 
 Ints = npt.NDArray[np.int64]
 Name = str | None
@@ -41,6 +42,8 @@ KINDS = {
         "left_out_pair": "users | t tt",
         # Users who are left out because they are in another experiment too.
         "shared": "users",
+        # Users who are assigned to an experiment, with a list or without.
+        "assigned": "users",
         # Users of both, whether their lists differ or not.
         "all_paired": "both",
         # Users of the clusters of an experiment who have a value; users without a cluster.
@@ -129,6 +132,16 @@ class Totals:
     def sides(self, kind: str, keys: Sequence[Key]) -> tuple[st.Sums, st.Sums]:
         """Sums of the baseline and of the candidate of each key."""
         return self.of(kind, keys, BASELINE), self.of(kind, keys, CANDIDATE)
+
+    def by_test(self) -> Iterator[tuple[str, Totals]]:
+        """Each test with the sums and replicates of its experiments, in the order of their names."""
+        parts: dict[str, Totals] = {}
+        for name in ("sums", "replicates"):
+            for key, values in getattr(self, name).items():
+                test, mark, _ = str(key.candidate).partition(NAME_OF_ARM)
+                if mark:
+                    getattr(parts.setdefault(test, Totals()), name)[key] = values
+        yield from sorted(parts.items())
 
     def add_replicates(self, key: Key, sums: Ints) -> None:
         """Add weighted sums of a key; refuse more than fit into memory."""

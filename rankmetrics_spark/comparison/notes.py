@@ -10,7 +10,7 @@ from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
 from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
-from rankmetrics_spark.comparison.measures import SIDES
+from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
@@ -197,6 +197,8 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     if rows.sample_ratio_p < SMALL_RATIO_P:
         p = f"(p = {rows.sample_ratio_p:.2g})"
         untrusted = f"{NOT_TRUSTED}: the {rows.units} do not follow the planned shares {p}"
+    elif triggered := _different_triggering(rows, i):
+        untrusted = f"{NOT_TRUSTED}: {triggered}"
     elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
         untrusted = f"{NOT_TRUSTED}: {uneven}"
     elif told:
@@ -272,6 +274,23 @@ def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: boo
         who = f"on average, {low} of {whose} in {baseline} and {high} in {candidate}"
     which = f"only {units} with a value in both" if rows.paired[i] and not of_lists else f"different {units}"
     return f"{who} have a value (p < {SMALL_RATIO_P:g}); {OTHERS_LEFT_OUT} {which} are compared; {ALL_COUNT}"
+
+
+def _different_triggering(rows: Compared, i: int) -> str:
+    """That the arms have a list for different shares of their assigned users; empty where chance may explain it."""
+    if not rows.assigned:
+        return ""
+    names, table = [rows.keys[i][place] for place in SIDES], []
+    for name in names:
+        key = Key("arm", "", name, EVERYONE, rows.keys[i].metric)
+        shown, assigned = rows.totals.count(key), rows.assigned.get(name, 0)
+        table.append([shown, max(assigned - shown, 0)])
+    p = fisher_exact(table).pvalue
+    if p >= SMALL_RATIO_P:
+        return ""
+    ours, theirs = (f"{share(one / (one + other))}" for one, other in table)
+    who = f"{ours} of the users who are assigned to {names[0]} and {theirs} of those of {names[1]}"
+    return f"{who} have a list (p = {p:.2g}): the triggering is not the same, so these are different users"
 
 
 def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:

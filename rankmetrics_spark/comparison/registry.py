@@ -25,6 +25,7 @@ NEEDS = {
     "lists": "`mean_over: lists`",
     "cluster": "`cluster: household`",
     "changed": "`only_changed: true`",
+    "assigned": "`assignments`",
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""

@@ -37,8 +37,18 @@ CLUSTER_MEANS = {
 def final(batches: Batches, question: Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
     totals, ranks = read(batches)
     refuse_several(totals)
-    if totals.sums:
-        yield from rows_of(comparison_rows(totals, ranks, question, statistics), types_of(statistics))
+    parts = [(totals, question)] if totals.sums else []
+    if question.by_test:
+        parts = [(part, question.of_test(name)) for name, part in totals.by_test()]
+        # An arm without a list is said where the lists are counted.
+        parts = [(part, own) for part, own in parts if own.request.is_requested and _has_baseline(part, own)]
+    for part, own in parts:
+        yield from rows_of(comparison_rows(part, ranks, own, statistics), types_of(statistics))
+
+
+def _has_baseline(totals: Totals, question: Question) -> bool:
+    name = question.request.baseline
+    return name is None or name in experiments_of(totals)
 
 
 def final_means(batches: Batches, confidence: float) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
+from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, splits
 
 _Row = TypeVar("_Row")
@@ -60,6 +60,7 @@ _SUM_TABLE = SumTable(
     ),
 )
 PARTIALS = _SUM_TABLE.schema
+_NO_REPLICATES = ("CAST(NULL AS array<bigint>) AS replicates", "0 AS piece", "CAST(NULL AS string) AS ranks")
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class Layout:
 def sums_by_key(table: tables.UserTable, request: Comparison) -> DataFrame:
     """Sums by key of each partition of users; where there are many, already added up over partitions."""
     partials = _in_parts(_sums_of_users, PARTIALS, table, request)
-    if table.of_days is not None:
-        partials = partials.unionByName(table.of_days)
+    for more in (table.of_days, table.assigned):
+        partials = partials if more is None else partials.unionByName(more)
     if request.pairs != "all" and not most_replicates(request):
         return partials
     return Step(added, PARTIALS).of(partials.repartition(*KEY))
@@ -308,8 +309,14 @@ def days_of_experiments(dated: DataFrame, days: Days, metrics: Iterable[Metric])
     counted = dated.where(date.isin([*days.dates])).groupBy(*keys).agg(*named)
     rows = ", ".join(f"'{kind}', '{metric}', _sums_{i}" for i, (kind, metric) in enumerate(kinds))
     stacked = counted.selectExpr("candidate", "segment", f"stack({len(kinds)}, {rows}) AS (kind, metric, sums)")
-    more = ("CAST(NULL AS array<bigint>) AS replicates", "0 AS piece", "CAST(NULL AS string) AS ranks")
-    return stacked.selectExpr("*", "'' AS baseline", *more).select(*PARTIALS.fieldNames())
+    return stacked.selectExpr("*", "'' AS baseline", *_NO_REPLICATES).select(*PARTIALS.fieldNames())
+
+
+def assigned_users(arms: DataFrame) -> DataFrame:
+    """The users who are assigned to each experiment, as sums by key; ``arms`` has a row per experiment."""
+    key = (f"{EXPERIMENT} AS candidate", f"'{EVERYONE}' AS segment", "'assigned' AS kind", "'' AS metric")
+    rows = arms.selectExpr(*key, f"array({N_ASSIGNED}) AS sums", "'' AS baseline", *_NO_REPLICATES)
+    return rows.select(*PARTIALS.fieldNames())
 
 
 # ---- signed ranks

@@ -37,7 +37,11 @@ MEMBER, IS_ALONE = "_member", "_alone"
 """Columns of a row of a cluster: the hash of its user, and whether the user has no cluster."""
 _BLOCKS = 12
 """Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks."""
-_HASHED = (f"xxhash64({sch.USER}) AS {HASHES[0]}", f"xxhash64({sch.USER}, 1) AS {HASHES[1]}")
+
+
+def _hashed(names: str) -> tuple[str, ...]:
+    """SQL: the hashes of users, or of what else these columns name."""
+    return f"xxhash64({names}) AS {HASHES[0]}", f"xxhash64({names}, 1) AS {HASHES[1]}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class UserTable:
         of_days: ``days_of_experiments`` of the users of these days.
         cluster: The column of the cluster, where users of one value are a unit.
         alike: Columns in which all rows have to have one value; see ``refuse_several``.
+        by_test: Whether experiments are arms of tests, and only arms of one test are compared.
+        assigned: The users who are assigned to each experiment, as sums by key; None where that is not known.
         looks: (baseline, candidate, metric) -> the number of this look; empty where no earlier one is known.
     """
 
@@ -83,6 +89,8 @@ class UserTable:
     of_days: DataFrame | None = None
     cluster: str | None = None
     alike: tuple[str, ...] = ()
+    by_test: bool = False
+    assigned: DataFrame | None = None
 
     @classmethod
     def of(
@@ -132,7 +140,7 @@ class UserTable:
             if not {metric.column for metric in chosen} & {*before.columns}:
                 names = ", ".join(metric.column for metric in chosen)
                 raise InputError(f"the user_metrics of the earlier date have none of the columns {names}")
-        return cls(rows, chosen, segments, before)
+        return cls(rows, chosen, segments, before, by_test=sch.TEST_NAME in columns)
 
 
 def parts(table: UserTable) -> list[UserTable]:
@@ -159,7 +167,9 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
     experiment = f"string({sch.EXPERIMENT}) AS {sch.EXPERIMENT}"
     relevant = f"{sch.N_RELEVANT} > 0 AS _relevant"
-    hashed: tuple[str, ...] = _HASHED
+    # A user of several tests is one user in each: no row of one test meets one of another.
+    test = f", {sch.TEST_OF}" if table.by_test else ""
+    hashed = _hashed(f"{sch.USER}{test}")
     if table.cluster is not None:
         # The users of a cluster together; who has none is a cluster of their own.
         if table.cluster not in kinds:
@@ -168,7 +178,7 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
         name = text(table.cluster)
         # Seeds of their own: a user may be called like a cluster.
         hashed = tuple(
-            f"if({name} IS NULL, xxhash64({sch.USER}, {seed + 2}), xxhash64({name}, {seed})) AS {alias}"
+            f"if({name} IS NULL, xxhash64({sch.USER}, {seed + 2}{test}), xxhash64({name}, {seed}{test})) AS {alias}"
             for seed, alias in enumerate(HASHES)
         )
         hashed = (*hashed, f"xxhash64({sch.USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
@@ -242,7 +252,7 @@ def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
               f"nullif(count({name}), 0) AS {prefix}{name}" for name in shared)  # fmt: skip
     experiment = [f"string({sch.EXPERIMENT}) AS {sch.EXPERIMENT}"] if sch.EXPERIMENT in keys else []
-    return before.selectExpr(*_HASHED, *experiment, *shared).groupBy(*keys).agg(*map(F.expr, values))
+    return before.selectExpr(*_hashed(sch.USER), *experiment, *shared).groupBy(*keys).agg(*map(F.expr, values))
 
 
 def user_changes(table: UserTable, request: Comparison) -> DataFrame:

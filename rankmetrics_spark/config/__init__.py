@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, name_of_arm, start_of
+from rankmetrics_spark.config.assigned import tests as tests
 from rankmetrics_spark.config.comparing import (
     AaCheck,
     Bootstrap,
@@ -147,6 +149,10 @@ class Config(SectionWithOptions):
     source: Source = key({}, section(Source), "The impressions.")
     judgements: Judgements | None = key(None, section(Judgements), "By default m and the ideal list are what is shown.")
     events: Events | None = key(None, events_of, "Clicks and the like in rows of their own, which give the relevance.")
+    assignments: Assignments | None = key(
+        None, section(Assignments), "Who is in which test, since when; the log names no experiments then."
+    )
+    tests: Mapping[str, OfTest] = key({}, tests, "Name of a test -> what it has of its own, beside ``comparison``.")
     # ``Options`` reads these three, with what the user wrote.
     rank_by: str = key(None, as_given)
     metrics: tuple[Metric, ...] = key(None, as_given)
@@ -174,7 +180,7 @@ class Config(SectionWithOptions):
         super().__post_init__()
         date = resolved(self.evaluation_date, self.time_zone)
         self._settle(events=events_beside(self.source, self.events))
-        for name in ("source", "judgements", "events", "sink"):
+        for name in ("source", "judgements", "events", "assignments", "sink"):
             self._settle(**{name: _dated(getattr(self, name), date)})
         self._settle(evaluation_date=date)
         if period := self.comparison.period:
@@ -204,9 +210,14 @@ class Config(SectionWithOptions):
             text_numbers=any(FORMATS[section.format].is_text for section in self.inputs),
             judged=self.judgements is not None,
             with_events=self.events is not None,
+            with_assignments=self.assignments is not None,
             paths=PATHS,
         )
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
+        if self.assignments and self.source.names_experiments:
+            raise ConfigError("source names the experiments, and assignments are given; allowed: one of the two")
+        self._settle(comparison=replace(self.comparison, tests=self.tests))
+        check_tests(self.comparison, self.options)
         check_gates(self.gates, self.metrics, self.comparison)
         self._settle(comparison=with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)
@@ -214,7 +225,7 @@ class Config(SectionWithOptions):
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The sections of the tables that are read."""
-        return (*self.source.parts, *filter(None, [self.judgements, self.events]))
+        return (*self.source.parts, *filter(None, [self.judgements, self.events, self.assignments]))
 
 
 def schema() -> dict[str, Any]:

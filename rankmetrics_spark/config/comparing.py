@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.days import Period, PlannedLooks, looks
 from rankmetrics_spark.config.options import SectionWithOptions, option
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
+from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, NAME_OF_ARM, PRIMARY, SECONDARY
 
 MOST_REPLICATES = 100_000
 
@@ -217,6 +217,8 @@ class Comparison(SectionWithOptions):
     period: Period | None = fields.key(
         None, fields.section(Period), "A run compares the users of these dates: those that are published, and its own."
     )
+    tests: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What each test of the assignments has of its own: ``OfTest`` by name."""
 
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
@@ -250,7 +252,19 @@ class Comparison(SectionWithOptions):
     @property
     def is_requested(self) -> bool:
         """Whether anything is compared."""
-        return self.baseline is not None or self.pairs == "all"
+        baselines = (self.baseline, *(test.baseline for test in self.tests.values()))
+        return self.pairs == "all" or any(name is not None for name in baselines)
+
+    def of_test(self, name: str) -> Comparison:
+        """What is compared in one test, whose arms have the names that their experiments have."""
+        own = replace(self, **self.tests[name].compared if name in self.tests else {}, tests={})
+        prefix = name + NAME_OF_ARM
+        return replace(
+            own,
+            baseline=own.baseline and prefix + own.baseline,
+            candidates=tuple(prefix + arm for arm in own.candidates),
+            shares=own.shares and {prefix + arm: share for arm, share in own.shares.items()},
+        )
 
     def roles(self, metrics: Sequence[Metric]) -> dict[str, str]:
         """Metric -> primary, guardrail or secondary.
@@ -439,7 +453,7 @@ def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: C
             raise ConfigError(
                 f"gates: {unknown('metric', gate.metric, map(str, metrics))} (it has to be among metrics)"
             )
-        if gate.compares and comparison.baseline is None:
+        if gate.compares and comparison.baseline is None and not comparison.tests:
             raise ConfigError(
                 f"gates: the gate on {gate.metric} is about a comparison, but comparison.baseline is "
                 "null; allowed: a comparison.baseline, or min"

@@ -223,6 +223,8 @@ def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str
         if sections:
             within = json_schema(sections[0], settings)
             nested = {"type": "array", "items": within} if get_origin(setting.type) is tuple else within
+            if get_origin(setting.type) is Mapping:
+                nested = {"type": "object", "additionalProperties": within}
             # What may stand for a section: nothing, and true or a word where the reader takes one.
             kinds = {"boolean": takes(setting.read, True), "string": takes(setting.read, "one")}
             values = {"anyOf": [nested, {"type": ["null", *(kind for kind, taken in kinds.items() if taken)]}]}

@@ -28,7 +28,7 @@ from rankmetrics_spark.config.fields import (
 )
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
-from rankmetrics_spark.schemas import EVENT_NAMES, GRADE_OF_EVENTS, JUDGED_ROLES, LOG_ROLES
+from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, EVENT_NAMES, GRADE_OF_EVENTS, JUDGED_ROLES, LOG_ROLES
 
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
 """``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``."""
@@ -232,9 +232,13 @@ class Options(Section):
     within: str | None = key(
         None, _read_duration, "How long after its impression an event counts, such as ``1h``.", "events.within"
     )
-    time_zone: str = key(
-        "UTC", time_zone, "Where today starts and ends, and of times of events without an offset.", "time_zone"
+    assignment_columns: Mapping[str, str | None] = key(
+        {},
+        mapped({role: role for role in ASSIGNMENT_NAMES}, nullable=("test", "time")),
+        "Role (test, arm, user, time) -> column of the assignments.",
+        "assignments.columns",
     )
+    time_zone: str = key("UTC", time_zone, "Where today starts and ends, and of times without an offset.", "time_zone")
     list: tuple[str, ...] = key(
         (), names, "Columns that tell a user's lists apart; a user's value is the mean over their lists.", "source.list"
     )
@@ -284,6 +288,7 @@ class Options(Section):
     text_numbers: bool = key(False, flag, "Numbers may come as text; text that is no number is a fault of its row.")
     judged: bool = key(False, flag, "Whether judgements are given.")
     with_events: bool = key(False, flag, "Whether events are given.")
+    with_assignments: bool = key(False, flag, "Whether assignments are given.")
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Field -> what messages call it; by default a field is called by its own name."""
 
@@ -359,6 +364,11 @@ def _check_columns(options: Options) -> None:
     if options.with_events and options.columns.get("relevance") not in (None, GRADE_OF_EVENTS):
         raise ConfigError(
             f"{columns}.relevance and events are both given; allowed: one of the two, which says what is relevant"
+        )
+    if options.with_assignments and not options.lacks("experiment") and "experiment" in options.columns:
+        raise ConfigError(
+            f"{columns}.experiment and assignments are both given; allowed: one of the two, which says who is in which "
+            "experiment"
         )
     if options.event_columns.get("list") and not options.list:
         raise ConfigError(

@@ -50,6 +50,8 @@ RATES = {
                              "{} of the users are in several experiments"),
     "unmatched_event_rate": Rate("events with a grade that belong to no impression", "events without an impression",
                                  "{} of the events with a grade belong to no impression"),
+    "mixed_arm_rate": Rate("users of tests who are in several arms of theirs", "users in several arms of a test",
+                           "{} of the users of tests are in several arms of theirs"),
     "open_window_rate": Rate("impressions whose window ends after the newest event",
                              "impressions whose labels may change",
                              "{} of the impressions may still get events"),

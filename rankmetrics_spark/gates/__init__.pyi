@@ -1,3 +1,4 @@
+from .assigned import with_arms as with_arms
 from .counts import Counts as Counts
 from .counts import Inspected as Inspected
 from .counts import total_counts as total_counts

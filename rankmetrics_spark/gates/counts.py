@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.road import JudgementCounts, Plan, is_called_missing
+from rankmetrics_spark.road import AssignmentCounts, JudgementCounts, Plan, is_called_missing
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 Counts = dict[str, dict[str, Any]]
@@ -47,6 +47,7 @@ class Inspected:
         tags: Whether tags name the experiments, as in TREC runs.
         event_counts: Returns what became of the events; None without events.
         open_share: Returns the share of impressions whose window is still open; None if events count for ever.
+        assigned: Returns what was counted of the assignments; None without assignments.
     """
 
     plan: Plan
@@ -60,6 +61,7 @@ class Inspected:
     tags: bool = False
     event_counts: Callable[[], Mapping[str, int] | None] = lambda: None
     open_share: Callable[[], float | None] = lambda: None
+    assigned: Callable[[], AssignmentCounts | None] = lambda: None
 
 
 def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:

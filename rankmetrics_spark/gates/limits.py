@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
 from rankmetrics_spark.errors import printable
 from rankmetrics_spark.findings import Finding
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.road import AssignmentCounts
 
 _PARTS = {
     "duplicate_rate": ("repeated", "rows"),
@@ -26,6 +29,8 @@ _PARTS = {
 }
 """Rate -> the counts that it divides."""
 SHARED, UNMATCHED, OPEN = "shared_user_rate", "unmatched_event_rate", "open_window_rate"
+MIXED = "mixed_arm_rate"
+OF_LOG = (SHARED, UNMATCHED, OPEN, MIXED)
 """The rates of the whole log, which have no value per experiment."""
 
 Rates = dict[str, float]
@@ -81,6 +86,8 @@ class Findings:
         notes: What readers of the numbers should know, a sentence each; nothing is wrong.
         checks: The rates against their limits.
         events: What became of the events: status -> how many; None without events.
+        log: The counts of the log, where experiments are arms of tests and a list may count in several.
+        assigned: What was counted of the assignments.
     """
 
     counts: dict[str, dict[str, Any]]
@@ -91,6 +98,12 @@ class Findings:
     notes: tuple[str, ...] = ()
     checks: tuple[sch.Check, ...] = ()
     events: Mapping[str, int] | None = None
+    log: Mapping[str, int] | None = None
+    assigned: AssignmentCounts | None = None
+
+    def total(self, name: str) -> int:
+        """A count of the whole log."""
+        return sum(count[name] for count in self.counts.values()) if self.log is None else self.log[name]
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the warnings, then counts and rates with a column per experiment."""
@@ -146,10 +159,10 @@ def rate_checks(findings: Findings, limits: Limits) -> list[sch.Check]:
     # An engine counts experiments in any order.
     for name, values in sorted(findings.rates.items(), key=lambda pair: str(pair[0])):
         prefix, before = f"{name}: ", previous.get(name, {})
-        names = dict.fromkeys([*(rate for rate in limits if rate not in (SHARED, UNMATCHED, OPEN)), *values])
+        names = dict.fromkeys([*(rate for rate in limits if rate not in OF_LOG), *values])
         checks += [check for rate in names for check in _of_rate(rate, prefix, values, before, limits, name)]
     before = findings.previous.get("overall", {})
-    for rate in (SHARED, UNMATCHED, OPEN):
+    for rate in OF_LOG:
         if rate in findings.overall or (rate != SHARED and rate in limits):
             for experiment in findings.rates:
                 checks += _of_rate(rate, "", findings.overall, before, limits, experiment)

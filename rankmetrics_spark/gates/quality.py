@@ -28,6 +28,7 @@ from rankmetrics_spark.gates.counts import (
     total_counts,
 )
 from rankmetrics_spark.gates.limits import (
+    MIXED,
     OPEN,
     SHARED,
     UNMATCHED,
@@ -61,7 +62,10 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous 
     counts = {name: {key: n for key, n in count.items() if key not in UNRECORDED} for name, count in counts.items()}
     per_arm = {name: rates([count], names) for name, count in arms(counts).items() if count["lists"]}
     overall = rates(arms(counts).values(), names)
-    if SHARED in limits:
+    assigned = log.assigned()
+    if assigned and assigned.mixed_rate is not None:
+        overall[MIXED] = assigned.mixed_rate
+    if SHARED in limits and assigned is None:
         # Shuffles ids only.
         pairs = log.outcome.where(F.col(sch.REJECTED).isNull()).select(sch.EXPERIMENT, sch.USER).distinct()
         users = pairs.groupBy(sch.USER).agg(F.count(F.lit(1)).alias("n"))
@@ -210,6 +214,12 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
             raise QualityError(
                 f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
                 f"{_spoken(judged.reasons)}"
+            )
+        if (assigned := log.assigned()) and assigned.faulty > settings.allowed_fraction * assigned.rows:
+            share = f"{assigned.faulty / assigned.rows:.2%}, {_allowed(settings)}"
+            raise QualityError(
+                f"{assigned.faulty} of {assigned.rows} assignments are faulty ({share}): they lack a test, an arm, a "
+                "user or a time"
             )
         _refuse_large_values(log, counts)
     except QualityError as error:

@@ -174,15 +174,24 @@ def _tables_of(context: _Context) -> Tables:
     sources.check_ready(context.spark, config.source)
     impressions, judgements = inputs(context.spark, config)
     events = sources.read_events(context.spark, config.events)
-    record.add_inputs(config, impressions, judgements, events)
+    assignments = sources.read_events(context.spark, config.assignments)
+    record.add_inputs(config, impressions, judgements, events, assignments)
     refused = " and ".join(context.refused)
     record.entries["notes"] = [
         *([f"going on without {refused}, which have no effect in this session"] if refused else []),
         *whole_log(config.source, impressions.schema, config.evaluation_date),
         *at_midnight(config.source, impressions.schema),
     ]
-    day = config.evaluation_date
-    tables = Tables.of(impressions, judgements, config.options, keep=store.stage, events=events, day=day)
+    tables = Tables.of(
+        impressions,
+        judgements,
+        config.options,
+        keep=store.stage,
+        events=events,
+        day=config.evaluation_date,
+        assignments=assignments,
+        compared=config.comparison,
+    )
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
         for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
@@ -207,13 +216,13 @@ def _evaluate(context: _Context) -> Outcome:
             context.checks += findings.checks
             judged = tables.judgement_counts
             context.record.add_counts(tables.plan, findings, judged.counts if judged else None)
-            steps.rows = total_counts(counts, "evaluated")
+            steps.rows = findings.total("evaluated")
             sinks.refuse_names(store, counts)
             every_partition = context.partitions("rows")
             store.claim(every_partition)
             context.record.entries["notes"] += results.kept_beside(store, every_partition)
             sinks.refuse_other_convention(store, every_partition, *context.convention)
-            results.refuse_comparison(config, counts, store.pointers)
+            results.refuse_comparison(config, counts, store.pointers, tables.by_test)
         users = _users(context)
         written = _stage_tables(context, users)
         with steps("checks", "checking the gates" if config.gates else ""):
@@ -222,7 +231,7 @@ def _evaluate(context: _Context) -> Outcome:
         # So that the counts survive if the run is killed while it publishes.
         store.note(context.record.entries | {"outcome": "publishing"})
         with steps("publish", "publishing"):
-            compared = results.compared_of(config.comparison, counts, context.earlier)
+            compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
             entry = sinks.Entry(
                 context.record.run_id,
                 (),

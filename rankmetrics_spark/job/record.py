@@ -22,7 +22,7 @@ import rankmetrics_spark
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.engines import engine_of, few_rows, version_of
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
-from rankmetrics_spark.gates import Findings, total_counts
+from rankmetrics_spark.gates import Findings
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
@@ -87,13 +87,19 @@ class Record:
         return str(self.entries[RUN])
 
     def add_inputs(
-        self, config: Config, impressions: DataFrame, judgements: DataFrame | None, events: DataFrame | None = None
+        self,
+        config: Config,
+        impressions: DataFrame,
+        judgements: DataFrame | None,
+        events: DataFrame | None = None,
+        assignments: DataFrame | None = None,
     ) -> None:
         """Add paths, schemas and sizes of the inputs without reading rows; ``bytes`` are known of local files only."""
         tables = (
             ("source", config.source, impressions),
             ("judgements", config.judgements, judgements),
             ("events", config.events, events),
+            ("assignments", config.assignments, assignments),
         )
         inputs: dict[str, Any] = {}
         for name, section, rows in tables:
@@ -123,14 +129,15 @@ class Record:
         self.entries |= {
             "layout": plan.layout.name,
             "rows": {
-                "in": total_counts(counts, "rows"),
-                "evaluated": total_counts(counts, "evaluated"),
-                "quarantined": total_counts(counts, "quarantined"),
+                "in": findings.total("rows"),
+                "evaluated": findings.total("evaluated"),
+                "quarantined": findings.total("quarantined"),
             },
             "experiments": counts,
             "judgements": judgements,
             "quality": findings.as_record(),
             **({} if findings.events is None else {"events": dict(findings.events)}),
+            **({"assignments": findings.assigned.as_record()} if findings.assigned else {}),
             "notes": [*self.entries.get("notes", ()), *findings.notes],
         }
 

@@ -36,15 +36,18 @@ MOST_NAMED = 5
 _BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
 
 
-def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Mapping[str, Pointer]]) -> None:
+def refuse_comparison(
+    config: Config, counts: Counts, published: Callable[[], Mapping[str, Pointer]], by_test: bool = False
+) -> None:
     """Refuse names of experiments without lists, incomplete shares, and too many replicates.
 
     Args:
         config: The config.
         counts: What was counted, per experiment.
         published: Returns what is published, by date; called where an experiment has no lists.
+        by_test: Whether experiments are arms of tests, whose names the assignments have settled.
     """
-    request = config.comparison
+    request = Comparison() if by_test else config.comparison
     experiments = [str(name) for name, count in counts.items() if count["lists"]]
     roles: dict[str | None, str] = {gate.experiment: "which gates name" for gate in config.gates}
     roles |= dict.fromkeys(request.shares or (), "which comparison.shares names")
@@ -82,14 +85,28 @@ def kept_beside(store: Store, partitions: Partitions) -> list[str]:
     return [f"{names} of {partitions.date} {stay} published {'it' if len(kept) == 1 else 'them'}: not in this log"]
 
 
-def compared_of(request: Comparison, counts: Counts, earlier: Earlier) -> Compared | None:
+def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: bool = False) -> Compared | None:
     """Return which experiments a run compares, and from which other runs; None if there is no pair."""
-    names = [name for name, count in counts.items() if count["lists"]]
-    places = dict.fromkeys(int(place) for part in comparison.pairs_of(request, names) for place in part)
-    every_pair = request.pairs == "all"
-    if not (request.is_requested and places):
+    names = [
+        name
+        for own, known in _parts(request, counts, by_test)
+        for name in dict.fromkeys(known[place] for part in comparison.pairs_of(own, known) for place in part.tolist())
+    ]
+    if not (request.is_requested and names):
         return None
-    return Compared(tuple(names[place] for place in places), every_pair, earlier.runs(counts))
+    # Nobody asks for a pair of two tests.
+    return Compared(tuple(names), by_test or request.pairs == "all", earlier.runs(counts))
+
+
+def _parts(request: Comparison, counts: Counts, by_test: bool) -> list[tuple[Comparison, list[str]]]:
+    """What is compared, with the experiments that have lists: all, or those of each test."""
+    names = [name for name, count in counts.items() if count["lists"]]
+    if not by_test:
+        return [(request, names)]
+    of_tests: dict[str, list[str]] = {}
+    for name in names:
+        of_tests.setdefault(str(name).partition(sch.NAME_OF_ARM)[0], []).append(name)
+    return [(request.of_test(test), arms) for test, arms in of_tests.items()]
 
 
 def refuse_missing_date(store: Store, config: Config) -> None:
@@ -166,9 +183,11 @@ def averages(users: Users, tables: Tables) -> DataFrame:
 
 def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> Written:
     """Stage ``comparisons``; nothing is published."""
-    names = [name for name, count in counts.items() if count["lists"]]
-    _, candidates = comparison.pairs_of(users.request, names)
-    candidates_with_lists = {names[i] for i in candidates}
+    candidates_with_lists = {
+        known[i]
+        for own, known in _parts(users.request, counts, users.table.by_test)
+        for i in comparison.pairs_of(own, known)[1]
+    }
     counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
     sums = users.sums if users.compared is users.table else None
     rows = comparison.comparisons(users.compared, users.request, sums)
@@ -253,18 +272,25 @@ class Staged:
         gates, request = self.config.gates, self.config.comparison
         segments = {gate.segment for gate in gates}
         names = [str(name) for name, count in self.counts.items() if count["lists"]]
-        candidates = request.candidates or [name for name in names if name != request.baseline]
+        by_test = self.users.table.by_test
+        candidates = [
+            arm
+            for own, arms in _parts(request, self.counts, by_test)
+            for arm in own.candidates or map(str, arms)
+            if arm != own.baseline and (own.is_requested or not by_test)
+        ]
+        baseline = None if by_test else request.baseline
         means = self.rows("experiment_metrics", segments) if any(gate.min is not None for gate in gates) else []
         compared: Rows = []
         if comparing := [gate for gate in gates if gate.compares]:
-            compared = self.rows("comparisons", segments, request.baseline)
+            compared = self.rows("comparisons", segments, baseline)
             known = {(row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) for row in compared}
             limited = {(gate.segment, str(gate.metric), name) for gate in comparing
                        for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
             if request.min_users and any(key[0] != sch.EVERYONE for key in limited - known):
                 # A gate may limit a segment that is too small to be published. Its correction counts every pair too.
                 every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
-                rows = _read(comparison.comparisons(self.users.compared, every), segments, request.baseline)
+                rows = _read(comparison.comparisons(self.users.compared, every), segments, baseline)
                 compared += [
                     row for row in rows if (row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) not in known
                 ]

@@ -62,7 +62,7 @@ def examples_of(
         InputError: The log cannot be read.
     """
     n = config.report.examples or 0 if n is None else n
-    if not n or not figures.compared or figures.primary is None:
+    if not n or not figures.compared or figures.primary is None or config.assignments:
         return None
     with session_settings(spark, config.spark):
         users = tables.read("user_metrics")
@@ -115,6 +115,8 @@ def with_examples(
     else:
         config = from_mapping(figures.config)
     n = config.report.examples if n is None else n
+    if n and config.assignments:
+        raise ConfigError("--examples: each user of a test sees one of its arms; allowed: --examples 0")
     if not n:
         raise ConfigError("--config is given, and its report.examples is 0; allowed: --examples 20 with it")
     try:

@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Options
+from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import checking, ranking, scoring
@@ -31,6 +32,7 @@ from rankmetrics_spark.road.aggregation import (
     value_counts,
     with_percentiles,
 )
+from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts
 from rankmetrics_spark.road.checking import (
     FAULTY,
     GRADE,
@@ -40,7 +42,15 @@ from rankmetrics_spark.road.checking import (
     pools,
     typed_judgements,
 )
-from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, shown_rows, unmatched_rate, with_grades
+from rankmetrics_spark.road.events import (
+    IS_EVENT,
+    Timed,
+    event_counts,
+    first_of,
+    shown_rows,
+    unmatched_rate,
+    with_grades,
+)
 from rankmetrics_spark.road.nested import flat_judgements, flat_log
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
@@ -61,6 +71,7 @@ class Tables:
         keep: Stores what several tables are made from, when the first of them is made; None stores nothing.
         nested: The log as it came, if its rows are lists.
         timed: The times of impressions and events, if events count for some time.
+        assigned: Who is in which test, if assignments say so: what is read of lists is that of its experiments.
     """
 
     plan: Plan
@@ -70,6 +81,7 @@ class Tables:
     keep: Keep | None = None
     nested: nst.Nested | None = None
     timed: Timed | None = None
+    assigned: Assigned | None = None
 
     @classmethod
     def of(
@@ -81,6 +93,8 @@ class Tables:
         keep: Keep | None = None,
         events: AnyTable | None = None,
         day: str | None = None,
+        assignments: AnyTable | None = None,
+        compared: Comparison | None = None,
     ) -> Tables:
         """Plan, and check each row: the evaluation that the options describe; with ``conventions``, under each of them.
 
@@ -105,8 +119,20 @@ class Tables:
             events = table_of(events, "events", of_events, usual, impressions)
             impressions, options, timed = with_grades(impressions, events, options, day)
             lists = None
-        schema = None if judgements is None else judgements.schema
-        plan = make_plan(options, impressions.schema, schema, conventions)
+        schema, assigned = None if judgements is None else judgements.schema, None
+        if assignments is not None:
+            usual = [name for several in sch.ASSIGNMENT_NAMES.values() for name in several]
+            assignments = table_of(assignments, "assignments", options.assignment_columns.values(), usual, impressions)
+            options = _without_experiments(impressions, options)
+            stored = keep or (lambda rows, name: rows)
+            assigned = Assigned.of(assignments, options, compared or Comparison(), day, stored)
+        timed_lists = assigned is not None and assigned.timed
+        plan = make_plan(options, impressions.schema, schema, conventions, timed_lists)
+        if assigned and plan.scoring.judged and any(rule.population != "shown" for rule in plan.scoring.conventions):
+            raise ConfigError(
+                f"{options.path_of('convention')}.population is {plan.scoring.conventions[0].population}, and "
+                "assignments are given; allowed with them: shown"
+            )
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema, lists is not None)
         text, pools = options.text_numbers, None
         rows = checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
@@ -116,7 +142,7 @@ class Tables:
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
         if keep is not None and lists is None and events is None:
             plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
-        return cls(plan, rows, judgements, pools, keep, lists, timed)
+        return cls(plan, rows, judgements, pools, keep, lists, timed, assigned)
 
     # ---- the pass over the input
 
@@ -234,7 +260,19 @@ class Tables:
 
     @cached_property
     def lists(self) -> DataFrame:
-        """One row per (list, convention), in internal names."""
+        """One row per (experiment, list, convention), in internal names."""
+        if self.assigned is None:
+            return self._lists_of_log
+        return self.assigned.of_arms(self._lists_of_log).where(f"{sch.EXPERIMENT} IS NOT NULL")
+
+    @property
+    def outcome_of_arms(self) -> DataFrame:
+        """The outcome with the experiments of the assignments; null for what is in none."""
+        return self.outcome if self.assigned is None else self.assigned.of_arms(self.outcome)
+
+    @cached_property
+    def _lists_of_log(self) -> DataFrame:
+        """One row per (list, convention), whatever its experiments."""
         if self.nested is not None:
             return self._of_nested[0]
         if self.keep is None:
@@ -257,8 +295,14 @@ class Tables:
     @cached_property
     def user_metrics(self) -> DataFrame:
         """One row per (experiment_id, user_id)."""
-        rows = _published(self.users, self.plan)
-        return rows if self.plan.lists_are_users else self._kept(rows, "users")
+        of_test = [f"{sch.TEST_OF} AS {sch.TEST_NAME}"] if self.by_test else []
+        rows = _published(self.users, self.plan, *of_test)
+        return rows if self.plan.lists_are_users and self.assigned is None else self._kept(rows, "users")
+
+    @property
+    def by_test(self) -> bool:
+        """Whether experiments are arms of tests."""
+        return self.assigned is not None and self.assigned.by_test
 
     @property
     def hashed_user_metrics(self) -> DataFrame:
@@ -276,10 +320,15 @@ class Tables:
     @cached_property
     def experiment_metrics(self) -> DataFrame:
         """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
+        return self._means if self.assigned is None else self.assigned.with_counts(self._means)
+
+    @property
+    def _means(self) -> DataFrame:
+        """The same without what only assignments know."""
         plan = self.plan
         if self.keep is not None:
             return averages(self.user_metrics, plan, self.within_segments)
-        if not plan.lists_are_users:
+        if not plan.lists_are_users or self.assigned:
             users = _published(self.users, plan, sch.CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
         # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
@@ -313,7 +362,11 @@ class Tables:
     @property
     def rejected(self) -> DataFrame:
         """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
-        return checking.rejected_rows(self.faulty, self.plan.columns)
+        return self._of_no_arm(checking.rejected_rows(self.faulty, self.plan.columns))
+
+    def _of_no_arm(self, rows: DataFrame) -> DataFrame:
+        """Rows that are left out; with assignments, they are there once, whatever the experiments of their users."""
+        return rows if self.assigned is None else rows.withColumn(sch.EXPERIMENT, F.lit(None).cast("string"))
 
     @property
     def repeated(self) -> DataFrame:
@@ -322,7 +375,7 @@ class Tables:
         Reads only the lists that have such rows, and of these the rows that scoring has read.
         """
         work, columns = self.plan.scoring, self.plan.columns
-        keys = self.lists.where(f"{sch.N_REPEATED} > 0").selectExpr(*columns.keys, sch.ALL_ROWS_SEEN)
+        keys = self._lists_of_log.where(f"{sch.N_REPEATED} > 0").selectExpr(*columns.keys, sch.ALL_ROWS_SEEN)
         condition = f"{sch.ALL_ROWS_SEEN} OR {sch.RELEVANCE} > 0" if columns.relevance else sch.ALL_ROWS_SEEN
         candidates = ranking.with_text(ranking.rows_of(self.rows, keys, columns).where(condition), columns)
         if not columns.relevance and self.pools is not None:
@@ -332,7 +385,7 @@ class Tables:
         if not work.repeats:
             columns = replace(columns, item=False)
         repeats = ranking.repeated_rows(candidates, columns, work.by_position, work.conventions[0].duplicates)
-        return checking.as_quarantined(repeats, self.plan.columns)
+        return self._of_no_arm(checking.as_quarantined(repeats, self.plan.columns))
 
     @cached_property
     def judgement_counts(self) -> JudgementCounts | None:
@@ -342,6 +395,11 @@ class Tables:
         plan = self.plan
         text, intents = plan.options.text_numbers, plan.scoring.judged_intents
         return JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
+
+    @cached_property
+    def assignment_counts(self) -> AssignmentCounts | None:
+        """What was counted of the assignments; None without them. The first look starts a job."""
+        return self.assigned.counts() if self.assigned else None
 
     def _users(self, within: str | None = None) -> DataFrame:
         plan, pools = self.plan, self.pools
@@ -369,6 +427,17 @@ class Tables:
             .where(with_unseen),
             allowMissingColumns=True,
         )
+
+
+def _without_experiments(impressions: DataFrame, options: Options) -> Options:
+    """The options for a log whose users are in experiments by their assignments; refuses one that has both."""
+    path = options.path_of("columns")
+    if "experiment" not in options.columns and (own := first_of(impressions, (sch.EXPERIMENT, "experiment"))):
+        raise InputError(
+            f"the impressions have a column '{own}', and assignments are given; allowed: one of the two, such as "
+            f"{path}.experiment: null with the assignments"
+        )
+    return replace(options, columns={**options.columns, "experiment": None})
 
 
 def _faulty_of(table: DataFrame, columns: sch.Columns) -> DataFrame:

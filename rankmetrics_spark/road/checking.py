@@ -54,6 +54,7 @@ def checked_rows(
         *(f"{typed(name, kinds[name], columns, text) or as_texts[name]} AS {name}" for name in names),
         *(f"{as_texts[name]} AS {name}" for name in columns.of_user if name != sch.COVARIATE),
         *([covariate(kinds)] if columns.covariate else []),
+        *(f"{micros(name, kinds[name], str(columns.time_zone))} AS {name}" for name in columns.timed),
         *(f"{typed(name, kinds[name], columns, text)} AS {name}" for name in intents),
         f"struct({raw}) AS {sch.RAW}",
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {sch.REASON}, {raw}) END AS {sch.REJECTED}",
@@ -62,7 +63,8 @@ def checked_rows(
 
 def read_of(columns: sch.Columns) -> tuple[str, ...]:
     """Internal names of the columns of a log that are read."""
-    return (*columns.keys, *columns.values, *columns.of_user, *[sch.INTENTS] * (columns.intents == "shown"))
+    shown = [sch.INTENTS] * (columns.intents == "shown")
+    return (*columns.keys, *columns.values, *columns.of_user, *columns.timed, *shown)
 
 
 def faults(
@@ -74,6 +76,12 @@ def faults(
 ) -> list[tuple[str, str, str]]:
     """(column, reason, condition) of each possible fault of a row, in the order of the check."""
     names = (*columns.keys, *columns.values)
+    times = [
+        (name, f"{label}_{name}", f"{sql} IS NULL")
+        for name in columns.timed
+        for time in [micros(name, kinds[name], str(columns.time_zone), name=str(mapping.get(name)))]
+        for label, sql in (("null", name), ("unreadable", time))
+    ]
     return [
         (name, label, condition)
         for name in (*names, *columns.segment_columns)
@@ -83,7 +91,7 @@ def faults(
         # A segment may be null or NaN.
         if name in names or label.startswith(UNDECODABLE)
         if not (null_is_unjudged and label == "null_relevance")
-    ]
+    ] + times
 
 
 def first_fault(conditions: Sequence[tuple[str | None, str]]) -> str:
@@ -103,6 +111,28 @@ def texts(kinds: Mapping[str, T.DataType], engine: str) -> dict[str, str]:
 def covariate(kinds: Mapping[str, T.DataType]) -> str:
     """SQL: the column of the covariate, null where it is no number."""
     return f"nullif({number(sch.COVARIATE, kinds[sch.COVARIATE])}, double('NaN')) AS {sch.COVARIATE}"
+
+
+_OFFSET = "([zZ]|[+-][0-9][0-9]:?[0-9][0-9])$"
+
+
+def micros(column: str, kind: T.DataType, zone: str, what: str = "impressions", name: str = sch.TIME) -> str:
+    """SQL: a time in microseconds; a text without an offset, and a time without a zone, are of ``zone``.
+
+    Raises:
+        InputError: The type of the column, ``name`` in messages, is none of a time.
+    """
+    if isinstance(kind, T.TimestampType):
+        return f"unix_micros({column})"
+    if not isinstance(kind, (T.StringType, *TIMES)):
+        raise InputError(
+            f"column '{name}' (time) of the {what} has type {kind.simpleString()}; it must be a timestamp, or a text "
+            "such as 2026-11-20T10:00:00Z"
+        )
+    text = f"trim(string({column}))"
+    local = f"try_cast(concat({text}, 'Z') AS timestamp)"
+    local = local if zone == "UTC" else f"to_utc_timestamp({local}, {literal(zone)})"
+    return f"unix_micros(CASE WHEN {text} RLIKE '{_OFFSET}' THEN try_cast({text} AS timestamp) ELSE {local} END)"
 
 
 def is_called_missing(name: str) -> str:

@@ -12,18 +12,16 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, microseconds
-from rankmetrics_spark.engines import TIMES, as_text, engine_of, few_rows
+from rankmetrics_spark.engines import as_text, engine_of, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.road.checking import literal
+from rankmetrics_spark.road.checking import literal, micros
 from rankmetrics_spark.road.nested import flat_log
 
 _EVENT, _AT, _ITEM, _KIND, _FAULTY = "_event", "_at", "_item_of_both", "_grade_of_kind", "_no_event"
 _SHOWN_AT, _N_SHOWN, _STATE = "_shown_at", "_n_shown", "_state"
-_OFFSET = "([zZ]|[+-][0-9][0-9]:?[0-9][0-9])$"
 IS_EVENT = f"coalesce({sch.REJECTED}.{sch.REASON} IN ({', '.join(map(repr, sch.EVENT_STATES))}), false)"
 """SQL: whether a group of faulty rows holds events, and not rows of the log."""
 
@@ -69,7 +67,7 @@ def with_grades(
     """
     sides = _Sides.of(shown, events, options)
     path = options.path_of("columns")
-    if "relevance" not in options.columns and (own := _first(shown, [sch.RELEVANCE])):
+    if "relevance" not in options.columns and (own := first_of(shown, [sch.RELEVANCE])):
         one = f"allowed: one of the two, such as {path}.relevance: null with the events"
         raise InputError(f"the impressions have a column '{own}', and events are given; {one}")
     # Impressions and events with the same keys are in one partition, and so are the rows of a list.
@@ -110,7 +108,7 @@ class _Sides:
         path, of_events = options.path_of("columns"), options.path_of("event_columns")
         lists, shown_at = options.event_columns.get("list", ()), options.columns.get(sch.TIME)
         role = {
-            name: options.event_columns.get(name) or _first(events, sch.EVENT_NAMES[name]) for name in sch.EVENT_NAMES
+            name: options.event_columns.get(name) or first_of(events, sch.EVENT_NAMES[name]) for name in sch.EVENT_NAMES
         }
         if lists and len(lists) != len(options.list):
             raise ConfigError(
@@ -125,15 +123,15 @@ class _Sides:
             )
         pairs = dict(zip(options.list, lists, strict=False))
         if not lists or role["user"]:
-            pairs[options.columns.get("user") or _first(shown, (sch.USER, "user")) or sch.USER] = (
+            pairs[options.columns.get("user") or first_of(shown, (sch.USER, "user")) or sch.USER] = (
                 role["user"] or sch.USER
             )
-        item = options.columns.get("item") or _first(shown, (sch.ITEM, "item")) or sch.ITEM
+        item = options.columns.get("item") or first_of(shown, (sch.ITEM, "item")) or sch.ITEM
         is_timed = bool(shown_at and (role[sch.TIME] or options.within or not lists))
         keys = [f"_key_{i}" for i in range(len(pairs))]
         timed = (shown_at, role[sch.TIME] or sch.TIME) if is_timed else (None, None)
-        left = _aligned(shown, [*pairs, item], timed[0], options.time_zone, "impressions")
-        right = _aligned(events, [*pairs.values(), role["item"] or sch.ITEM], timed[1], options.time_zone, "events")
+        left = aligned(shown, [*pairs, item], timed[0], options.time_zone, "impressions")
+        right = aligned(events, [*pairs.values(), role["item"] or sch.ITEM], timed[1], options.time_zone, "events")
         is_faulty = " OR ".join(f"{sql} IS NULL" for sql in (right if is_timed else right[:-1]))
         names = [*keys, _ITEM, _AT]
         return cls(
@@ -152,19 +150,19 @@ class _Sides:
         )
 
 
-def _first(table: DataFrame, names: Sequence[str]) -> str | None:
+def first_of(table: DataFrame, names: Sequence[str]) -> str | None:
     """The first of these columns that a table has."""
     return next((name for name in names if name in table.columns), None)
 
 
-def _aligned(table: DataFrame, names: Sequence[str], at: str | None, zone: str, what: str) -> list[str]:
+def aligned(table: DataFrame, names: Sequence[str], at: str | None, zone: str, what: str) -> list[str]:
     """SQL of the columns that identify the rows of a table, as texts, and of its time; null without one."""
     kinds = {field.name: field.dataType for field in table.schema.fields}
     for name in (*names, *([at] if at else [])):
         if name not in kinds:
             raise InputError(f"the {what} have no column '{name}': {unknown('column', name, kinds)}")
     engine = engine_of(table.sparkSession)
-    time = _micros(at, kinds[at], zone, what) if at else "cast(null AS bigint)"
+    time = micros(sch.quoted(at), kinds[at], zone, what, at) if at else "cast(null AS bigint)"
     return [*(as_text(sch.quoted(name), kinds[name], engine) for name in names), time]
 
 
@@ -200,22 +198,6 @@ def _state(options: Options, day: str | None, is_timed: bool) -> str:
         f"CASE WHEN NOT {_EVENT} THEN NULL WHEN {_FAULTY} THEN 'faulty_event' WHEN {_KIND} IS NULL THEN "
         f"'kind_without_grade' WHEN {_N_SHOWN} = 0 THEN {none} {timed}{late}ELSE '{sch.MATCHED}' END"
     )
-
-
-def _micros(name: str, kind: T.DataType, zone: str, what: str) -> str:
-    """SQL: a time in microseconds; a text without an offset, and a time without a zone, are of ``zone``."""
-    column = sch.quoted(name)
-    if isinstance(kind, T.TimestampType):
-        return f"unix_micros({column})"
-    if not isinstance(kind, (T.StringType, *TIMES)):
-        raise InputError(
-            f"column '{name}' (time) of the {what} has type {kind.simpleString()}; it must be a timestamp, or a text "
-            "such as 2026-11-20T10:00:00Z"
-        )
-    text = f"trim(string({column}))"
-    local = f"try_cast(concat({text}, 'Z') AS timestamp)"
-    local = local if zone == "UTC" else f"to_utc_timestamp({local}, {literal(zone)})"
-    return f"unix_micros(CASE WHEN {text} RLIKE '{_OFFSET}' THEN try_cast({text} AS timestamp) ELSE {local} END)"
 
 
 def event_counts(groups: DataFrame) -> dict[str, int]:

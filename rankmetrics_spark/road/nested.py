@@ -210,9 +210,9 @@ def packed(lists: Nested, plan: Plan, kinds: Mapping[str, T.DataType]) -> DataFr
     of_keys, of_values, of_segments = (
         # The place of an item is a rank.
         [(label, sql) for name, label, sql in faults if name in names and not (name == sch.POSITION and are_places)]
-        for names in (columns.keys, columns.values, columns.segment_columns)
+        for names in ((*columns.keys, *columns.timed), columns.values, columns.segment_columns)
     )
-    names = (*columns.keys, *columns.of_user)
+    names = (*columns.keys, *columns.of_user, *columns.timed)
     row = {name: checking.source_of(mapping, name) for name in names}
     items = ", ".join(f"{lists.values[str(mapping[name])]} AS {name}" for name in of_item)
     empty = f"cast(array() AS array<struct<{', '.join(f'{name}: {kinds[name].simpleString()}' for name in of_item)}>>)"
@@ -237,6 +237,7 @@ def packed(lists: Nested, plan: Plan, kinds: Mapping[str, T.DataType]) -> DataFr
     parted = raw.selectExpr(
         *(f"{texts[name]} AS {name}" for name in (*columns.keys, *columns.of_user) if name != sch.COVARIATE),
         *([checking.covariate(kinds)] if columns.covariate else []),
+        *(f"{checking.micros(name, kinds[name], str(columns.time_zone))} AS {name}" for name in columns.timed),
         f"{whole} AS {sch.IS_LIST}",
         f"CASE WHEN NOT ({whole}) THEN filter({_ITEMS}, x -> false) WHEN _some THEN "
         f"filter({_ITEMS}, {_ELEMENT} -> NOT ({per_item.raw(is_faulty)})) ELSE {_ITEMS} END AS {_SOUND}",
@@ -276,7 +277,7 @@ def _entries(lists: DataFrame, plan: Plan, per_item: _PerItem, are_distinct: boo
         lists = lists.selectExpr("*", f"{counts[sch.RANK_MAY_REPEAT]} AS {sch.RANK_MAY_REPEAT}")
         counts[sch.RANK_MAY_REPEAT] = sch.RANK_MAY_REPEAT
         entries = f"CASE WHEN {sch.RANK_MAY_REPEAT} THEN {entries} ELSE {chosen} END"
-    described_by = [*columns.of_user, *[sch.MIXED] * bool(columns.segments)]
+    described_by = [*columns.of_user, *[sch.MIXED] * bool(columns.segments), *columns.timed]
     rejects = f"CASE WHEN size({_REJECTS}) > 0 THEN {_REJECTS} END"
     return lists.selectExpr(
         *columns.keys,

@@ -102,6 +102,7 @@ def make_plan(
     impressions: T.StructType,
     judgements: T.StructType | None = None,
     conventions: Sequence[Convention] = (),
+    timed: bool = False,
 ) -> Plan:
     """Plan an evaluation from the schemas of its inputs."""
     rules = tuple(conventions) or (options.convention,)
@@ -110,7 +111,7 @@ def make_plan(
     names = (impressions.names, judgements.names) if judgements else ([], [])
     if events := of_single_lists(*names, options.list, of_judgements.values()):
         raise InputError(events)
-    columns = _columns(options, rules, mapping, impressions)
+    columns = replace(_columns(options, rules, mapping, impressions), time_zone=options.time_zone if timed else None)
     columns = _with_intents(columns, options, rules, (mapping, impressions), (of_judgements, judgements))
     for rule in rules:
         check(options.metrics, rule)
@@ -131,6 +132,7 @@ def make_plan(
     mapping |= zip(columns.segment_columns, options.segments, strict=True)
     mapping |= {sch.COVARIATE: options.covariate} if options.covariate else {}
     mapping |= {sch.CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
+    mapping |= {name: options.columns[name] for name in columns.timed}
     return Plan(options, columns, mapping, of_judgements, scoring, layout)
 
 

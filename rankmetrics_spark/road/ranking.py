@@ -68,6 +68,7 @@ def described(columns: sch.Columns) -> dict[str, str]:
         aggregates[sch.COVARIATE] = sch.only_value(sch.COVARIATE)
     if columns.cluster:
         aggregates[sch.CLUSTER_OF_USER] = sch.only_value(sch.CLUSTER_OF_USER)
+    aggregates |= {name: f"min({name})" for name in columns.timed}
     if names:
         differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
         aggregates[sch.MIXED] = " OR ".join(differ)

@@ -52,7 +52,7 @@ def scored(
 def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
     """What later steps read beside the scores: keys, segments, covariate, cluster and flags -> SQL."""
     own = [*columns.keys, *columns.of_user, *[sch.TOP] * (not columns.by_score), *[sch.MIXED] * bool(columns.segments)]
-    own += [sch.N_NEGATIVE] * columns.relevance
+    own += [*[sch.N_NEGATIVE] * columns.relevance, *columns.timed]
     known = {} if layout.all_rows_seen is None else {sch.ALL_ROWS_SEEN: layout.all_rows_seen}
     judged = f"{sch.POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
     return dict(zip(own, own, strict=True)) | known | {sch.JUDGED: judged}
@@ -60,6 +60,7 @@ def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> di
 
 _KINDS = {
     **{sch.COVARIATE: T.DoubleType(), sch.N_ROWS: T.LongType(), sch.TOP: T.LongType(), sch.N_NEGATIVE: T.LongType()},
+    sch.TIME: T.LongType(),
     **dict.fromkeys((sch.MIXED, sch.ALL_ROWS_SEEN, sch.JUDGED, sch.FLAGGED, sch.RANK_MAY_REPEAT), T.BooleanType()),
     sch.IS_LIST: T.BooleanType(),
 }

@@ -134,7 +134,7 @@ def check_ready(spark: SparkSession, section: Source) -> None:
 
 
 def read_events(spark: SparkSession, section: Input | None) -> DataFrame | None:
-    """Read the events of a config, if it has some; see ``read``."""
+    """Read the events, or the assignments, of a config, if it has some; see ``read``."""
     return None if section is None else read(spark, section, section.required_columns())
 
 

@@ -15,13 +15,14 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from rankmetrics_spark.comparison import (
     STATISTICS,
+    Key,
     Totals,
     comparison_rows,
     decomposition_rows,
     mean_intervals,
     statistic,
 )
-from rankmetrics_spark.config import Comparison, Days
+from rankmetrics_spark.config import Comparison, Days, OfTest
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import Compared, Entry, History, Pointer
 from rankmetrics_spark.statistics import poisson_weights
@@ -339,6 +340,25 @@ def test_users_without_a_value_count_for_the_planned_shares() -> None:
     rng = np.random.default_rng(12)
     users = apart(a=rng.normal(0, 1, 500), b=np.where(np.arange(500) < 250, np.nan, rng.normal(0, 1, 500)))
     assert one(users, shares={"a": 1, "b": 1})["sample_ratio_p"] == 1
+
+
+def test_the_arms_of_a_test_are_compared_with_one_another_and_by_their_assigned_users() -> None:
+    rng = np.random.default_rng(13)
+    arms = {"t:a": rng.normal(1, 1, 90), "t:b": rng.normal(3, 1, 60), "s:a": rng.normal(1, 1, 20)}
+    tests = {"t": OfTest(baseline="a", shares={"a": 1, "b": 1})}
+    request = question(Comparison("control", tests=tests), by_test=True)
+    totals = totals_of(user_rows(apart(**arms)), Comparison())
+    for name, n in {"t:a": 100, "t:b": 100, "t:c": 100, "s:a": 20}.items():
+        totals.add(Key("assigned", "", name, "all", ""), np.array([n]))
+    parts = dict(totals.by_test())
+    assert [*parts] == ["s", "t"]
+    (row,) = by_key(comparison_rows(parts["t"], {}, request.of_test("t"))).values()
+    assert (row["test_name"], row["n_assigned_baseline"], row["n_assigned_candidate"]) == ("t", 100, 100)
+    assert row["sample_ratio_p"] == 1 and row["p_value"] == pytest.approx(
+        stats.ttest_ind(arms["t:b"], arms["t:a"], equal_var=False).pvalue
+    )
+    p = stats.fisher_exact([[90, 10], [60, 40]]).pvalue
+    assert row["note"].endswith(f"(p = {p:.2g}): the triggering is not the same, so these are different users")
 
 
 # ---- decomposition

@@ -299,6 +299,8 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                    "team": None, "ranks": {}},
         "judgements": None,
         "events": None,
+        "assignments": None,
+        "tests": {},
         "rank_by": "position",
         "metrics": ["ap@10"],
         "convention": resolve("standard").text(),

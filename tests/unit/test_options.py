@@ -18,11 +18,11 @@ from tests.helpers.commands import ROOT
 from tests.helpers.packages import Changes, run_with
 from tests.options_page import CALLS, markdown
 
-TABLES = {"self", "impressions", "judgements", "events", "user_metrics", "before", "dates"}
-"""Parameters that are tables."""
+TABLES = {"self", "impressions", "judgements", "events", "assignments", "tests", "user_metrics", "before", "dates"}
+"""Parameters that are tables, or a section of a config as it is."""
 ELSEWHERE = {
-    "Options": {"judged", "with_events", "paths"},
-    "Comparison": {"cuped"},
+    "Options": {"judged", "with_events", "with_assignments", "paths"},
+    "Comparison": {"cuped", "tests"},
     "Quality": {"repeated_items", "on_broken_split"},
 }
 """Fields that no call has as a keyword: they follow from the tables, or another section's keyword sets them."""

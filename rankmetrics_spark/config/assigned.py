@@ -1,0 +1,136 @@
+"""Who is in which test: the table of assignments, and what a test has of its own."""
+
+# A section is frozen, so one default may serve every config.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+from rankmetrics_spark.config import fields
+from rankmetrics_spark.config.comparing import Comparison
+from rankmetrics_spark.config.days import PlannedLooks
+from rankmetrics_spark.config.options import Options, SectionWithOptions, option
+from rankmetrics_spark.config.sections import FORMATS, Input
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, NAME_OF_ARM
+
+
+@dataclass(frozen=True)
+class Assignments(Input, SectionWithOptions):
+    """A row per user and arm: who is in which test, since when."""
+
+    at: ClassVar[str] = "assignments"
+
+    format: str = fields.key(
+        None,
+        fields.choice(listed=lambda: [name for name, each in FORMATS.items() if len(each.sections) > 1]),
+        "How to read it; as for ``source``.",
+    )
+    columns: Mapping[str, str | None] = option("assignment_columns")
+
+    def required_columns(self) -> tuple[str, ...]:
+        """The columns of the assignments that may be read."""
+        unmapped = (names for role, names in ASSIGNMENT_NAMES.items() if role not in self.columns)
+        named = filter(None, self.columns.values())
+        return tuple(dict.fromkeys([*named, *(name for names in unmapped for name in names)]))
+
+
+def _own(name: str, help: str = "") -> Any:
+    """A key of ``comparison`` as one of a test; what a test does not say is that of the comparison."""
+    spec = Comparison.__dataclass_fields__[name].metadata
+    return fields.key(None, spec["read"], help or f"As ``comparison.{name}``, of this test.")
+
+
+@dataclass(frozen=True)
+class OfTest(fields.Section):
+    """What a test has of its own; all else is as ``comparison`` says."""
+
+    at: ClassVar[str] = "tests.NAME"
+    words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
+
+    baseline: str | None = _own("baseline", "The arm that the others are compared with.")
+    primary: tuple[Metric, ...] = _own("primary")
+    guardrails: tuple[Metric, ...] = _own("guardrails")
+    margin: Mapping[str, float | str] | None = _own("margin")
+    shares: Mapping[str, float] | None = _own("shares", "Planned share of the users of each arm.")
+    first: str | None = fields.key(None, fields.day, "First day of the test.")
+    last: str | None = fields.key(None, fields.day, "Last day of the test.")
+    looks: str | PlannedLooks = _own("looks")
+    tuning_users: int = _own("tuning_users")
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that the days are in order."""
+        super().__post_init__()
+        if self.first and self.last and self.first > self.last:
+            raise self._refused("last", f"a day from {self.first} on")
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """Field of ``Comparison`` -> its value, of those that are given."""
+        names = (name for name in fields.field_names(type(self)) if name not in self.words)
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def is_on(self, day: str | None) -> bool:
+        """Whether the test runs on a day; one that is not known is one of its days."""
+        return day is None or (self.first or day) <= day <= (self.last or day)
+
+
+def tests(path: str, value: object) -> dict[str, OfTest]:
+    """Name of a test -> what it has of its own."""
+    if not isinstance(value, Mapping):
+        raise fields.refuse(path, value, "a mapping of tests to what they have of their own")
+    found, read = {}, fields.section(OfTest)
+    for name, own in value.items():
+        try:
+            found[fields.text(path, name)] = read(f"{path}.{name}", {} if own is None else own)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(OfTest.at, f"{path}.{name}")) from None
+    return found  # type: ignore[return-value]
+
+
+def check_tests(comparison: Comparison, options: Options) -> None:
+    """Refuse what does not go with assignments, and metrics of tests that are not computed.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    if not options.with_assignments:
+        if comparison.tests:
+            raise ConfigError("tests is given without assignments; allowed: both, or neither")
+        return
+    of_both = {name: getattr(comparison, name) for name in ("wilcoxon", "randomization", "aa_check", "only_changed")}
+    of_both["design"] = comparison.design == "paired"
+    if name := next((name for name, value in of_both.items() if value), None):
+        raise ConfigError(
+            f"{comparison.path_of(name)} is given with assignments; allowed: one of the two, since no user is in two "
+            "arms of a test"
+        )
+    if comparison.period or (comparison.cuped and comparison.cuped.date):
+        path = comparison.path_of("period") if comparison.period else f"{comparison.path_of('cuped')}.date"
+        raise ConfigError(f"{path} is given with assignments; allowed: one of the two")
+    for name in comparison.tests:
+        try:
+            comparison.of_test(name).roles(options.metrics)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(f"{comparison.at}.", f"tests.{name}.", 1)) from None
+
+
+def name_of_arm(test: str | None, arm: str) -> str:
+    """The experiment that an arm of a test is."""
+    return arm if test is None else f"{test}{NAME_OF_ARM}{arm}"
+
+
+def start_of(day: str, zone: str, after: int = 0) -> int:
+    """When a day starts, or the one so many days after it, in microseconds.
+
+    >>> start_of("2026-11-20", "Europe/Berlin", 1) - start_of("2026-11-20", "UTC")
+    82800000000
+    """
+    of_day = date.fromisoformat(day) + timedelta(days=after)
+    return int(datetime(of_day.year, of_day.month, of_day.day, tzinfo=ZoneInfo(zone)).timestamp()) * 10**6

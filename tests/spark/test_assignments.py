@@ -1,0 +1,295 @@
+"""Who is in which test, since when: which lists count where, what is counted, and which arms are compared."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from scipy.stats import chisquare, fisher_exact
+
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.errors import ConfigError, InputError, QualityError, RankmetricsError
+from tests.helpers.logs import config
+
+pytestmark = pytest.mark.both_engines
+
+GOLDEN = Path(__file__).parent / "field" / "golden_inputs"
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
+TESTS = EXPECTED["tests_on_by_request"]
+SETTINGS: dict[str, Any] = {
+    "layout": {"baseline": "control", "shares": {"control": 1, "new": 1}},
+    "ranker": {"baseline": "old"},
+}
+EVENTS = {"columns": {"list": "request_id", "time": "at"}, "grades": EXPECTED["grades"], "within": EXPECTED["within"]}
+
+
+def golden(name: str) -> list[dict[str, Any]]:
+    rows = [*csv.DictReader((GOLDEN / f"{name}.csv").open())]
+    return [{**row, "slot": int(row["slot"])} if "slot" in row else row for row in rows]
+
+
+def check_golden(users: list[Any], means: list[Any]) -> None:
+    """Users, their lists and values, and the means and assigned users of each arm, are those of plain loops."""
+    arms = {f"{test}:{arm}": each for test, of_test in TESTS.items() for arm, each in of_test["arms"].items()}
+    found: dict[str, dict[str, Any]] = {}
+    for row in users:
+        found.setdefault(row["experiment_id"], {})[row["user_id"]] = {
+            "n_lists": row["n_lists"],
+            "ndcg": row["ndcg_at_3"],
+        }
+    for name, arm in arms.items():
+        expected = {
+            user: {**each, "ndcg": pytest.approx(each["ndcg"], abs=1e-12)} for user, each in arm["users"].items()
+        }
+        assert found[name] == expected
+        (row,) = (row for row in means if row["experiment_id"] == name and row["metric"] == "ndcg@3")
+        assert (row["n_users"], row["n_assigned"], row["test_name"]) == (
+            arm["n_users"],
+            arm["n_assigned"],
+            name.split(":")[0],
+        )
+        assert row["mean"] == pytest.approx(arm["mean_ndcg"], abs=1e-12)
+    assert found.keys() == arms.keys()
+
+
+@pytest.mark.parametrize("shape", ["events", "structs"])
+def test_golden_tests_have_the_users_and_means_of_plain_loops(spark: SparkSession, shape: str) -> None:
+    given: dict[str, Any] = {"columns": {"position": "slot"}, "list": "request_id"}
+    log = golden("impressions")
+    if shape == "events":
+        given |= {
+            "events": golden("events"),
+            "event_columns": EVENTS["columns"],
+            "grades": EVENTS["grades"],
+            "within": "1h",
+        }
+    else:
+        log = [json.loads(line) for line in (GOLDEN / "nested.jsonl").read_text().splitlines()]
+        given["columns"] = {"items": "results", "item": "id", "relevance": "grade"}
+    given["columns"]["time"] = "shown_at"
+    columns = {"time": "first_exposure_at"}
+    result = evaluate(
+        log, ["ap@3", "ndcg@3"], assignments=golden("assignments"), assignment_columns=columns, tests=SETTINGS, **given
+    )
+    check_golden(result.user_metrics.collect(), result.experiment_metrics.collect())
+    rows = {(row["baseline"], row["experiment_id"], row["metric"]): row for row in result.comparisons.collect()}
+    pairs = [("layout:control", "layout:new"), ("ranker:old", "ranker:fresh")]
+    assert rows.keys() == {(*pair, metric) for pair in pairs for metric in ("ap@3", "ndcg@3")}
+    row = rows[(*pairs[0], "ndcg@3")]
+    assert (row["test_name"], row["n_assigned_baseline"], row["n_assigned_candidate"]) == ("layout", 3, 3)
+    # Each test is a family of its own: one primary metric, one pair.
+    assert {each["n_comparisons"] for each in rows.values() if each["p_value"] is not None} == {1}
+    assert row["sample_ratio_p"] == 1.0 and rows[(*pairs[1], "ndcg@3")]["sample_ratio_p"] is None
+    with pytest.warns(match="hit"):
+        findings = result.check()
+    assert findings.overall["mixed_arm_rate"] == 1 / 11
+    assert findings.assigned is not None and findings.assigned.as_record()["tests"]["ranker"]["mixed"] == 1
+
+
+def test_a_run_counts_rows_once_and_scores_each_list_once(spark: SparkSession, tmp_path: Path) -> None:
+    bad = tmp_path / "impressions.csv"
+    # One row of u1, who is in both tests, has no time, and one of u9, who is in none, no rank.
+    lines = (GOLDEN / "impressions.csv").read_text() + "r2,u1,,z,3\nr9,u9,2026-11-20T10:00:00Z,a,0\n"
+    bad.write_text(lines)
+    read = {"format": "csv", "columns": {"position": "slot", "time": "shown_at"}, "list": ["request_id"]}
+    request = config(
+        bad, tmp_path / "out", source=read, events={"path": str(GOLDEN / "events.csv"), **EVENTS},
+        assignments={"path": str(GOLDEN / "assignments.csv"), "columns": {"time": "first_exposure_at"}},
+        tests=SETTINGS, metrics=["ap@3", "ndcg@3"], quality={"max_invalid_fraction": 0.2},
+    )  # fmt: skip
+    done = run(spark, request)
+    check_golden(done.user_metrics.collect(), done.experiment_metrics.collect())
+    assert done.record["rows"] == {"in": 20, "evaluated": 18, "quarantined": 2}
+    arms = {name: count for name, count in done.record["experiments"].items() if name}
+    assert {name: (count["rows"], count["lists"], count["left_out"]) for name, count in arms.items()} == {
+        "layout:control": (8, 3, 1), "layout:new": (7, 3, 0), "ranker:fresh": (5, 2, 0), "ranker:old": (5, 2, 1),
+    }  # fmt: skip
+    left_out = [*spark.read.parquet(str(tmp_path / "out" / "quarantine")).collect()]
+    assert {row["reason"] for row in left_out} == {"null_time", "position_below_1"} and len(left_out) == 2
+    assert done.record["assignments"] == {
+        "rows": 13, "faulty": 0, "repeated": 1,
+        "tests": {
+            "layout": {"mixed": 0, "arms": {"layout:control": 3, "layout:new": 3}},
+            "ranker": {"mixed": 1, "arms": {"ranker:fresh": 2, "ranker:old": 2}},
+        },
+    }  # fmt: skip
+    notes = " ".join(done.record["notes"])
+    assert "1 of 13 assignments are of a user in an arm once more; the first exposure counts" in notes
+    assert "1 users are in several arms of the test 'ranker', and are left out of it" in notes
+
+
+# ---- small cases: a list of a user is two items, of which the first one was clicked
+
+LOG = [("u1", "r1", "10:00"), ("u1", "r2", "11:00"), ("u2", "r3", "10:00"), ("u3", "r4", "10:00")]
+
+
+def at(time: str) -> str:
+    return time if "T" in time else f"2026-11-20T{time}:00Z"
+
+
+def lists(*texts: tuple[str, str, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "user": user,
+            "request": request,
+            "seen": at(time),
+            "item": item,
+            "position": rank,
+            "relevance": int(rank == 1),
+        }
+        for user, request, time in texts or LOG
+        for rank, item in enumerate("ab", 1)
+    ]
+
+
+def assigned(*texts: str) -> list[dict[str, Any]]:
+    """``t:a u1 10:00`` is a test and an arm, a user, and the exposure."""
+    rows = []
+    for text in texts:
+        name, user, time = text.split()
+        test, _, arm = name.rpartition(":")
+        rows.append(
+            {"test": test, "arm": arm, "user": user, "time": at(time)}
+            if test
+            else {"arm": arm, "user": user, "time": at(time)}
+        )
+    return rows
+
+
+def result_of(of_users: Any, log: Any = None, **options: Any) -> Any:
+    usual: dict[str, Any] = {"columns": {"time": "seen"}, "list": "request"}
+    return evaluate(lists() if log is None else log, ["rr"], assignments=of_users, **{**usual, **options})
+
+
+def n_lists(result: Any) -> dict[tuple[str, str], int]:
+    return {(row["experiment_id"], row["user_id"]): row["n_lists"] for row in result.user_metrics.collect()}
+
+
+def test_a_list_counts_from_the_instant_of_the_first_exposure_on(spark: SparkSession) -> None:
+    result = result_of(assigned("t:a u1 11:00", "t:a u1 11:30", "t:b u2 10:00", "t:b u3 10:01", "s:a u1 09:00"))
+    assert n_lists(result) == {("t:a", "u1"): 1, ("t:b", "u2"): 1, ("s:a", "u1"): 2}
+    # Scored once: as many lists as the log has.
+    assert result._tables.outcome.count() == len(LOG)
+
+
+def test_a_time_without_an_offset_is_of_the_time_zone_and_arms_without_tests_are_experiments(
+    spark: SparkSession,
+) -> None:
+    # In Berlin, winter is one hour ahead: 12:00 there is 11:00Z.
+    rows = assigned("a u1 2026-11-20T12:00:00", "b u2 2026-11-20T11:00:00")
+    result = result_of(rows, time_zone="Europe/Berlin", baseline="a")
+    assert n_lists(result) == {("a", "u1"): 1, ("b", "u2"): 1}
+    assert [(row["baseline"], row["experiment_id"], row["test_name"]) for row in result.comparisons.collect()] == [
+        ("a", "b", None)
+    ]
+    without_times = [{"arm": row["arm"], "user": row["user"]} for row in rows]
+    assert n_lists(result_of(without_times)) == {("a", "u1"): 2, ("b", "u2"): 1}
+
+
+@pytest.mark.parametrize(
+    ("texts", "mixed"),
+    [
+        (["t:a u1 09:00", "t:b u1 09:00", "t:b u2 09:00", "t:a u3 09:00"], 1),  # at one instant
+        (["t:a u1 09:00", "t:b u1 23:00", "t:b u2 09:00", "t:a u3 09:00"], 1),  # later on the day
+        (["t:a u1 09:00", "t:a u1 09:00", "t:b u2 09:00", "t:a u3 09:00"], 0),
+    ],
+)
+@pytest.mark.outcome(
+    "two assignments of a user to two arms of a test", "the user is left out of the test: `mixed_arm_rate`"
+)
+def test_users_of_several_arms_are_left_out_of_their_test(spark: SparkSession, texts: list[str], mixed: int) -> None:
+    result = result_of(assigned(*texts))
+    expected = {("t:b", "u2"): 1, ("t:a", "u3"): 1} | ({} if mixed else {("t:a", "u1"): 2})
+    assert n_lists(result) == expected
+    assert result.check().overall["mixed_arm_rate"] == mixed / 3
+    if mixed:
+        with pytest.raises(QualityError, match=re.escape("33.3 % of the users of tests are in several arms of theirs")):
+            result.check(gates={"mixed_arm_rate": {"fail": 0.1}})
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    return str(path)
+
+
+def run_of(spark: SparkSession, tmp_path: Path, of_users: Any, log: Any = None, **changes: Any) -> Any:
+    source = {"format": "csv", "columns": {"time": "seen"}, "list": ["request"]}
+    path = write(tmp_path / "log.csv", log or lists())
+    section = {"path": write(tmp_path / "assignments.csv", of_users)}
+    return run(spark, config(path, tmp_path / "out", source=source, assignments=section, metrics=["rr"], **changes))
+
+
+def test_a_run_knows_the_assignments_up_to_the_end_of_its_day_and_the_days_of_its_tests(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # u3 enters at the midnight that ends the day, and would be in two arms then.
+    rows = assigned(
+        "t:a u1 09:00", "t:b u2 09:00", "t:a u3 09:00", "t:b u3 2026-11-21T00:00:00Z", "s:a u1 09:00", "s:b u2 09:00"
+    )
+    done = run_of(spark, tmp_path, rows, tests={"t": {"baseline": "a"}, "s": {"baseline": "a", "from": "2026-11-21"}})
+    assert done.record["assignments"]["tests"]["t"] == {"mixed": 0, "arms": {"t:a": 2, "t:b": 1}}
+    assert {row["experiment_id"] for row in done.user_metrics.collect()} == {"t:a", "t:b"}
+
+
+def test_assignments_that_repeat_all_users_daily_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    days = [f"2026-11-{day}T09:00:00Z" for day in (18, 19, 20)]
+    rows = assigned(*(f"t:{arm} {user} {day}" for day in days for arm, user in (("a", "u1"), ("b", "u2"))))
+    done = run_of(spark, tmp_path, rows)
+    assert {row["experiment_id"]: row["n_assigned"] for row in done.experiment_metrics.collect()} == {
+        "t:a": 1,
+        "t:b": 1,
+    }
+    assert "4 of 6 assignments are of a user in an arm once more; the first exposure counts" in done.record["notes"]
+
+
+def test_who_is_assigned_is_in_the_sample_ratio_and_another_triggering_gives_no_verdict(spark: SparkSession) -> None:
+    shown = {"a": 60, "b": 30}
+    log = lists(*((f"{arm}{i}", f"r{arm}{i}", "10:00") for arm, n in shown.items() for i in range(n)))
+    # Every other user clicks the second item instead.
+    log = [{**row, "relevance": int((row["position"] == 1) == (int(row["user"][1:]) % 2 == 0))} for row in log]
+    n_assigned = {"a": 66, "b": 60}
+    rows = assigned(*(f"t:{arm} {arm}{i} 09:00" for arm, n in n_assigned.items() for i in range(n)))
+    settings = {"t": {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}}
+    (row,) = result_of(rows, log, tests=settings).comparisons.collect()
+    assert row["sample_ratio_p"] == pytest.approx(chisquare([66, 60]).pvalue)
+    p = fisher_exact([[60, 6], [30, 30]]).pvalue
+    assert p < 0.001 and row["note"].startswith("not trustworthy: 91 % of the users who are assigned to t:a and 50 %")
+    assert f"(p = {p:.2g}): the triggering is not the same" in row["note"] and row["better"] is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "error", "sentence"),
+    [
+        (["t:a u1 09:00"], {"columns": {"time": "seen", "experiment": "item"}}, ConfigError,
+         "columns.experiment and assignments are both given; allowed: one of the two"),
+        (["t:a u1 09:00"], {"columns": {}}, ConfigError, "columns.time is missing, and the assignments have"),
+        (["t:a u1 09:00"], {"assignment_columns": {"arm": "v"}}, InputError, "the assignments have no column 'v'"),
+        (["t:a u1 09:00"], {"assignment_columns": {"unit": "user"}}, ConfigError, "assignment_columns.unit: unknown"),
+        (["a u1 09:00"], {"tests": {"t": {}}}, ConfigError, "tests is given, and the assignments have no column"),
+        (["t:a u1 09:00"], {"tests": {"s": {}}}, ConfigError, "tests: unknown test 's'"),
+        (["t:a u1 09:00", "s:b u1 09:00"], {"tests": {"s": {}}, "baseline": "a"}, ConfigError,
+         "the test 's' has no arm 'a', which comparison.baseline names; allowed in tests.s.baseline: b"),
+        (["t:a u1 09:00"], {"tests": {"t": {"baseline": "control"}}}, ConfigError,
+         "the test 't' has no arm 'control', which tests.t.baseline names; allowed in tests.t.baseline: a"),
+        (["t:a u1 09:00", "t:b u2 09:00", "t:c u3 09:00"], {"tests": {"t": {"shares": {"a": 1, "b": 1}}}}, ConfigError,
+         "tests.t.shares has no share of the arm 'c'; allowed: one of each arm of the test 't'"),
+        (["t:x:a u1 09:00"], {}, InputError, "the test 't:x' of the assignments has a colon in its name"),
+        (["t:a u1 09:00"], {"only_changed": True, "baseline": "a"}, ConfigError, "only_changed is given with"),
+        (["t:a u9 09:00"], {}, InputError, "no user of the assignments has a list of the impressions"),
+        (["t:a u1 soon", "t:b u2 09:00"], {}, QualityError, "1 of 2 assignments are faulty (50.00%, allowed 1.00%"),
+    ],
+)  # fmt: skip
+@pytest.mark.outcome("{sentence}", "refused in one sentence")
+def test_assignments_that_fit_nothing_are_refused_in_one_sentence(
+    spark: SparkSession, texts: list[str], options: Any, error: type[RankmetricsError], sentence: str
+) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        result_of(assigned(*texts), **options).check()
