@@ -337,6 +337,7 @@ class _Study(opts.Command):
 
 
 def _study(name: str, words: str) -> None:
+    @opts.CONFIG
     @opts.READS
     def command(**options: Any) -> None:
         from rankmetrics_spark.cli.studies import STUDIES
