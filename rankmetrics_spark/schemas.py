@@ -249,15 +249,9 @@ FAIL: Status = "fail"
 NOT_CHECKED: Status = "not_checked"
 """What a check says; ``not_checked`` = there was nothing to judge, or no limit to judge it by."""
 CHECK_COLUMNS = {
-    EXPERIMENT: "string",
-    "name": "string",
-    SEGMENT: "string",
-    METRIC: "string",
-    "observed": "double",
-    "limit": "double",
-    "margin": "double",
-    "status": "string",
-    "sentence": "string",
+    **dict.fromkeys((EXPERIMENT, "name", SEGMENT, METRIC), "string"),
+    **dict.fromkeys(("observed", "limit", "margin"), "double"),
+    **dict.fromkeys(("status", "sentence"), "string"),
 }
 """Columns of ``checks`` beside the date -> their types."""
 
@@ -292,10 +286,8 @@ class Check:
 
     def as_row(self) -> dict[str, Any]:
         """The row of the table ``checks``."""
-        numbers = {name: number(getattr(self, name)) for name in ("observed", "limit", "margin")}
-        texts = {"name": self.name, SEGMENT: self.segment, METRIC: self.metric}
-        last = {"status": self.status, "sentence": self.sentence}
-        return {EXPERIMENT: self.experiment, **texts, **numbers, **last}
+        cells = vars(self) | {EXPERIMENT: self.experiment}
+        return {name: number(cells[name]) if kind == "double" else cells[name] for name, kind in CHECK_COLUMNS.items()}
 
 
 def rows_of(checks: Iterable[Check]) -> list[dict[str, Any]]:

@@ -294,20 +294,17 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         if request.per_user:
             check_new_file("--per-user", request.per_user, choice)
         if request.over_time:
-            developed = opts.on_session(choice, lambda spark: development_of(spark, request))
+            days, rows, metrics = opts.on_session(choice, lambda spark: development_of(spark, request))
             if style != "table":
-                opts.note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
-            rep.print_over_time(developed.days, developed.rows, style, developed.metrics)
+                opts.note.print(f"users of {days.sentence_part}", soft_wrap=True)
+            rep.print_over_time(days, rows, style, metrics)
             return
         result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
         opts.note.print(result.of_day, soft_wrap=True)
     if request.per_user:
         opts.note.print(f"wrote the users of both experiments: {request.per_user}", soft_wrap=True)
-    more = {"losses": result.losses} if request.losses else {}
-    more |= {"gains": result.gains} if request.gains else {}
-    more |= {"decomposition": result.decomposition} if request.decomposed else {}
-    rep.print_all(result.date, result.comparisons, more, style, result.metrics, result.days, result.outlook)
+    rep.print_all(result.date, result.comparisons, result.more, style, result.metrics, result.days, result.outlook)
 
 
 @main.command()

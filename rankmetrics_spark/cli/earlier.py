@@ -106,9 +106,7 @@ class CompareResult:
         date: Evaluation date of the users.
         dates: How many evaluation dates there are.
         comparisons: Rows of the table ``comparisons``.
-        losses: Users with the largest losses, per candidate and metric.
-        gains: Users with the largest gains.
-        decomposition: Differences split by segment.
+        more: Further tables by name: users with the largest ``losses`` and ``gains``, and the ``decomposition``.
         metrics: The metrics that are compared, in the order of the request or of the run.
         days: The days of the period, if the users are of one.
         outlook: When open comparisons of the period could find an effect, and what some days were stored without.
@@ -117,9 +115,7 @@ class CompareResult:
     date: str
     dates: int
     comparisons: list[dict[str, Any]]
-    losses: list[dict[str, Any]]
-    gains: list[dict[str, Any]]
-    decomposition: list[dict[str, Any]]
+    more: dict[str, list[dict[str, Any]]]
     metrics: Sequence[Metric]
     days: Days | None = None
     outlook: Sequence[str] = ()
@@ -161,21 +157,23 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     comparison.refuse_too_many_replicates(section, len(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
-    losses = _rows(comparison.largest_changes(table, section, request.losses, "loss") if request.losses else None)
-    gains = _rows(comparison.largest_changes(table, section, request.gains, "gain") if request.gains else None)
+    tables = {}
+    if request.losses:
+        tables["losses"] = comparison.largest_changes(table, section, request.losses, "loss")
+    if request.gains:
+        tables["gains"] = comparison.largest_changes(table, section, request.gains, "gain")
     if request.per_user:
         write_users(comparison.user_changes(table, section), Path(request.per_user))
-    decomposition = None
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
-        decomposition = comparison.decomposition(split, section, column)
+        tables["decomposition"] = comparison.decomposition(split, section, column)
+    shown = {name: [row.asDict() for row in few_rows(each.limit(MOST_ROWS))] for name, each in tables.items()}
     dates = days.dates if days else (date,)
     more = outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
     more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
     more += sinks.unreadable_pointers(root)
     more += notes_of_runs(records_in(root) or [], pointers, dates, section)
-    of_users = losses, gains, _rows(decomposition)
-    return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, more)
+    return CompareResult(date, len(partitions), comparisons, shown, table.metrics, days, more)
 
 
 def check_new_file(option: str, file: str, choice: Choice) -> None:
@@ -227,25 +225,11 @@ def _covariate(section: Comparison, every_date: DataFrame, partitions: Partition
     return _of_date(every_date, partitions, section.cuped.date, "cuped.date")
 
 
-@dataclass(frozen=True)
-class Development:
-    """What ``rankmetrics compare --over-time`` prints.
-
-    Attributes:
-        days: The dates of the users.
-        rows: Of ``effect_over_time``.
-        metrics: The metrics that are compared, in the order of the request or of the run.
-    """
-
-    days: Days
-    rows: list[dict[str, Any]]
-    metrics: Sequence[Metric]
-
-
-def development_of(spark: SparkSession, request: CompareRequest) -> Development:
+def development_of(spark: SparkSession, request: CompareRequest) -> tuple[Days, list[dict[str, Any]], Sequence[Metric]]:
     """Read ``user_metrics`` of a period, by default of all dates, and compare its experiments over time.
 
-    Dates before the period tell whether the users differed before.
+    Dates before the period tell whether the users differed before. Returns the dates of the users, the rows of
+    ``effect_over_time``, and the metrics that are compared, in the order of the request or of the run.
 
     Raises:
         ConfigError: A wrong argument, or an experiment that is not there.
@@ -266,11 +250,7 @@ def development_of(spark: SparkSession, request: CompareRequest) -> Development:
     if not request.metrics:
         table = comparison.without_unstored(table, sinks.pointers_of(spark, root), days.dates)
     rows = few_rows(comparison.development(table, section, (days.first, days.last)))
-    return Development(days, [row.asDict() for row in rows], table.metrics)
-
-
-def _rows(table: DataFrame | None) -> list[dict[str, Any]]:
-    return [] if table is None else [row.asDict() for row in few_rows(table.limit(MOST_ROWS))]
+    return days, [row.asDict() for row in rows], table.metrics
 
 
 def stored_users(spark: SparkSession, folder: str) -> tuple[DataFrame, str]:

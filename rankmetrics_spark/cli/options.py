@@ -59,23 +59,15 @@ def _silence(context: click.Context, option: click.Parameter, value: bool) -> No
     say.quiet, note.quiet = False, value
 
 
+def _of_all(names: list[str], chosen: Callable[..., object], help: str) -> click.Option:
+    """A flag of every command: ``chosen`` takes the context, the option and whether it is given."""
+    return click.Option(names, is_flag=True, is_eager=True, expose_value=False, callback=chosen, help=help)
+
+
+_WHOLE = "Print each stage with its seconds, and the whole error of an engine."
 OF_ALL = (
-    click.Option(
-        ["-q", "--quiet"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_silence,
-        help="Print the result, warnings and errors alone.",
-    ),
-    click.Option(
-        ["-v", "--verbose"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=lambda context, option, value: verbose.set(value),
-        help="Print each stage with its seconds, and the whole error of an engine.",
-    ),
+    _of_all(["-q", "--quiet"], _silence, "Print the result, warnings and errors alone."),
+    _of_all(["-v", "--verbose"], lambda context, option, value: verbose.set(value), _WHOLE),
 )
 """The options of every command."""
 

@@ -143,24 +143,17 @@ class Events:
 
     def _event(self, kind: str, tables: Mapping[str, str], checks: Sequence[Check]) -> Any:
         from openlineage.client.event_v2 import Job, OutputDataset, Run, RunEvent, RunState
-        from openlineage.client.facet_v2 import dataset_version_dataset, job_type_job, output_statistics_output_dataset
 
         known, is_table = self.record["lineage"], self.config.sink.table is not None
         # The run is the version of each table.
-        version = dataset_version_dataset.DatasetVersionDatasetFacet(self.record["run_id"], producer=_PRODUCER)
-        outputs = []
-        for name, place in tables.items():
-            rows = self.record["tables"][name]["rows"]
-            statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, producer=_PRODUCER)
-            of_run: dict[str, Any] = {"outputStatistics": statistics}
-            outputs.append(
-                OutputDataset(*dataset_of(place, is_table), facets={"version": version}, outputFacets=of_run)
-            )
-        of_job: dict[str, Any] = {
-            "jobType": job_type_job.JobTypeJobFacet(
-                processingType="BATCH", integration="RANKMETRICS", jobType="JOB", producer=_PRODUCER
-            )
-        }
+        facets = {"version": _facet("dataset_version_dataset", self.record["run_id"])}
+        rows = {name: self.record["tables"][name]["rows"] for name in tables}
+        counts = {name: {"outputStatistics": _facet("output_statistics_output_dataset", n)} for name, n in rows.items()}
+        outputs = [
+            OutputDataset(*dataset_of(place, is_table), facets=facets, outputFacets=counts[name])
+            for name, place in tables.items()
+        ]
+        of_job = {"jobType": _facet("job_type_job", processingType="BATCH", integration="RANKMETRICS", jobType="JOB")}
         return RunEvent(
             eventTime=datetime.now(timezone.utc).isoformat(),
             producer=_PRODUCER,
@@ -172,41 +165,22 @@ class Events:
         )
 
     def _run_facets(self) -> Iterator[tuple[str, Any]]:
-        from openlineage.client.facet_v2 import (
-            error_message_run,
-            nominal_time_run,
-            parent_run,
-            processing_engine_run,
-        )
+        from openlineage.client.facet_v2 import parent_run
 
-        day, versions = self.record["evaluation_date"], self.record["versions"]
-        yield "nominalTime", nominal_time_run.NominalTimeRunFacet(f"{day}T00:00:00Z", producer=_PRODUCER)
         engine = self.record["engine"]
-        yield (
-            "processing_engine",
-            processing_engine_run.ProcessingEngineRunFacet(
-                version=versions.get(engine, "unknown"), name=engine, producer=_PRODUCER
-            ),
-        )
+        yield "nominalTime", _facet("nominal_time_run", f"{self.record['evaluation_date']}T00:00:00Z")
+        version = self.record["versions"].get(engine, "unknown")
+        yield "processing_engine", _facet("processing_engine_run", version=version, name=engine)
         if error := self.record.get("error"):
-            words = f"{error['class']}: {error['message']}"
-            yield "errorMessage", error_message_run.ErrorMessageRunFacet(words, "PYTHON", producer=_PRODUCER)
+            yield "errorMessage", _facet("error_message_run", f"{error['class']}: {error['message']}", "PYTHON")
         if parent := self._parent:
-            root = None
+            root, job = None, parent_run.Job(parent["parentJobNamespace"], parent["parentJobName"])
             if "rootParentRunId" in parent:
                 root = parent_run.Root(
                     parent_run.RootRun(parent["rootParentRunId"]),
                     parent_run.RootJob(parent["rootParentJobNamespace"], parent["rootParentJobName"]),
                 )
-            yield (
-                "parent",
-                parent_run.ParentRunFacet(
-                    parent_run.Run(parent["parentRunId"]),
-                    parent_run.Job(parent["parentJobNamespace"], parent["parentJobName"]),
-                    root,
-                    producer=_PRODUCER,
-                ),
-            )
+            yield "parent", _facet("parent_run", parent_run.Run(parent["parentRunId"]), job, root)
 
     def _inputs(self, checks: Sequence[Check]) -> Iterator[InputDataset]:
         """The inputs with their schemas, once these are known; the log with its rows and what was checked of it."""
@@ -236,15 +210,21 @@ class Events:
                 schema_dataset.SchemaDatasetFacetFields(name=column, type=kind)
                 for column, kind in known.get(name, {}).get("schema", {}).items()
             ]
-            facets: dict[str, Any] = {"schema": schema_dataset.SchemaDatasetFacet(fields, producer=_PRODUCER)}
+            facets = {"schema": _facet("schema_dataset", fields)} if fields else {}
             of_log: dict[str, Any] = {}
             if name == "source" and assertions:
-                of_log["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
-                    assertions, producer=_PRODUCER
-                )
+                of_log["dataQualityAssertions"] = _facet("data_quality_assertions_dataset", assertions)
             is_table = section is not None and section.table is not None
             for place in ([section.table] if section.table else section.path or ()) if section else ():
-                yield InputDataset(*dataset_of(place, is_table), facets=facets if fields else {}, inputFacets=of_log)
+                yield InputDataset(*dataset_of(place, is_table), facets=facets, inputFacets=of_log)
+
+
+def _facet(module: str, *values: Any, **more: Any) -> Any:
+    """The facet of a module of the client, whose class has the same name, with its producer."""
+    from openlineage.client import facet_v2
+
+    kind = getattr(getattr(facet_v2, module), f"{module.title().replace('_', '')}Facet")
+    return kind(*values, **more, producer=_PRODUCER)
 
 
 def _parent_of(spark: SparkSession | None, settings: Mapping[str, str]) -> dict[str, str]:

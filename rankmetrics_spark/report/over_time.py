@@ -41,15 +41,8 @@ def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, 
 
 
 _OF_DIFFERENCE = (
-    sch.EXPERIMENT,
-    sch.BASELINE,
-    sch.METRIC,
-    sch.N_USERS,
-    "mean_baseline",
-    "mean_candidate",
-    "p_value",
-    "confidence",
-    *(*sch.RELATIVE, "difference", "ci_low", "ci_high"),
+    *(sch.EXPERIMENT, sch.BASELINE, sch.METRIC, sch.N_USERS, "mean_baseline", "mean_candidate", "p_value"),
+    *("confidence", *sch.RELATIVE, "difference", "ci_low", "ci_high"),
 )
 
 

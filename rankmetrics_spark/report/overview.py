@@ -11,11 +11,9 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
-from rankmetrics_spark.report.trust import Level, check_rows
+from rankmetrics_spark.report.trust import GATES, Level, check_rows
 from rankmetrics_spark.words import STATES, Change, judged_apart, p_text, p_value
 
-GATES = ("min", "max_drop", "max_relative_drop", "trusted")
-"""Names of the checks that are gates."""
 MOST_NAMED = 3
 """Metrics or experiments that a sentence names."""
 

@@ -22,9 +22,8 @@ from rankmetrics_spark.pointers import History, Pointer
 from rankmetrics_spark.report import read
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
-from rankmetrics_spark.report.overview import GATES
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
-from rankmetrics_spark.report.trust import check_rows
+from rankmetrics_spark.report.trust import GATES, check_rows
 from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
 from rankmetrics_spark.sinks import settled
 

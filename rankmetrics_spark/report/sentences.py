@@ -98,13 +98,6 @@ def _change(value: float | None, share: float | None) -> str:
 
 
 _WORDS: dict[str, dict[str, str]] = {
-    "ap_denominator": {
-        "min(m,k)": "AP divides by the number of relevant items, at most the cut-off.",
-        "m": "AP divides by the number of relevant items, whatever the cut-off.",
-        "hits": "AP divides by the number of relevant items above the cut-off.",
-        "k": "AP divides by the cut-off.",
-        "min(L,k)": "AP divides by the length of the list, at most the cut-off.",
-    },
     "zero_relevant": {
         "zero": "A user without a relevant item counts 0.",
         "skip": "A user without a relevant item is left out of the mean.",
@@ -115,6 +108,13 @@ _WORDS: dict[str, dict[str, str]] = {
         "judged": "Means are over the users with judgements.",
         "both": "Means are over the users with a list and with judgements.",
         "either": "Means are over the users with a list or with judgements.",
+    },
+    "ap_denominator": {
+        "min(m,k)": "AP divides by the number of relevant items, at most the cut-off.",
+        "m": "AP divides by the number of relevant items, whatever the cut-off.",
+        "hits": "AP divides by the number of relevant items above the cut-off.",
+        "k": "AP divides by the cut-off.",
+        "min(L,k)": "AP divides by the length of the list, at most the cut-off.",
     },
     "gain": {
         "linear": "The gain of a grade is the grade itself.",
@@ -147,11 +147,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "count": "An item that is in a list twice counts twice.",
     },
 }
-_KNOBS_IN_ORDER = (
-    *("zero_relevant", "population", "ap_denominator", "gain", "ideal_pool", "relevant_pool", "unjudged", "ties"),
-    "duplicates",
-)
-_BY_SCORE = ("ties",)
+"""Knob of a convention -> its value -> what it means, in the order of the sentences."""
 _USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
 _WITHOUT_JUDGEMENTS = {
     "judged": "NDCG compares with the best order of the items that were shown.",
@@ -181,10 +177,10 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
     relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
     only_shown = chosen.get("ideal_pool") == "shown" or chosen.get("ap_denominator") == "hits"
     lines = []
-    for knob in _KNOBS_IN_ORDER:
+    for knob, words_of in _WORDS.items():
         value = chosen.get(knob, "")
-        is_relevant = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob not in _BY_SCORE)
-        words = _WORDS[knob].get(value)
+        is_relevant = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob != "ties")
+        words = words_of.get(value)
         if knob == "ideal_pool" and not has_judgements:
             words = _WITHOUT_JUDGEMENTS.get(value, words)
         if (knob, value, has_judgements) == ("zero_relevant", "skip", True) and only_shown:

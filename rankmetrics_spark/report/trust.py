@@ -46,35 +46,27 @@ class PageCheck:
 NO_VERDICT = "There is no verdict."
 _BAD: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
 _RATES = "Rates of the log"
-_TITLES = {
-    "min": "Gates",
-    "max_drop": "Gates",
-    "max_relative_drop": "Gates",
-    "trusted": "Gates",
-    "books_rows": "Books",
-    "books_lists": "Books",
-    "books_quarantine": "Books",
-    "books_means": "Books",
-    "days": "Days of the period",
-    "comparisons": "Comparisons",
-    "n_users": "Number of users",
-    "users_without_relevant": "Users without a relevant item",
-    "users_left_out": "Users without a relevant item",
-    "sample_ratio": "Split of the users",
-    "faulty_rate": "Faulty rows",
-    "tied_rate": "Ties",
-    "beyond_judgements": "Judgements",
-    "judged_rate": "Judged lists",
-    "judged_top_rate": "Judged items",
-    "judged_difference": "Judged items",
-    "relevant_from": "Grades",
-    "rows_change": "Earlier days",
-    "users_change": "Earlier days",
-    "experiments_missing": "Earlier days",
-    "segment_rate": "Segments",
-    "nothing_relevant": "Quality of the log",
-    "log": "Quality of the log",
+GATES = ("min", "max_drop", "max_relative_drop", "trusted")
+"""Names of the checks that are gates."""
+_NAMES = {
+    "Gates": GATES,
+    "Books": ("books_rows", "books_lists", "books_quarantine", "books_means"),
+    "Days of the period": ("days",),
+    "Comparisons": ("comparisons",),
+    "Number of users": ("n_users",),
+    "Users without a relevant item": ("users_without_relevant", "users_left_out"),
+    "Split of the users": ("sample_ratio",),
+    "Faulty rows": ("faulty_rate",),
+    "Ties": ("tied_rate",),
+    "Judgements": ("beyond_judgements",),
+    "Judged lists": ("judged_rate",),
+    "Judged items": ("judged_top_rate", "judged_difference"),
+    "Grades": ("relevant_from",),
+    "Earlier days": ("rows_change", "users_change", "experiments_missing"),
+    "Segments": ("segment_rate",),
+    "Quality of the log": ("nothing_relevant", "log"),
 }
+_TITLES = {name: title for title, names in _NAMES.items() for name in names}
 """Name of a check -> its title; every other name is that of a rate."""
 _UNKNOWN = "There is none, so the rows that came in are not known."
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
@@ -97,7 +89,7 @@ def checks(figures: Figures) -> list[PageCheck]:
     but = f"; except {lists:,} lists ({outside:,} rows) of users without judgements, who are outside the population"
     books = f"Every row and every list of the log is in a table, in each experiment{but if lists else ''}."
     lines = []
-    for title in sorted(groups, key=[*dict.fromkeys(_TITLES.values()), _RATES].index):
+    for title in sorted(groups, key=[*_NAMES, _RATES].index):
         group = groups[title]
         for level in _BAD:
             sentences = [*group.get(level, ())]
@@ -132,7 +124,7 @@ def left_out(figures: Figures) -> str:
 
 def _words(title: str, texts: Sequence[str]) -> str:
     """Sentences of the page; one that begins with the name of an experiment keeps its first letter."""
-    has_capitals = title in {_TITLES[name] for name in ("log", "judged_rate", "judged_top_rate", "relevant_from")}
+    has_capitals = title in ("Quality of the log", "Judged lists", "Judged items", "Grades")
     shown = (text.rstrip(".") + "." for text in texts[:_MOST_SENTENCES])
     return " ".join(text[:1].upper() + text[1:] if has_capitals else text for text in shown)
 

@@ -256,10 +256,7 @@ class FirstConfig:
 
     def _source(self) -> Iterator[str]:
         yield "source:"
-        yield f"  format: {self.log.format}"
-        yield f"  {'table' if self.log.format == 'table' else 'path'}: {_scalar(self.log.path)}"
-        if self.log.options:
-            yield f"  options: {json.dumps(dict(self.log.options))}"
+        yield from _place(self.log)
         if self.log.ranked_by_format:
             if self.log.experiment_from != "tag":
                 of_trec = self.log.format == "trec_run"
@@ -279,12 +276,9 @@ class FirstConfig:
             guess = self.columns.get(role)
             if (role == "experiment" and self.named_by) or (guess and _is_written(self.log, guess)):
                 continue
-            if self.log.nested and guess is not None:
-                name = self.log.nested.written(guess.column)
-                yield f"    {role}: {_scalar(name)}  # {guess.reason}; {self._values(role)}"
-                continue
             if guess is not None:
-                yield f"    {role}: {_scalar(guess.column)}  # {guess.reason}; {self._values(role)}"
+                name = self.log.nested.written(guess.column) if self.log.nested else guess.column
+                yield f"    {role}: {_scalar(name)}  # {guess.reason}; {self._values(role)}"
             elif role == "experiment":
                 yield "    experiment: null  # no column looks like one: the log is a single experiment, called all"
             elif role == "item":
@@ -333,21 +327,14 @@ class FirstConfig:
         if self.found:
             yield "events:"
             if self.events:
-                of_events = sample(self.events, EVENTS)
-                yield f"  format: {of_events.format}"
-                yield f"  path: {_scalar(of_events.path)}"
-                if of_events.options:
-                    yield f"  options: {json.dumps(dict(of_events.options))}"
+                yield from _place(sample(self.events, EVENTS))
             yield from self.found.lines(self.time)
         if self.truth:
             if self.truth.format in ("trec_qrels", *ROWS_OF):
                 yield f"judgements: {{format: {self.truth.format}, path: {_scalar(self.truth.path)}}}"
             else:
                 yield "judgements:"
-                yield f"  format: {self.truth.format}"
-                yield f"  path: {_scalar(self.truth.path)}"
-                if self.truth.options:
-                    yield f"  options: {json.dumps(dict(self.truth.options))}"
+                yield from _place(self.truth)
                 lists = self.truth.nested
                 if lists and lists.packed:
                     yield f"  packed: {lists.packed}"
@@ -396,6 +383,14 @@ class FirstConfig:
         empty = int((users.astype(str) == "").sum())
         rows = f"an empty text is the user of {empty:,} of {len(users):,} rows"
         return rows if empty > 0.01 * len(users) else ""
+
+
+def _place(rows: LogSample) -> Iterator[str]:
+    """Format, place and options of an input."""
+    yield f"  format: {rows.format}"
+    yield f"  {'table' if rows.format == 'table' else 'path'}: {_scalar(rows.path)}"
+    if rows.options:
+        yield f"  options: {json.dumps(dict(rows.options))}"
 
 
 def _is_written(log: LogSample, guess: Guess) -> bool:
