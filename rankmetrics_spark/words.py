@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 MINUS = "\N{MINUS SIGN}"
 _MOST_DIGITS = 3
@@ -41,6 +41,28 @@ class State(NamedTuple):
     def html(self) -> str:
         """The mark in HTML."""
         return self.mark.encode("ascii", "xmlcharrefreplace").decode()
+
+
+Level = Literal["ok", "warn", "fail", "none"]
+
+
+class Fact(str):
+    """A sentence of a run: of its verdict, of the status line, or about something that was looked at.
+
+    Attributes:
+        level: ``ok``, ``warn`` (the answer may be wrong), ``fail`` or ``none`` (not looked at).
+        topic: What was looked at.
+        brief: The same for people who read once how p-values and intervals are corrected; empty where that is all.
+    """
+
+    level: Level
+    topic: str
+    brief: str
+
+    def __new__(cls, text: str, level: Level = "ok", topic: str = "", brief: str | None = None) -> Fact:
+        fact = super().__new__(cls, text)
+        fact.level, fact.topic, fact.brief = level, topic, text if brief is None else brief
+        return fact
 
 
 STATES = {

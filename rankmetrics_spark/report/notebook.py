@@ -98,7 +98,7 @@ def as_html(figures: Figures) -> str:
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
     fine = sum(check.level == "ok" for check in checks)
-    items = "".join(f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad)
+    items = "".join(f"<li><b>{escape(check.topic)}</b>: {escape(printable(check))}</li>" for check in bad)
     checked = f'<ul style="margin:.6em 0;padding-left:1.2em">{items}</ul>' if bad else ""
     if bad or fine:
         few = trust.left_out(figures)

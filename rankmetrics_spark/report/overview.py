@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding
@@ -11,33 +10,20 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
-from rankmetrics_spark.report.trust import GATES, Level, check_rows
-from rankmetrics_spark.words import STATES, Change, judged_apart, p_text, p_value
+from rankmetrics_spark.report.trust import GATES, check_rows
+from rankmetrics_spark.words import STATES, Change, Fact, judged_apart, p_text, p_value
 
 MOST_NAMED = 3
 """Metrics or experiments that a sentence names."""
 
 
-@dataclass(frozen=True)
-class Status:
-    """One item of the status line.
-
-    Attributes:
-        level: What it means for the answer.
-        text: What it says.
-    """
-
-    level: Level
-    text: str
-
-
-def status_line(figures: Figures) -> list[Status]:
+def status_line(figures: Figures) -> list[Fact]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
     rows = figures.checks or [check.as_row() for check in check_rows(figures)]
     people, shown, items = population(figures), _last_date(figures), []
     if people.users:
         total, each = people.total, f"{range_text(people.users.values())} users in each experiment"
-        items = [Status("ok", each if total is None else "1 user" if total == 1 else f"{total:,} users")]
+        items = [Fact(each if total is None else "1 user" if total == 1 else f"{total:,} users", "ok")]
     # Runs of newer dates that failed have lines of their own.
     newer = [record for record in figures.history if str(record.get(sch.DATE)) > shown and not record.get("error")]
     if newer := [record for record in newer if str(record.get(sch.DATE))[:1].isdigit()]:
@@ -45,56 +31,56 @@ def status_line(figures: Figures) -> list[Status]:
         warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
         text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
         text += f", {'it' if len(dates) == 1 else warned} warned" if warned else ""
-        items.append(Status("warn", text))
+        items.append(Fact(text, "warn"))
     # Gates limit values, and say nothing of who the users are.
     states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != sch.NOT_CHECKED]
     failed, warned, n = states.count(sch.FAIL), states.count(sch.WARN), len(states)
     kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
     if not states:
-        items.append(Status("none", "gates not checked here" if figures.config.get("gates") else "no gates"))
+        items.append(Fact("gates not checked here" if figures.config.get("gates") else "no gates", "none"))
     elif failed or warned:
         bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
-        items.append(Status("fail" if failed else "warn", bad))
+        items.append(Fact(bad, "fail" if failed else "warn"))
     elif any(found.doubt for found in figures.compared):
-        items.append(Status("warn", f"{kept}, but by numbers that are not to be trusted"))
+        items.append(Fact(f"{kept}, but by numbers that are not to be trusted", "warn"))
     else:
-        items.append(Status("ok", kept))
+        items.append(Fact(kept, "ok"))
     apart = {row[sch.EXPERIMENT] for row in rows if row["name"] == "judged_difference" and row["status"] == sch.WARN}
     if judged := [row for row in rows if row["name"] == "judged_top_rate" and row[sch.EXPERIMENT] in apart]:
         shares = {row[sch.EXPERIMENT]: row["observed"] for row in judged}
-        items.append(Status("warn", judged_apart(parse(judged[0][sch.METRIC]).cut, shares)))
+        items.append(Fact(judged_apart(parse(judged[0][sch.METRIC]).cut, shares), "warn"))
     if not figures.compared:
         return items
     items.append(_split(figures, people))
     look = max(found.look or 0 for found in figures.compared)
     looks = next((found for found in figures.compared if found.looks is not None), None)
     if looks and looks.looks == "any":
-        items.append(Status("ok", f"look {look or 1}, valid at every look"))
+        items.append(Fact(f"look {look or 1}, valid at every look", "ok"))
     elif looks and looks.looks:
         text = f"look {looks.looks.split(',')[0]}"
         is_planned = looks.valid_at
-        items.append(Status("ok", text) if is_planned else Status("warn", f"{text} planned ones, not tested"))
+        items.append(Fact(text, "ok") if is_planned else Fact(f"{text} planned ones, not tested", "warn"))
     elif look > 1:
-        items.append(Status("warn", f"look {look}, and p is that of one look"))
+        items.append(Fact(f"look {look}, and p is that of one look", "warn"))
     elif look:
-        items.append(Status("ok", "first look"))
+        items.append(Fact("first look", "ok"))
     return items
 
 
-def _split(figures: Figures, people: Population) -> Status:
+def _split(figures: Figures, people: Population) -> Fact:
     """Whether users, or the clusters that were assigned, are where they should be."""
     ratio = figures.sample_ratio_p
     if ratio is None and people.design == "paired":
         n, share = on_one_side(figures)
         if not n:
-            return Status("ok", f"same {people.unit} on both sides")
+            return Fact(f"same {people.unit} on both sides", "ok")
         are = one_of(people.unit) + " is" if n == 1 else people.unit + " are"
-        return Status("ok" if share <= MANY_ON_ONE_SIDE else "warn", f"{n:,} {are} on one side only, and left out")
+        return Fact(f"{n:,} {are} on one side only, and left out", "ok" if share <= MANY_ON_ONE_SIDE else "warn")
     if ratio is None:
-        return Status("none", f"split of {people.unit} not checked")
+        return Fact(f"split of {people.unit} not checked", "none")
     if ratio >= sch.SMALL_RATIO_P:
-        return Status("ok", f"{people.unit} split as planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})")
-    return Status("fail", f"split of {people.unit} is off (p {p_text(ratio, sch.SMALL_RATIO_P)})")
+        return Fact(f"{people.unit} split as planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})", "ok")
+    return Fact(f"split of {people.unit} is off (p {p_text(ratio, sch.SMALL_RATIO_P)})", "fail")
 
 
 def _last_date(figures: Figures) -> str:

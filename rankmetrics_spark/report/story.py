@@ -11,9 +11,9 @@ from rankmetrics_spark.findings import Finding, all_percentages, by_pair, label_
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
 from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.trust import Level, split_is_off
+from rankmetrics_spark.report.trust import split_is_off
 from rankmetrics_spark.report.verdict import part_of_error
-from rankmetrics_spark.words import STATES, Change, least_p, percent
+from rankmetrics_spark.words import STATES, Change, Level, least_p, percent
 
 
 class Id(str):

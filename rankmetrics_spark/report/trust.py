@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.report.figures import Figures, Row
 from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
-from rankmetrics_spark.words import p_text
+from rankmetrics_spark.words import Fact, Level, p_text
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
@@ -23,24 +22,6 @@ MANY_WITHOUT = 0.5
 """Above this share of users without a relevant item, a person is warned."""
 MOST_SHARES = 6
 """Experiments whose shares of the users are named."""
-
-
-Level = Literal["ok", "warn", "fail", "none"]
-
-
-@dataclass(frozen=True)
-class PageCheck:
-    """One thing that was looked at, as the page says it.
-
-    Attributes:
-        level: ``ok``, ``warn`` (the answer may be wrong), ``fail`` or ``none`` (not looked at).
-        title: What was looked at.
-        text: What was found.
-    """
-
-    level: Level
-    title: str
-    text: str
 
 
 NO_VERDICT = "There is no verdict."
@@ -73,7 +54,7 @@ _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
 
 
-def checks(figures: Figures) -> list[PageCheck]:
+def checks(figures: Figures) -> list[Fact]:
     """What was looked at, what weakens the answer first: from the rows of ``checks``, where they were written.
 
     There is a line for each thing that failed or warned, and one for each title where nothing did.
@@ -93,9 +74,9 @@ def checks(figures: Figures) -> list[PageCheck]:
         group = groups[title]
         for level in _BAD:
             sentences = [*group.get(level, ())]
-            lines += [PageCheck(level, title, _words(title, [text])) for text in sentences[:_MOST_SENTENCES]]
+            lines += [Fact(_words(title, [text]), level, title) for text in sentences[:_MOST_SENTENCES]]
             if (more := len(sentences) - _MOST_SENTENCES) > 0:
-                lines.append(PageCheck(level, title, f"{more:,} more in the table checks."))
+                lines.append(Fact(f"{more:,} more in the table checks.", level, title))
         # Of a gate, what kept its limits is said as well.
         if title != "Gates" and not {*_BAD}.isdisjoint(group):
             continue
@@ -103,11 +84,11 @@ def checks(figures: Figures) -> list[PageCheck]:
             sentences = [*group[sch.OK]]
             more = 0 if title == "Books" else len(sentences) - _MOST_SENTENCES
             text = books if title == "Books" else _words(title, sentences)
-            lines.append(PageCheck("ok", title, text + (f" {more:,} more in the table checks." if more > 0 else "")))
+            lines.append(Fact(text + (f" {more:,} more in the table checks." if more > 0 else ""), "ok", title))
         elif sch.NOT_CHECKED in group:
-            lines.append(PageCheck("none", title, _words(title, [*group[sch.NOT_CHECKED]])))
+            lines.append(Fact(_words(title, [*group[sch.NOT_CHECKED]]), "none", title))
     if not figures.record:
-        lines.append(PageCheck("none", "Run record", _NOT_PUBLISHED if figures.of_log else _UNKNOWN))
+        lines.append(Fact(_NOT_PUBLISHED if figures.of_log else _UNKNOWN, "none", "Run record"))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
     return sorted(lines, key=lambda check: order.index(check.level))
 

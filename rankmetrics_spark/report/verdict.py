@@ -13,7 +13,7 @@ from rankmetrics_spark.findings import Finding, by_metric, by_pair, findings, la
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import differences
 from rankmetrics_spark.report.beside import but, reversals, sentence_of_margin
-from rankmetrics_spark.words import STATES
+from rankmetrics_spark.words import STATES, Fact
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
@@ -32,21 +32,6 @@ CORRECTIONS = {
     "none": "without correction",
 }
 """Correction of p-values -> how a sentence names it."""
-
-
-class Fact(str):
-    """A sentence of a verdict.
-
-    Attributes:
-        brief: The same for people who read once how p-values and intervals are corrected; empty where that is all.
-    """
-
-    brief: str
-
-    def __new__(cls, words: str, brief: str) -> Fact:
-        fact = super().__new__(cls, words)
-        fact.brief = brief
-        return fact
 
 
 def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None:
@@ -83,13 +68,14 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     lines: list[str] = []
     for each in said:
         also = but(each, pairs[each.pair])
-        lines.append(Fact(*("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))))
+        text, brief = ("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))
+        lines.append(Fact(text, brief=brief))
         lines += turned.get((*each.pair, each.metric), {}).values()
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(sentence_of_margin, in_order))][:MOST_SENTENCES]
     of_primary = (each for each in in_order if each.metric in primary)
     diluted = [*dict.fromkeys(filter(None, map(differences.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
-    wide = [Fact(WIDENED, "")] if any(each.is_widened for each in said) else []
+    wide = [Fact(WIDENED, brief="")] if any(each.is_widened for each in said) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = differences.sentences_of_order(everyone, decided)
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *sentences_of_looks(everyone)]
@@ -340,7 +326,7 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
     """The sentences of a verdict for people, who read once how the p-values were corrected.
 
     >>> each = Finding({}, n_comparisons=4, correction="holm", family="secondary metrics")
-    >>> fact = Fact("b beats a, p < 0.001 after Holm (4 comparisons)", "b beats a, p < 0.001")
+    >>> fact = Fact("b beats a, p < 0.001 after Holm (4 comparisons)", brief="b beats a, p < 0.001")
     >>> for line in correction_once([fact, fact], [each, each]):
     ...     print(line)
     b beats a, p < 0.001

@@ -161,7 +161,7 @@ def test_the_page_reads_the_rows_that_were_published(spark: SparkSession, tmp_pa
     assert {row["sentence"] for row in figures.checks if row["name"] == "faulty_rate"} == {
         "1 of 9 rows (11.11%) were faulty and are left out."
     }
-    assert [check.text for check in checks(figures) if check.title == "Faulty rows"] == [
+    assert [str(check) for check in checks(figures) if check.topic == "Faulty rows"] == [
         "1 of 9 rows (11.11%) were faulty and are left out."
     ]
 

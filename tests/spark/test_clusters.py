@@ -144,7 +144,7 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
     half = stats.t.ppf(0.975, 19) * stats.sem(influence(both, "a"))
     assert mean["ci_high"] - mean["mean"] == pytest.approx(half, rel=1e-9)
     # The run that compared the days looked at its gates: one of the drop, and one of the least mean of each experiment.
-    assert ("ok", "all 3 gates are kept") in [(item.level, item.text) for item in status_line(figures)]
+    assert ("ok", "all 3 gates are kept") in [(item.level, str(item)) for item in status_line(figures)]
     kept = {row["name"]: row["sentence"].rpartition(", on ")[2] for row in figures.checks if row["name"] == "min"}
     assert kept == {"min": "2026-11-21 alone"}
     assert {row["name"] for row in figures.checks} >= {"max_drop", "min", "days", "n_users"}

@@ -249,7 +249,7 @@ def test_several_grades_without_a_smallest_hit_are_warned_of(spark: SparkSession
         assert (f"warning: {GRADES.format('')}" in accounting(done.record)) == warned
     tables = local_tables(str(tmp_path / "stars"))
     assert tables is not None
-    assert [check.level for check in checks(figures_of(tables)) if check.title == "Grades"] == ["warn"]
+    assert [check.level for check in checks(figures_of(tables)) if check.topic == "Grades"] == ["warn"]
     with pytest.warns(QualityWarning, match="smallest grade that is a hit"):
         evaluate(log(spark, stars), METRICS, convention="standard").check()
 

@@ -167,7 +167,7 @@ def books(outcome: Outcome) -> list[str]:
     said = {row["name"]: row["sentence"] for row in outcome.checks.collect()}
     tables = local_tables(outcome.path)
     assert tables is not None
-    (on_page,) = [check.text for check in checks(figures_of(tables)) if check.title == "Books"]
+    (on_page,) = [str(check) for check in checks(figures_of(tables)) if check.topic == "Books"]
     return [said["books_rows"], said["books_lists"], on_page]
 
 

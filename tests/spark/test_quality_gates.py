@@ -142,7 +142,7 @@ def test_faulty_judgements_within_the_limit_are_a_warning(call: Call, tmp_path: 
     assert result["warnings"] == [warning]
     assert [row["sentence"] for row in result["checks"] if row["name"] == "log"] == [warning]
     tables = local_tables(str(tmp_path / "out"))
-    assert tables is not None and f"{warning}." in [check.text for check in checks(figures_of(tables))]
+    assert tables is not None and f"{warning}." in [str(check) for check in checks(figures_of(tables))]
 
 
 def test_python_says_the_same_of_faulty_judgements(spark: SparkSession) -> None:

@@ -108,5 +108,5 @@ def test_the_checks_and_the_page_do_not_call_it_fine() -> None:
     figures = Figures(means, rows)
     told = [(check.experiment, check.status) for check in check_rows(figures) if check.name == "users_left_out"]
     assert told == [("a", "warn"), ("b", "warn")]
-    (line,) = (check for check in checks(figures) if check.title == "Users without a relevant item")
-    assert line.level == "warn" and line.text.endswith("zero_relevant: zero. There is no verdict.")
+    (line,) = (check for check in checks(figures) if check.topic == "Users without a relevant item")
+    assert line.level == "warn" and line.endswith("zero_relevant: zero. There is no verdict.")

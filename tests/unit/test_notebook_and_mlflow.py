@@ -97,7 +97,7 @@ def test_rows_that_were_left_out_are_said_where_there_are_some() -> None:
     of_run = replace(figures, record=record | {"experiments": {"control": counts, "a": counts}})
     assert "; 2 of 600 rows (0.33%) were faulty and are left out</div>" in notebook.as_html(of_run)
     assert "left out" not in notebook.as_html(replace(figures, record=RECORD))
-    assert {check.title: check.text for check in checks(none)}["Run record"] == (
+    assert {check.topic: str(check) for check in checks(none)}["Run record"] == (
         "There is none: these numbers were not published by a run."
     )
 

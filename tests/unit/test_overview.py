@@ -34,7 +34,7 @@ def compared(metric: str = "ap@10", better: str | None = "candidate", **more: An
 
 def status(*rows: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
     figures = Figures([mean("a"), mean("b")], rows, **more)
-    return [(item.level, item.text) for item in status_line(figures)]
+    return [(item.level, str(item)) for item in status_line(figures)]
 
 
 def check(name: str, state: str) -> dict[str, Any]:
@@ -119,10 +119,10 @@ def test_newer_dates_stand_in_the_status_line(newer: list[dict[str, Any]], text:
     # In any order: the newest one is that of the last date, not of the last record.
     for history in ([*known, *days, failed], [failed, *days[::-1], *known]):
         result = status_line(Figures(means, [compared()], history=history))
-        assert ("warn", text) in [(item.level, item.text) for item in result]
-        assert not any("2026-11-30" in item.text for item in result)
+        assert ("warn", text) in [(item.level, str(item)) for item in result]
+        assert not any("2026-11-30" in str(item) for item in result)
     result = status_line(Figures(means, [compared()], history=known))
-    assert not any("newer" in item.text for item in result), "the date that is shown is not newer than itself"
+    assert not any("newer" in str(item) for item in result), "the date that is shown is not newer than itself"
 
 
 def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:

@@ -58,7 +58,7 @@ def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidat
     assert "".join(context["answer"].sure).endswith(" 7 more candidates beat control as well.")
     assert context["n_cards"] == candidates
     assert {card.others for card in context["cards"]} == {f"better on {metrics} of {metrics} metrics"}
-    message = {check.title: check.text for check in context["checks"]}
+    message = {check.topic: str(check) for check in context["checks"]}
     assert message["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
 
 

@@ -197,8 +197,8 @@ def test_a_date_of_two_runs_has_no_comparison_with_users_that_were_replaced(tmp_
     assert figures.n_comparisons == len(figures.comparisons) == 3 * 4
     # Each experiment has the counts of its own run: 4010 rows, or 50 for those of the first one.
     assert figures.record["run_id"] == RUNS[1] and figures.record["rows"]["in"] == 2 * 4010 + 2 * 50
-    (said,) = [check for check in checks(figures) if check.title == "Comparisons"]
-    assert (said.level, said.text) == (
+    (said,) = [check for check in checks(figures) if check.topic == "Comparisons"]
+    assert (said.level, str(said)) == (
         "warn",
         f"candidate_a against control, candidate_b against control are left out: a later run of {DATE} has other users "
         f"of control. rankmetrics compare --baseline control --date {DATE} compares what is published.",

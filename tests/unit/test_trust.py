@@ -69,7 +69,7 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
     ],
 )
 def test_a_person_is_counted_once(figures: rep.Figures, users: str, without: str) -> None:
-    texts = {check.title: check.text for check in rep.checks(figures)}
+    texts = {check.topic: str(check) for check in rep.checks(figures)}
     assert texts["Number of users"] == users
     assert ": ".join(rep.without_relevant(figures)) == f"users without a relevant item{without}"
 
@@ -82,7 +82,7 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
             "experiments": {name: {"lists": 50, "no_relevant": 10} for name in ("a", "b")},
         }
         figures = rep.Figures([mean(name) | {"mean_with_relevant": 0.8} | more for name in ("a", "b")], record=record)
-        return {check.title: check.text for check in rep.checks(figures)}["Users without a relevant item"]
+        return {check.topic: str(check) for check in rep.checks(figures)}["Users without a relevant item"]
 
     # 600 of 1,000 users have one, and the mean over them is 0.8 where it is 0.5 over all.
     assert sentence("zero") == (
@@ -97,7 +97,7 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
         "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
     )
     rows = [mean(name) | {"n_users_with_relevant": n} for name, n in (("a", 846), ("b", 829))]
-    text = {check.title: check.text for check in rep.checks(rep.Figures(rows))}["Users without a relevant item"]
+    text = {check.topic: str(check) for check in rep.checks(rep.Figures(rows))}["Users without a relevant item"]
     assert text == "15 to 17 % of the users of each experiment had no relevant item."
 
 
@@ -115,10 +115,10 @@ def of_clusters(a: int, b: int, both: int, **more: Any) -> rep.Figures:
 def test_clusters_are_not_people() -> None:
     # 150 households whose users are on both sides: 1,200 other users, and nothing says how many are on both.
     figures = of_clusters(150, 150, 150, wins=60, losses=48, ties=42)
-    texts = {check.title: check.text for check in rep.checks(figures)}
+    texts = {check.topic: str(check) for check in rep.checks(figures)}
     assert texts["Number of users"] == "600 users in each of 2 experiments (paired, 150 clusters of house in each)."
     assert texts["Split of the users"].startswith("Not checked: the same clusters of house are in")
-    assert [item.text for item in rep.status_line(figures)][::2] == [
+    assert [str(item) for item in rep.status_line(figures)][::2] == [
         "600 users in each experiment",
         "same clusters of house on both sides",
     ]
@@ -132,21 +132,21 @@ def test_clusters_are_not_people() -> None:
 def test_the_split_of_clusters_is_that_of_clusters() -> None:
     # 900 of 1,500 households are 60 %, and 600 of 1,200 users are 50 %.
     figures = of_clusters(900, 600, 0, sample_ratio_p=1e-14)
-    texts = {check.title: check.text for check in rep.checks(figures)}
+    texts = {check.topic: str(check) for check in rep.checks(figures)}
     off = "The split of the clusters of house is off: 60.0 / 40.0 % instead of 50 / 50 % (p < 0.001)."
     assert texts["Split of the users"].startswith(off)
     assert ("fail", "split of clusters of house is off (p < 0.001)") in [
-        (item.level, item.text) for item in rep.status_line(figures)
+        (item.level, str(item)) for item in rep.status_line(figures)
     ]
-    seen = {check.title: check.text for check in rep.checks(of_clusters(900, 600, 0))}["Split of the users"]
+    seen = {check.topic: str(check) for check in rep.checks(of_clusters(900, 600, 0))}["Split of the users"]
     assert seen.endswith("Seen: 60.0 / 40.0 % of the clusters of house.")
 
 
 @pytest.mark.parametrize(("clusters", "level"), [(5, "warn"), (19, "warn"), (20, "ok")])
 def test_few_clusters_are_a_warning(clusters: int, level: str) -> None:
-    (check,) = [each for each in rep.checks(of_clusters(clusters, 600, 0)) if each.title == "Number of users"]
+    (check,) = [each for each in rep.checks(of_clusters(clusters, 600, 0)) if each.topic == "Number of users"]
     rough = f"a has only {clusters} clusters of house, so intervals are rough. "
-    assert check.level == level and check.text.startswith(rough if level == "warn" else "600 users in each")
+    assert check.level == level and str(check).startswith(rough if level == "warn" else "600 users in each")
 
 
 def test_the_means_of_a_period_are_of_people() -> None:
@@ -169,7 +169,7 @@ def test_what_weakens_an_answer_is_a_warning() -> None:
         "quality": {"warnings": ["ranks seem to start at 0"]},
     }
     rows = [compared("a", None, 0.1, sample_ratio_p=1e-9)]
-    actual = {check.title: (check.level, check.text) for check in rep.checks(rep.Figures(few, rows, record=record))}
+    actual = {check.topic: (check.level, str(check)) for check in rep.checks(rep.Figures(few, rows, record=record))}
     assert {title for title, (level, _) in actual.items() if level == "warn"} == {
         "Number of users", "Users without a relevant item", "Split of the users", "Faulty rows", "Ties",
         "Judgements", "Judged lists", "Quality of the log",
@@ -182,7 +182,7 @@ def test_a_clean_run_has_no_warning() -> None:
     record = {"rows": {"in": 100, "evaluated": 100, "quarantined": 0}, "experiments": {}, "quality": {}}
     levels = {check.level for check in rep.checks(rep.Figures([mean("a")], record=record))}
     assert levels == {"ok", "none"}
-    assert [check.title for check in rep.checks(rep.Figures([mean("a")]))][-1] == "Run record"
+    assert [check.topic for check in rep.checks(rep.Figures([mean("a")]))][-1] == "Run record"
 
 
 def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
@@ -211,7 +211,7 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
     ]
     record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}, "experiments": {}}
     figures = rep.Figures([mean("a"), mean("b")], record=record, checks=written)
-    assert [(check.level, check.title, check.text) for check in rep.checks(figures)] == [
+    assert [(check.level, check.topic, str(check)) for check in rep.checks(figures)] == [
         ("fail", "Gates", "b fell."),
         ("warn", "Rates of the log", "b: 50 % of the lists are shorter than the largest cut-off."),
         ("ok", "Gates", "b is fine."),
@@ -244,6 +244,6 @@ def test_checks_are_the_reason_for_no_verdict_only_where_the_numbers_are_in_doub
 def test_experiments_with_few_users_are_said_in_one_check(tmp_path: Path, names: str, others: str) -> None:
     tables = rep.local_tables(str(Output(tmp_path, [*names], users=60).write()))
     assert tables is not None
-    actual = [check.text for check in rep.checks(rep.figures_of(tables)) if check.title == "Number of users"]
+    actual = [str(check) for check in rep.checks(rep.figures_of(tables)) if check.topic == "Number of users"]
     assert len(actual) == 1
     assert actual[0].startswith(f"a has only 60 users, so intervals are rough; {others} fewer than 100. ")
