@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date as day
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
@@ -75,7 +75,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Entry:
-    """What one run has published on a date.
+    """What one run has published on a date, as the file of a pointer has it.
 
     Attributes:
         run_id: The run.
@@ -84,9 +84,9 @@ class Entry:
             and ``counted`` their number for each of the experiments.
         convention: Name and hash of the convention.
         named: Whether its files carry its id. Where only Spark reaches the files, they do not.
-        compared: What it has compared; None = nothing.
         merged: The id that its files carry instead, since small ones were merged; empty if none were.
         log: Experiment -> the rows and the users of its log; without those of runs that have not counted them.
+        compared: What it has compared; None = nothing.
     """
 
     run_id: str
@@ -94,8 +94,8 @@ class Entry:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     convention: Mapping[str, str] = field(default_factory=dict)
     named: bool = True
-    compared: Compared | None = None
     merged: str = WITHOUT_ID
+    compared: Compared | None = None
     log: Mapping[str | None, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -163,24 +163,9 @@ class Pointer:
             "record": record_path(newest.run_id),
             "sequence": self.sequence,
             "format": self.format,
-            "tables": {name: dict(facts) for name, facts in newest.tables.items()},
+            "tables": newest.tables,
             "runs": [
-                {
-                    RUN: entry.run_id,
-                    "experiments": list(entry.experiments),
-                    "tables": {name: dict(facts) for name, facts in entry.tables.items()},
-                    "convention": dict(entry.convention),
-                    "named": entry.named,
-                    "merged": entry.merged,
-                    "log": [entry.log.get(name) for name in entry.experiments],
-                    "compared": entry.compared
-                    and {
-                        "experiments": list(entry.compared.experiments),
-                        "every_pair": entry.compared.every_pair,
-                        "runs": {date: list(ids) for date, ids in entry.compared.runs.items()},
-                    },
-                }
-                for entry in self.entries
+                asdict(entry) | {"log": [entry.log.get(name) for name in entry.experiments]} for entry in self.entries
             ],
             "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
         }
@@ -200,7 +185,7 @@ def parse(text: str | None) -> Pointer | None:
                 compared = Compared(tuple(stored["experiments"]), stored["every_pair"], ids_of)
             merged = run.get("merged", WITHOUT_ID)
             log = {name: (each[0], each[1]) for name, each in zip(names, run.get("log", ()), strict=False) if each}
-            runs.append(Entry(run[RUN], names, run["tables"], run["convention"], run["named"], compared, merged, log))
+            runs.append(Entry(run[RUN], names, run["tables"], run["convention"], run["named"], merged, compared, log))
         return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"])
     except (ValueError, KeyError, TypeError):
         return None

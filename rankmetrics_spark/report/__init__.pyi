@@ -1,4 +1,5 @@
 from .assets import INSTALL_PAGE as INSTALL_PAGE
+from .assets import LIGHT as LIGHT
 from .assets import check_page_libraries as check_page_libraries
 from .assets import has_page_libraries as has_page_libraries
 from .charts import templates as templates
@@ -50,7 +51,6 @@ from .overview import further_sentences as further_sentences
 from .overview import newer_failures as newer_failures
 from .overview import status_line as status_line
 from .overview import what_else as what_else
-from .palette import LIGHT as LIGHT
 from .payload import payload_of as payload_of
 from .periods import figures_of_frames as figures_of_frames
 from .periods import figures_of_output as figures_of_output

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from rankmetrics_spark.report.palette import LIGHT, with_colours
+from rankmetrics_spark.report.assets import LIGHT, with_colours
 
 HEIGHT = 220
 """Of a chart; the page gives a chart of lines its own."""

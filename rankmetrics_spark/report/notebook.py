@@ -21,11 +21,10 @@ from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, 
 from rankmetrics_spark.findings import Finding, findings, label_of, primary_names
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
-from rankmetrics_spark.report.assets import INSTALL_PAGE, has_page_libraries
+from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, has_page_libraries
 from rankmetrics_spark.report.beside import sentences_of_reversals
 from rankmetrics_spark.report.figures import Figures, level_of, unit_of
 from rankmetrics_spark.report.html import write_page
-from rankmetrics_spark.report.palette import LIGHT
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.words import STATES, p_text
 

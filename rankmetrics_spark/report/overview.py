@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.people import MANY_ON_ONE_SIDE, Population, on_one_side, one_of, population, range_text
+from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
 from rankmetrics_spark.report.trust import GATES, check_rows
 from rankmetrics_spark.words import STATES, Change, Fact, judged_apart, p_text, p_value
@@ -20,7 +19,7 @@ MOST_NAMED = 3
 def status_line(figures: Figures) -> list[Fact]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
     rows = figures.checks or [check.as_row() for check in check_rows(figures)]
-    people, shown, items = population(figures), _last_date(figures), []
+    people, shown, items = figures.people, _last_date(figures), []
     if people.users:
         total, each = people.total, f"{range_text(people.users.values())} users in each experiment"
         items = [Fact(each if total is None else "1 user" if total == 1 else f"{total:,} users", "ok")]
@@ -51,7 +50,7 @@ def status_line(figures: Figures) -> list[Fact]:
         items.append(Fact(judged_apart(parse(judged[0][sch.METRIC]).cut, shares), "warn"))
     if not figures.compared:
         return items
-    items.append(_split(figures, people))
+    items.append(_split(figures))
     look = max(found.look or 0 for found in figures.compared)
     looks = next((found for found in figures.compared if found.looks is not None), None)
     if looks and looks.looks == "any":
@@ -67,11 +66,11 @@ def status_line(figures: Figures) -> list[Fact]:
     return items
 
 
-def _split(figures: Figures, people: Population) -> Fact:
+def _split(figures: Figures) -> Fact:
     """Whether users, or the clusters that were assigned, are where they should be."""
-    ratio = figures.sample_ratio_p
+    ratio, people = figures.sample_ratio_p, figures.people
     if ratio is None and people.design == "paired":
-        n, share = on_one_side(figures)
+        n, share = figures.on_one_side
         if not n:
             return Fact(f"same {people.unit} on both sides", "ok")
         are = one_of(people.unit) + " is" if n == 1 else people.unit + " are"

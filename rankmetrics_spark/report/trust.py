@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
-from rankmetrics_spark.report.figures import Figures, Row
-from rankmetrics_spark.report.people import Population, on_one_side, one_of, population, range_text
+from rankmetrics_spark.report.figures import Figures, Row, one_of, range_text
 from rankmetrics_spark.words import Fact, Level, p_text
 
 FEW_USERS = 100
@@ -156,7 +155,7 @@ def _counts(figures: Figures) -> dict[str, dict[str, Any]]:
 def _users(figures: Figures) -> Iterator[sch.Check]:
     """How many people there are, how many of them have nothing to find, and whether these differ by experiment."""
     told: set[str] = set()
-    people = population(figures)
+    people = figures.people
     few_clusters = people.of_clusters and any(n < FEW_CLUSTERS for n in people.units.values())
     limit, unit = (FEW_CLUSTERS, people.unit) if few_clusters else (FEW_USERS, "users")
     counts = people.units if few_clusters else people.users
@@ -172,7 +171,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         status, text = (sch.WARN, lead + people.text) if n < limit else (sch.OK, people.text)
         yield sch.Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
     if people.users:
-        yield from _without_relevant(figures, people)
+        yield from _without_relevant(figures)
     for found in sorted(figures.compared, key=lambda found: not figures.decides(found)):
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
         if sch.OTHERS_LEFT_OUT in found.doubt:
@@ -183,9 +182,9 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
             yield from (sch.Check("users_left_out", sch.WARN, text, name) for name in names)
 
 
-def _without_relevant(figures: Figures, people: Population) -> Iterator[sch.Check]:
+def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
     """How many users have nothing to find, and how they count."""
-    rule = _rule(figures)
+    rule, people = _rule(figures), figures.people
     if rule == "skip":
         # They have no value, so they are not among the users.
         lists = {
@@ -222,7 +221,7 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
     if _rule(figures) == "skip":
         counts = figures.record.get("experiments", {}).values()
         return "lists without a relevant item", f"{sum(count.get('no_relevant', 0) for count in counts):,}"
-    people = population(figures)
+    people = figures.people
     title, numbers = "users without a relevant item", people.without_relevant.values()
     if not numbers:
         return title, "-"
@@ -243,7 +242,7 @@ def _rule(figures: Figures) -> str:
 
 def _split(figures: Figures) -> Iterator[sch.Check]:
     """Whether the users are split as planned."""
-    people = population(figures)
+    people = figures.people
     ratio = figures.sample_ratio_p
     if ratio is not None:
         limit, status, fact = sch.SMALL_RATIO_P, sch.OK, f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})"
@@ -255,7 +254,7 @@ def _split(figures: Figures) -> Iterator[sch.Check]:
         return
     total, whose = sum(people.units.values()), f" of the {people.unit}" if people.of_clusters else ""
     text = f"Not checked: the same {people.unit} are in the experiments that are compared."
-    if on_one_side(figures)[0]:
+    if figures.on_one_side[0]:
         text = f"Not checked: only {people.unit} of both experiments are compared."
     if people.design != "paired":
         shares = " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.units.values())
@@ -273,7 +272,7 @@ def split_is_off(figures: Figures) -> str:
 def _off(figures: Figures) -> str:
     """That the users do not follow the planned shares; with both shares where they are known."""
     ratio = figures.sample_ratio_p
-    people, planned = population(figures), (figures.config.get("comparison") or {}).get("shares") or {}
+    people, planned = figures.people, (figures.config.get("comparison") or {}).get("shares") or {}
     units = people.units
     names = [name for name in units if name in planned]
     off = ""
