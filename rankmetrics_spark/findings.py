@@ -439,6 +439,29 @@ def by_pair(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
     return of_pairs
 
 
+def by_test(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Test -> its rows of a table, in the order of names; empty where experiments are no arms of tests."""
+    tests: dict[str, list[Row]] = {}
+    for row in rows:
+        if (name := row.get(sch.TEST_NAME)) is not None:
+            tests.setdefault(name, []).append(row)
+    return dict(sorted(tests.items()))
+
+
+NEWS = ("worse", "doubtful", "open", "better")
+
+
+def news_of(found: Iterable[Finding]) -> str:
+    """The worst state of the metrics that decide; a guardrail that is lost is as bad as one of these.
+
+    >>> news_of([]), news_of([Finding({}, role="primary", p_adjusted=0.5), Finding({}, role="secondary")])
+    ('open', 'open')
+    """
+    found = [each for each in found if each.is_of_all]
+    states = {each.state for each in found if each.role == sch.PRIMARY or each.is_lost_guardrail}
+    return next((state for state in NEWS if state in states), "open")
+
+
 def primary_names(found: Iterable[Finding]) -> set[str]:
     """The primary metrics of findings."""
     return {each.metric for each in found if each.role == sch.PRIMARY}

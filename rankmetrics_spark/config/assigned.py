@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 
 from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.comparing import Comparison
-from rankmetrics_spark.config.days import PlannedLooks
 from rankmetrics_spark.config.options import Options, SectionWithOptions, option
 from rankmetrics_spark.config.sections import FORMATS, Input
 from rankmetrics_spark.errors import ConfigError
@@ -61,7 +60,7 @@ class OfTest(fields.Section):
     shares: Mapping[str, float] | None = _own("shares", "Planned share of the users of each arm.")
     first: str | None = fields.key(None, fields.day, "First day of the test.")
     last: str | None = fields.key(None, fields.day, "Last day of the test.")
-    looks: str | PlannedLooks = _own("looks")
+    looks: Any = _own("looks")
     tuning_users: int = _own("tuning_users")
 
     def __post_init__(self) -> None:

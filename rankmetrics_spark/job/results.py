@@ -296,7 +296,8 @@ class Staged:
                 ]
         of_gates = gate_checks(gates, means, compared, names, candidates)
         of_tables = rep.check_rows(self.figures(record), earlier)
-        if self.config.quality.on_broken_split == "fail":
+        # One of several tests is no reason to withhold the others: it has no verdict, and its rows say why.
+        if self.config.quality.on_broken_split == "fail" and not by_test:
             of_tables = [replace(row, status=sch.FAIL) if _is_broken_split(row) else row for row in of_tables]
         return [*of_gates, *earlier, *of_tables]
 
@@ -340,7 +341,7 @@ def refuse_failed_gates(checks: Sequence[sch.Check], config: Config) -> None:
     if failed:
         raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
     path = config.quality.path_of("on_broken_split")
-    if config.quality.on_broken_split == "fail" and (split := next(filter(_is_broken_split, checks), None)):
+    if split := next((check for check in checks if _is_broken_split(check) and check.status == sch.FAIL), None):
         raise QualityError(
             f"{split.fact[:1].lower()}{split.fact[1:]}, so there is no verdict: find the cause, or set {path} "
             "to warn to publish the means all the same (nothing was published)"

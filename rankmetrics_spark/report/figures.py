@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.findings import Finding, all_percentages, by_metric, findings, primary_names
+from rankmetrics_spark.findings import (
+    NEWS,
+    Finding,
+    all_percentages,
+    by_metric,
+    by_test,
+    findings,
+    news_of,
+    primary_names,
+)
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 from rankmetrics_spark.words import percent
 
@@ -189,6 +198,7 @@ class Figures:
         checks: Rows of ``checks`` of the date; empty where nothing was written, or about a period.
         examples: Users who lost and gained most, with their lists; None unless asked for.
         of_log: What the gates say of a log that no run has read: there is no record, and nothing was written.
+        test: The test that they are of, where they are those of one of several.
     """
 
     means: Sequence[Row]
@@ -208,6 +218,32 @@ class Figures:
     checks: Sequence[Row] = ()
     examples: Examples | None = None
     of_log: Sequence[sch.Check] = ()
+    test: str | None = None
+
+    @cached_property
+    def tests(self) -> dict[str, Figures]:
+        """The figures of each test, the worst news first; empty for those of one, and where there are no tests."""
+        names = {*by_test(self.means), *by_test(self.comparisons)} if self.test is None else ()
+        parts = {name: self._of_test(name) for name in sorted(names)}
+        return dict(sorted(parts.items(), key=lambda part: NEWS.index(news_of(part[1].found))))
+
+    def _of_test(self, name: str) -> Figures:
+        def own(rows: Iterable[Row]) -> list[Row]:
+            """The rows of the arms of the test."""
+            return [row for row in rows if str(row.get(sch.EXPERIMENT)).startswith(name + sch.NAME_OF_ARM)]
+
+        asked = {key: value for key, value in (self.config.get("tests") or {}).get(name, {}).items() if value}
+        shares = {f"{name}{sch.NAME_OF_ARM}{arm}": share for arm, share in (asked.get("shares") or {}).items()}
+        compared = {**(self.config.get("comparison") or {}), **asked, "shares": shares}
+        counts = (self.record.get("experiments") or {}).items()
+        of_record = {
+            "config": {**self.config, "comparison": compared},
+            "experiments": {arm: count for arm, count in counts if str(arm).startswith(name + sch.NAME_OF_ARM)},
+        }
+        names = ("means", "comparisons", "users", "user_changes", "trend", "over_time", "checks")
+        parts: dict[str, Any] = {each: own(getattr(self, each)) for each in names}
+        record = {**self.record, **of_record} if self.record else {}
+        return replace(self, **parts, record=record, n_means=0, n_comparisons=0, test=name)
 
     @cached_property
     def metrics(self) -> list[Metric]:

@@ -23,6 +23,7 @@ from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_rev
 from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.differences import sentences_of_order
 from rankmetrics_spark.report.figures import Examples, Figures, Row, seconds_of
+from rankmetrics_spark.report.of_tests import index, name_of_page
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
@@ -58,6 +59,9 @@ _HEAD = 200
 
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
+    if len(figures.tests) > 1:
+        return index(figures)
+    (figures,) = figures.tests.values() or (figures,)
     library, charts = scripts()
     with importing():
         import jinja2
@@ -105,7 +109,12 @@ def page(figures: Figures) -> str:
 def write_page(figures: Figures, file: str | Path) -> Path:
     """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten."""
     path = Path(file)
-    text = page(figures).encode("utf-8", "backslashreplace").decode("utf-8")
+    text = page(figures)
+    if len(figures.tests) > 1:
+        for name, own in figures.tests.items():
+            write_page(own, path.with_name(name_of_page(path.name, name)))
+        text = index(figures, path.name)
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     try:
         if problem := _problem_with(path):
             raise OutputError(f"cannot write the report to '{path}': {problem}")

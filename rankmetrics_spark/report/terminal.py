@@ -19,6 +19,7 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
 from rankmetrics_spark.report.differences import letters_of, losers_of, raised
 from rankmetrics_spark.report.figures import Figures, Mean, period_means
+from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import answer, cards
 from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, sentences_of_period, verdict_of
@@ -27,6 +28,8 @@ from rankmetrics_spark.words import STATES, Change, p_text
 Row = Mapping[str, Any]
 
 MOST_SEGMENTS = 3
+MOST_TESTS = 5
+"""Tests of which each has its table."""
 """Segments that are printed unless all are asked for."""
 
 
@@ -67,7 +70,13 @@ class Shown:
 
 
 def print_result(result: Shown, every_segment: bool = False) -> None:
-    """The table of a result on stdout, and in which segments the effect differs."""
+    """The table of a result on stdout, and in which segments the effect differs; that of each test where few are."""
+    if len(tests := result.figures.tests) > 1:
+        texts = [{"test": name, "state": state} for name, state, _ in lines_of_tests(result.figures)]
+        formats.print_texts(texts, ("test", "state"), "tests, the worst news first")
+        for own in [*tests.values()][: MOST_TESTS * (len(tests) <= MOST_TESTS)]:
+            print_result(Shown([*map(dict, own.means)], own.comparisons, result.metrics), every_segment)
+        return
     if every_segment or not result.figures.everyone:
         console.print_table(result.rows, result.metrics)
         console.print_percentiles(result.figures.averages)
@@ -164,7 +173,10 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown 
         style: Of stdout.
         result: What the verdict is about: its headline comes first, and its correction is said once.
     """
-    lines = [*headline(result.figures), *correction_once(sentences, result.figures.found)] if result else sentences
+    lines: Sequence[str] = sentences
+    if result:
+        of_one = [] if len(result.figures.tests) > 1 else headline(result.figures)
+        lines = [*of_one, *correction_once(sentences, result.figures.found)]
     for line in lines:
         formats.print_sentence(line, style == "table")
 

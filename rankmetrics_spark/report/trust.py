@@ -122,6 +122,8 @@ def check_rows(figures: Figures, others: Sequence[sch.Check] = ()) -> list[sch.C
         others: Rows that are known already; what the record says of them is not said twice.
     """
     rows: list[sch.Check] = []
+    if figures.tests:
+        return [row for own in figures.tests.values() for row in check_rows(own, others)]
     names, record, days = dict.fromkeys([*figures.experiments, *_counts(figures)]), figures.record, figures.days
     if days:
         status, text, n_known, n = sch.OK, "All are published.", record.get("n_runs", len(days.dates)), len(days.dates)

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import without_gap
-from rankmetrics_spark.findings import Finding, by_metric, by_pair, findings, label_of, p_or_last, primary_names
+from rankmetrics_spark.findings import (
+    NEWS,
+    Finding,
+    by_metric,
+    by_pair,
+    by_test,
+    findings,
+    label_of,
+    news_of,
+    p_or_last,
+    primary_names,
+)
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import differences
 from rankmetrics_spark.report.beside import but, reversals, sentence_of_margin
@@ -45,6 +56,10 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
 
     What is the other way round in every segment follows at once. ``sentences_of_period`` names the missing dates.
     """
+    if len(tests := by_test(rows)) > 1:
+        of_tests = sorted(tests.values(), key=lambda own: NEWS.index(news_of(findings(own))))
+        most = MOST_SENTENCES if len(tests) <= MOST_SENTENCES else 1
+        return [line for own in of_tests for line in verdict_of(own, metrics, more)[:most]]
     found = findings(rows)
     everyone = [replace(each, note=without_gap(each.note)) for each in found if each.is_of_all]
     names = {str(metric): metric for metric in metrics}

@@ -265,6 +265,38 @@ def test_who_is_assigned_is_in_the_sample_ratio_and_another_triggering_gives_no_
     assert f"(p = {p:.2g}): the triggering is not the same" in row["note"] and row["better"] is None
 
 
+def test_each_test_has_its_own_split_verdict_and_page(spark: SparkSession, tmp_path: Path) -> None:
+    # In "good", b shows the click first, in "bad" last; "off" has three times as many users in a.
+    log, rows = [], []
+    for test, hits in {"good": {"a": 0, "b": 1}, "bad": {"a": 1, "b": 0}, "off": {"a": 1, "b": 1}}.items():
+        for arm, first in hits.items():
+            for i in range(90 if (test, arm) == ("off", "a") else 30):
+                user = f"{test}{arm}{i}"
+                # One in ten users has it the other way round, so that values differ.
+                clicked = 1 if bool(first) != (i % 10 == 0) else 2
+                log += [{**row, "relevance": int(row["position"] == clicked)} for row in lists((user, user, "10:00"))]
+                rows += assigned(f"{test}:{arm} {user} 09:00")
+    shares = {"a": 1, "b": 1}
+    settings = {name: {"baseline": "a", "shares": shares} for name in ("good", "bad")} | {"off": {"shares": shares}}
+    page = tmp_path / "page.html"
+    done = run_of(spark, tmp_path, rows, log, tests=settings, comparison={"baseline": "a"}, report=str(page))
+    split = {row["experiment_id"]: row["status"] for row in done.checks.collect() if row["name"] == "sample_ratio"}
+    assert split == {"good:a": "ok", "good:b": "ok", "bad:a": "ok", "bad:b": "ok", "off:a": "warn", "off:b": "warn"}
+    starts, verdict = ["bad:b loses to", "off:b against", "good:b beats"], done.record["verdict"]
+    assert [line[: len(start)] for line, start in zip(verdict, starts, strict=True)] == starts
+    assert f"p = {chisquare([90, 30]).pvalue:.2g}" in verdict[1]
+    # Each verdict is a family of its own.
+    assert {row["n_comparisons"] for row in done.comparisons.collect()} == {1}
+    done.write_report(page)
+    text = page.read_text()
+    assert [text.index(f'href="page.{name}.html"') for name in ("bad", "off", "good")] == sorted(
+        text.index(f'href="page.{name}.html"') for name in ("bad", "off", "good")
+    )
+    own = (tmp_path / "page.good.html").read_text()
+    title = own[own.index("<h1") : own.index("</h1>")]
+    assert "good:b" in title and "beats" in title and "60 users in all, 30 in each experiment" in own
+
+
 @pytest.mark.parametrize(
     ("texts", "options", "error", "sentence"),
     [

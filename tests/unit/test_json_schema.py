@@ -29,6 +29,8 @@ def keys(part: dict[str, Any], at: str = "") -> Iterator[str]:
         for name, inner in {**kind.get("properties", {}), **kind.get("items", {}).get("properties", {})}.items():
             yield f"{at}{name}"
             yield from keys(inner, f"{at}{name}.")
+        if other := kind.get("additionalProperties"):
+            yield from keys(other, f"{at}NAME.")
 
 
 def test_it_has_every_key_of_a_config_and_no_other() -> None:
