@@ -35,6 +35,15 @@ def page_path(run_id: str) -> str:
     return f"runs/{run_id}.html"
 
 
+REFUSED = "refused_checks"
+"""The table of the checks of runs that published nothing."""
+
+
+def refused_folder(run_id: str) -> str:
+    """Where the checks of a run lie that published nothing."""
+    return f"{REFUSED}/run={run_id}"
+
+
 def run_in_name(path: str) -> str:
     """The id of the run that wrote a file; empty for a file of Spark's own writer.
 

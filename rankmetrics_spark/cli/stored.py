@@ -25,8 +25,8 @@ DAYS = {"d": 1, "w": 7}
 _PLAN_SETTINGS = ("confidence", "power", "tuning_users")
 
 
-def days_of(keep: str) -> int:
-    """The days that ``--keep`` means.
+def days_of(text: str, option: str = "--keep") -> int:
+    """The days that an option means.
 
     Raises:
         ConfigError: It is no number of days or weeks.
@@ -34,9 +34,9 @@ def days_of(keep: str) -> int:
     >>> days_of("90d"), days_of("12w")
     (90, 84)
     """
-    match = re.fullmatch(r"([1-9][0-9]{0,4})([dw])", keep)
+    match = re.fullmatch(r"([1-9][0-9]{0,4})([dw])", text)
     if match is None:
-        raise ConfigError(f"--keep is '{keep}'; allowed: a number of days or weeks such as 90d or 12w")
+        raise ConfigError(f"{option} is '{text}'; allowed: a number of days or weeks such as 90d or 12w")
     return int(match[1]) * DAYS[match[2]]
 
 

@@ -14,7 +14,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 
 INPUT_BELOW_OUTPUT = "input"
 """The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``."""
-TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", "runs")
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", "refused_checks", "runs")
 _WILDCARD = re.compile(r"[*?{}\[\]\\]")
 _HIDDEN = ("_", ".")
 """Spark does not read files and folders whose names start like this."""

@@ -22,7 +22,7 @@ from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
-from rankmetrics_spark.job.record import Outcome, Record, on_disk, record_refusal, rows_here, versions_of
+from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here, versions_of
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
@@ -123,7 +123,8 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         except BaseException as error:  # an interrupted run has a record too
             user_error = _user_error(error, config)
             context.record.add_checks([*context.checks, *(user_error.checks if user_error else ())])
-            context.record.fail(user_error or error, store.record, on_disk(config))
+            writers = partial(sinks.refuse, store), partial(sinks.refuse_on_disk, config.sink.path)
+            context.record.fail(user_error or error, *writers)
             events.fail([*context.checks, *(user_error.checks if user_error else ())])
             if user_error and "means" in context.record.entries:
                 progress("writing the page of what was not published")

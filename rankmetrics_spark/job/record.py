@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check, rows_of
-from rankmetrics_spark.sinks import Store, Written, as_json, dated, of_disk
+from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk
 
 if TYPE_CHECKING:
     from rankmetrics_spark.report import Figures
@@ -267,19 +267,8 @@ def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None
     record = Record.open(config, engine, {}, {})
     events = Events.of(None, config, record.entries)
     events.start()
-    record.fail(error, on_disk(config))
+    record.fail(error, partial(refuse_on_disk, config.sink.path))
     events.fail(())
-
-
-def on_disk(config: Config) -> Callable[[dict[str, Any]], None]:
-    """Return a function that writes a record without the engine, if the output is a local folder."""
-
-    def write(record: dict[str, Any]) -> None:
-        files = of_disk(config.sink.path) if config.sink.path else None
-        if files is not None:
-            files.write(record_path(record[RUN]), as_json(record) + "\n")
-
-    return write
 
 
 def versions_of(spark: SparkSession) -> dict[str, str]:

@@ -16,15 +16,25 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Sink, local_path
-from rankmetrics_spark.engines import engine_of, spark_path
+from rankmetrics_spark.engines import engine_of, sail_path, spark_path
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, parse
+from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, parse
 from rankmetrics_spark.schemas import FAIL, NULL_PARTITION, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks.files import Files, of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
-from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, StagedFile, Store, Written, as_json
+from rankmetrics_spark.sinks.partitions import (
+    MOST_ROWS,
+    Partitions,
+    Split,
+    StagedFile,
+    Store,
+    Written,
+    as_json,
+    rows_of_arrow,
+)
 from rankmetrics_spark.sinks.pruning import DatePruned, files_of, in_words, prune
 from rankmetrics_spark.sinks.reading import (
     dated,
@@ -36,6 +46,7 @@ from rankmetrics_spark.sinks.reading import (
     texts_of,
     with_schema,
 )
+from rankmetrics_spark.sinks.refusals import SCHEMA, begin, refuse, refuse_on_disk
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import experiment_of, problem_with_name
 
@@ -77,6 +88,8 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
             raise
         cause = "interrupted" if isinstance(error, KeyboardInterrupt) else root_cause(error)
         return [f"published; an error followed ({cause}), and the next run of this output removes what it has left"]
+    with suppress(Exception):  # the result is published
+        begin(store)
     return []
 
 
@@ -173,12 +186,18 @@ def run_records(store: Store) -> list[dict[str, Any]]:
     return _parsed(store.records())
 
 
-def records_in(path: str) -> list[dict[str, Any]] | None:
-    """The records of all runs of a folder on this machine, without Spark; None if there is no such folder."""
+def records_in(path: str, since: str = "") -> list[dict[str, Any]] | None:
+    """The records of the runs of a folder on this machine, without Spark; None if there is no such folder.
+
+    Args:
+        path: The folder.
+        since: The begin of an id, such as 20261121; earlier runs are not read.
+    """
     disk = of_disk(path)
     if disk is None or not disk.is_folder("runs"):
         return None
-    return _parsed(texts_of(None, path, "runs"))
+    names = [name for name in disk.names("runs") if name.endswith(".json") and name >= since]
+    return _parsed([text for name in names if (text := disk.read(f"runs/{name}"))])
 
 
 def unreadable_pointers(path: str) -> list[str]:
@@ -253,6 +272,8 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
         return rows
     folder, _, table = path.rpartition("/")
     root = folder or "."
+    if table == REFUSED:
+        return _refused(spark, path)
     pointers = pointers_of(spark, root)
     if format == "delta" or any(pointer.format == "delta" for pointer in pointers.values()):
         rows = DeltaFolder(spark, root, "").existing(table)
@@ -279,6 +300,16 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
             raise
 
     return settled(root, lambda: pointers_of(spark, root), select, pointers)
+
+
+def _refused(spark: SparkSession, path: str) -> DataFrame:
+    """The checks of the runs of a folder that published nothing; no pointer names them."""
+    empty = rows_of_arrow(spark, SCHEMA.empty_table()).withColumn("run", F.lit(""))
+    sail = engine_of(spark) == "sail"
+    try:
+        return spark.read.schema(empty.schema).parquet(sail_path(path) if sail else spark_path(path))
+    except AnalysisException:  # nothing has been published or refused
+        return empty
 
 
 def columns_of(pointers: Mapping[str, Pointer], table: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,7 +19,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, quoted
 from rankmetrics_spark.sinks import reading, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
@@ -41,6 +42,7 @@ from rankmetrics_spark.sinks.partitions import (
     Written,
     as_json,
     count_rows,
+    rows_of_arrow,
 )
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
 
@@ -221,6 +223,15 @@ class Folder:
     def write_page(self, text: str) -> str | None:
         """Write a page to ``runs``; return its path, or None if only Spark reaches the folder."""
         return None if self._reach is None else self.write_file(page_path(self.run_id), text)
+
+    def refuse(self, run: str, checks: pa.Table) -> None:
+        """Write what was checked by a run that published nothing, as Parquet."""
+        with writing(self.path):
+            if self._reach is not None:
+                self._reach.do(Files.write_table, f"{refused_folder(run)}/part-{run}.parquet", checks)
+            else:
+                rows = rows_of_arrow(self.spark, checks).coalesce(1)
+                rows.write.mode("overwrite").parquet(f"{self.path}/{refused_folder(run)}")
 
     def records(self) -> list[str]:
         """The texts of all run records."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -230,6 +230,13 @@ class Written:
         return None if self.here is None else self.here.to_pylist()
 
 
+def rows_of_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """A table of PyArrow as one of Spark; Spark 3.5 makes none of it."""
+    kinds = {"double": "double", "date32[day]": "date"}
+    schema = ", ".join(f"{field.name} {kinds.get(str(field.type), 'string')}" for field in table.schema)
+    return spark.createDataFrame([tuple(row.values()) for row in table.to_pylist()], schema)
+
+
 def count_rows(written: Written, total: str | None = None) -> Written:
     """The table with its counts, by reading it."""
     sums = F.sum(total) if total else F.lit(0)
@@ -303,6 +310,9 @@ class Store(Protocol):
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Write the run record; return where it is."""
+
+    def refuse(self, run: str, checks: pa.Table) -> None:
+        """Write what was checked by a run that published nothing."""
 
     def records(self) -> list[str]:
         """The texts of all run records."""

@@ -24,7 +24,7 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, parse, run_in_name
+from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
@@ -204,7 +204,10 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
         rows = [row for row in done if row]
         expired = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
         if not dry:
-            files.for_each(files.remove, [name for date in sorted(expired & records.keys()) for name in records[date]])
+            gone = [name for date in sorted(expired & records.keys()) for name in records[date]]
+            files.for_each(files.remove, gone)
+            if files.is_folder(REFUSED):
+                files.for_each(files.remove_tree, [refused_folder(Path(name).stem) for name in gone])
         loose = sorted(expired - dates)
         rows += [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
         left = output.pointers.keys() - {row.date for row in rows if row.action == "removed"} if compact else set()

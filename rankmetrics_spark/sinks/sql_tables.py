@@ -17,6 +17,7 @@ from datetime import date as day
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,10 +25,10 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest
+from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
-from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, count_rows
+from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, count_rows, rows_of_arrow
 from rankmetrics_spark.sinks.reading import published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
 
@@ -296,6 +297,11 @@ class CatalogSchema(SqlTables):
         rows = self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string")
         self._write_rows("runs", rows, lambda: rows.writeTo(self.name_of("runs")).append())
         return self.name_of("runs")
+
+    def refuse(self, run: str, checks: pa.Table) -> None:
+        """Append what was checked by a run that published nothing to a table, with its run."""
+        rows = rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run))
+        self._write_rows(REFUSED, rows, lambda: rows.writeTo(self.name_of(REFUSED)).append())
 
     def note(self, record: Mapping[str, Any]) -> None:
         """Do nothing: a record in a catalog is written once, when the run has ended."""

@@ -58,8 +58,8 @@ def parquet(path: Path, rows: Iterable[Shown]) -> Path:
 
 
 def only_records(out: Path) -> bool:
-    """Whether an output holds nothing but run records: a run that fails leaves one, and nothing else."""
-    return not out.exists() or [path.name for path in out.iterdir()] == ["runs"]
+    """Whether an output holds nothing but run records and their checks: a run that fails leaves these alone."""
+    return not out.exists() or {path.name for path in out.iterdir()} == {"refused_checks", "runs"}
 
 
 def config(log: Path | str, out: Path | str, **changes: Any) -> Config:

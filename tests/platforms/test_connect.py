@@ -268,6 +268,7 @@ def test_a_run_writes_partitions_that_other_tools_can_read(remote: dict[str, Any
         "experiment_metrics",
         "published",
         "quarantine",
+        "refused_checks",
         "runs",
         "user_metrics",
     ]

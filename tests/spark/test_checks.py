@@ -190,7 +190,7 @@ def test_a_failed_gate_shows_its_numbers_and_publishes_nothing(call: Call, tmp_p
     # What was published is there as it was; beside it, only the record and the page.
     new = {path for path in (tmp_path / "out").rglob("*.*") if path.is_file()} - before.keys()
     assert {path: path.read_bytes() for path in before} == before
-    assert {path.parent.name for path in new} == {"runs"}
+    assert {path.parent.name.partition("=")[0] for path in new} == {"run", "runs"}
     assert not (tmp_path / "report.html").exists()
     (file,) = (path for path in new if path.suffix == ".json")
     record = json.loads(file.read_text())
@@ -230,7 +230,7 @@ def test_the_record_is_there_before_the_page_is_written(
         run(spark, request)
     record, folders = seen
     # The claim of the run is still there.
-    assert folders <= {"runs", "_staging"}
+    assert folders <= {"refused_checks", "runs", "_staging"}
     assert record["outcome"] == "failed" and record["means"] and record["checks"]
 
 

@@ -92,7 +92,9 @@ def test_the_code_of_the_report_shows_the_answer_and_writes_the_page(
 def test_the_commands_of_publishing_list_the_runs(call: Call, published: Path) -> None:
     programs = [words_of(program, published) for program in commands("rankmetrics", PUBLISHING)]
     # The last one reads a catalog of Iceberg: tests/platforms/test_lakehouse.py.
-    table, records, catalog = programs
+    *status, table, records, catalog = programs
+    # Nothing is published of yesterday.
+    assert [call(*each)[0] for each in status] == [5, 5]
     code, out, err = call(*table)
     assert code == 0 and "done" in out, err
     code, out, err = call(*records)

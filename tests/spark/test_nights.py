@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
+from rankmetrics_spark.cli.status import days_until
 from rankmetrics_spark.config import load
 from rankmetrics_spark.errors import InputError
-from tests.helpers.commands import Call
+from rankmetrics_spark.sinks import pointers_of, records_in
+from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import Shown, a_list, parquet
+from tests.helpers.readme import blocks, section
 
 pytestmark = pytest.mark.both_engines
 
+PUBLISHING = (ROOT / "docs" / "publishing.md").read_text(encoding="utf-8")
 FIRST = date(2026, 11, 2)  # a Monday
 NIGHT = f"{FIRST + timedelta(days=4)}"
 USERS = {"a": 12, "b": 12}
@@ -29,7 +34,7 @@ class Nights:
     """Days of logs, their config and their output."""
 
     def __init__(self, call: Call, folder: Path) -> None:
-        self.call, self.folder, self.out = call, folder, folder / "out"
+        self.call, self.folder, self.out = call, folder, folder / "out" / "first"
         self.document: dict[str, Any] = {
             "source": {"path": str(folder / "log" / "{date}")},
             "metrics": ["ap@5"],
@@ -142,3 +147,81 @@ def test_a_log_that_is_not_complete_yet_is_worth_another_try(nights: Nights, spa
         run(spark, load(nights.folder / "config.yaml", date=NIGHT))
     ready.touch()
     assert nights.evaluate("--date", NIGHT)[0] == 0 and nights.published(NIGHT)
+
+
+def test_the_query_of_the_docs_and_the_status_find_what_nobody_published(
+    nights: Nights, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (query, views), out = blocks("sql", section("An alert that rings", PUBLISHING)), str(nights.out)
+    late, later, refused, half, last = (f"{FIRST + timedelta(days=n)}" for n in (4, 5, 7, 8, 10))
+    monkeypatch.chdir(nights.folder)
+    assert read(spark, f"{out}/refused_checks").count() == 0
+    assert nights.evaluate("--date", late)[0] == nights.evaluate("--date", later)[0] == 3
+    nights.log(later)
+    nights.log(refused)
+    gates = [{"metric": "ap@5", "experiment": "a", "min": 0.9}]
+    assert nights.evaluate("--date", later)[0] == 0 and nights.evaluate("--date", refused, gates=gates)[0] == 5
+    nights.log(half, {"a": 6, "b": 6})
+    assert nights.evaluate("--date", half)[0] == 0
+    for table in ("checks", "refused_checks"):
+        read(spark, f"{out}/{table}").createOrReplaceTempView(table)
+    answers = [[tuple(row) for row in spark.sql(query).collect()]]
+    if find_spec("duckdb"):  # the environment of Sail has none
+        import duckdb
+
+        session = duckdb.connect()
+        session.execute(views)
+        answers.append(session.execute(query).fetchall())
+    gate = "MAP@5 of a is 0.5000; the gate asks for at least 0.9 (gates; nothing was published)"
+    for answer in answers:
+        # The late day that came after all is over. Twelve users are a doubt on every day.
+        found = [(f"{day}", what, text) for day, what, text in answer if "users" not in text]
+        assert [row[:2] for row in found] == [
+            (late, "late"), (late, "missing"), (f"{FIRST + timedelta(days=6)}", "missing"), (refused, "refused"),
+            (half, "doubt"), (f"{FIRST + timedelta(days=9)}", "missing"),
+        ]  # fmt: skip
+        assert found[1][2] == f"nothing is published before {later}" and found[3][2] == gate
+        assert found[0][2].startswith("cannot read parquet from ") and found[4][2].startswith(
+            "24 rows of the log, 50 %"
+        )
+    rows = read(spark, f"{out}/refused_checks").where(f"evaluation_date = '{refused}'").collect()
+    assert {(row["name"], row["experiment_id"]): row["observed"] for row in rows}["run", None] == 5.0
+    assert ("min", "a") in {(row["name"], row["experiment_id"]) for row in rows if row["status"] == "fail"}
+    days = days_until(last, 7, pointers_of(None, out), records_in(out) or [])
+    assert [(day.date, day.state, day.alert, day.exit_code, day.rows) for day in days] == [
+        (late, "late", True, 3, None),
+        (later, "published", False, 0, 48),
+        (f"{FIRST + timedelta(days=6)}", "missing", True, None, None),
+        (refused, "refused", True, 5, 48),
+        (half, "published", False, 0, 24),
+        (f"{FIRST + timedelta(days=9)}", "missing", True, None, None),
+        (last, "missing", True, None, None),
+    ]
+    # A re-run of a published day that fails leaves it published, and rings.
+    assert nights.evaluate("--date", half, gates=gates)[0] == 5
+    (day,) = days_until(half, 1, pointers_of(None, out), records_in(out) or [])
+    assert (day.state, day.alert, day.exit_code) == ("published", True, 5) and gate in day.sentence
+
+
+def test_status_is_a_line_per_day_for_people_and_programs(nights: Nights) -> None:
+    last = date.today() - timedelta(days=1)
+    for n in range(3):
+        nights.log(f"{last - timedelta(days=n)}")
+    assert nights.evaluate("--from", last - timedelta(days=2), "--to", last, "-q")[0] == 0
+    code, out, err = nights.call("status", "-o", nights.out, "--since", "3d", "--format", "json")
+    assert (code, [day["state"] for day in json.loads(out)], err) == (0, ["published"] * 3, "")
+    code, out, err = nights.call("status", "-o", nights.out, "--since", "4d", "--format", "prometheus")
+    missing = last - timedelta(days=3)
+    assert code == 5 and err == f"rankmetrics: 1 of 4 days need a look: {missing}\n"
+    place, seconds = f'output="{nights.out}"', datetime.fromisoformat(f"{last}T00:00:00+00:00").timestamp()
+    assert {line for line in out.splitlines() if line[0] != "#"} >= {
+        f'rankmetrics_day{{{place},date="{missing}",state="missing"}} 1',
+        f'rankmetrics_days{{{place},state="published"}} 3',
+        f"rankmetrics_alerts{{{place}}} 1",
+        f'rankmetrics_rows{{{place},date="{last}"}} 48',
+        f"rankmetrics_last_published_timestamp_seconds{{{place}}} {seconds:.0f}",
+    }
+    assert nights.call("status", "-o", nights.folder / "log")[0] == 3
+    assert nights.call("status", "-o", nights.out, "--since", "soon")[::2] == (
+        2, "rankmetrics: --since is 'soon'; allowed: a number of days or weeks such as 90d or 12w\n",
+    )  # fmt: skip

@@ -30,7 +30,7 @@ LOG = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")]
 def files(folder: Path) -> list[Path]:
     """All files but run records; where Spark writes these, each is a folder."""
     result = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in result if "runs" not in path.relative_to(folder).parts)
+    return sorted(path for path in result if {"refused_checks", "runs"}.isdisjoint(path.relative_to(folder).parts))
 
 
 def refused(call: Call, tmp_path: Path, source: dict[str, Any], sink: str = "out") -> tuple[int, str, list[str]]:
@@ -232,11 +232,11 @@ def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession
         OutputError, match=f"^another run is writing experiment 'b' of {DATE} in .*; run this again when it has ended$"
     ):
         run(spark, config(log, out))
-    assert sorted(path.name for path in out.iterdir()) == ["_staging", "runs"]
+    assert sorted(path.name for path in out.iterdir()) == ["_staging", "refused_checks", "runs"]
     claim.release()
     run(spark, config(log, out))
     assert {row["ap_at_5"] for row in read(spark, f"{out}/user_metrics").collect()} == {1 / 2, 1}
-    tables = ["experiment_metrics", "published", "runs", "user_metrics"]
+    tables = ["experiment_metrics", "published", "refused_checks", "runs", "user_metrics"]
     assert sorted(path.name for path in out.iterdir()) == ["checks", *tables]
     with pytest.raises(ConfigError, match="under the convention 'standard', and this run has 'trec_eval'"):
         run(spark, config(log, out, convention="trec_eval"), steps.append)

@@ -49,7 +49,9 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         new = {*tmp_path.rglob("*")} - before
         records = [path for path in new if path.suffix == ".json" and path.parent.name == "runs"]
         assert len(records) <= 1
-        assert new <= {*records, *(folder for path in records for folder in (path.parent, path.parent.parent))}
+        checks = [path for path in new if path.parent.parent.name == "refused_checks"]
+        assert len(checks) == len(records)
+        assert new <= {step for path in (*records, *checks) for step in (path, *path.parents)}
         lines = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("starting ")]
         assert len(lines) == 1, lines
         assert lines[0].startswith("rankmetrics: ")

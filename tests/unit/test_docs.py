@@ -31,6 +31,7 @@ RUN_ELSEWHERE = {
     ("platforms.md", "sh"): "tests/platforms",
     ("engines.md", "python"): "tests/platforms/test_sail.py",
     ("publishing.md", "sh"): "tests/spark/test_docs_run.py",
+    ("publishing.md", "sql"): "tests/spark/test_nights.py",
     ("report.md", "sh"): "tests/spark/test_docs_run.py",
     ("tables.md", "sh"): "tests/spark/test_tables.py",
     ("tables.md", "sql"): "tests/spark/test_tables.py",

@@ -16,6 +16,7 @@ BEHIND = {
     "cli.exit_codes": "what ends a command is shown without starting one, and the live line is drawn",
     "cli.earlier": "a listing without a folder",
     "cli.options": "the console of stderr, on a made terminal",
+    "cli.status": "the days of a made output, on any today",
     "cli.stored": "the engine is that of the suite",
     "cli.first": "the questions of init, without a terminal",
     "comparison.sums": "the size of a batch is made small",

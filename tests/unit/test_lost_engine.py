@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from socket import socket
 from types import SimpleNamespace
@@ -18,7 +19,8 @@ from rankmetrics_spark.cli.exit_codes import exit_codes
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.engines import Choice, session_of
 from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, lost_engine
-from rankmetrics_spark.job import Record, errors_in_words, on_disk
+from rankmetrics_spark.job import Record, errors_in_words
+from rankmetrics_spark.sinks import refuse_on_disk
 from tests.helpers.packages import stand_in
 
 ENDED = "Spark's Java process has ended, as it does when it runs out of memory or is killed; allowed: more memory"
@@ -107,7 +109,7 @@ def test_the_record_of_a_run_whose_engine_has_ended_says_failed(tmp_path: Path) 
 
     lost = lost_engine(refused())
     assert lost is not None
-    run_record.fail(lost, no_engine, on_disk(config))
+    run_record.fail(lost, no_engine, partial(refuse_on_disk, config.sink.path))
     record = json.loads((tmp_path / "runs" / f"{run_record.run_id}.json").read_text())
     assert (record["outcome"], record["error"]["exit_code"]) == ("failed", 1)
     assert record["error"]["message"].startswith(ENDED)

@@ -144,12 +144,16 @@ def test_records_of_old_runs_go_unless_they_go_on_or_a_pointer_names_them(root: 
     for run, more in names.items():
         record(root, run, more.pop("date"), **more)
     (root / "runs" / "20260801T020000-00000001.html").write_text("page")
+    checks = [f"refused_checks/run={run}/part-{run}.parquet" for run in (*names, "none")]
+    for path in checks:
+        put(root, path)
     rows = {row.date: row for row in pruned(root)}
     assert (rows[OLD[0]].runs, rows[OLD[1]].runs, rows["2026-07-15"].runs) == (2, 1, 1)
     assert rows["2026-07-15"].why == "runs that published nothing"
     assert {path.removeprefix("runs/") for path in tree(root) if path.startswith("runs")} == {
         f"{run}.json" for run in (*map(run_of, DAYS[2:]), *list(names)[2:])
     }
+    assert {path for path in tree(root) if path.startswith("refused_checks/")} == {*checks[2:]}
 
 
 def readable(root: Path) -> None:
