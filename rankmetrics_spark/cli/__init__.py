@@ -18,7 +18,7 @@ from rankmetrics_spark.cli.status import status
 from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
-from rankmetrics_spark.errors import ConfigError, without_secrets
+from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +38,9 @@ def main() -> None:
 @click.option("--date", help=f"{opts.DATE} Several: 2026-11-08..2026-11-21, as --from and --to.")
 @click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
 @click.option("--to", "last", help="The last of these days; it is the one that is printed.")
+@click.option(
+    "--keep-going", is_flag=True, help="After a day that fails, go on with the next; ends with the worst code."
+)
 @opts.RESULT
 @click.option("--segments", is_flag=True, help=opts.SEGMENTS)
 @opts.ENGINE
@@ -46,7 +49,7 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     """Evaluate an impression log and write Parquet tables."""
     with exit_codes(opts.say):
         document = opts.document_of(config)
-        first, last = options.pop("first"), options.pop("last")
+        first, last, keep_going = (options.pop(name) for name in ("first", "last", "keep_going"))
         if options["date"] and ".." in options["date"] and not (first or last):
             # For schedulers that have a parameter for the date only.
             first, _, last = options.pop("date").partition("..")
@@ -57,7 +60,9 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
             else [opts.loaded(document, **options)]
         )
         choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        _say_report(_evaluate(loaded, style, choice, segments, earlier))
+        file, failed = _evaluate(loaded, style, choice, segments, earlier, keep_going)
+        _say_report(file)
+        opts.end_days((*earlier, loaded), failed)
 
 
 @main.command()
@@ -86,7 +91,7 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
         opts.note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
         file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
         *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
-        written = _evaluate(last, style, choice, segments, earlier)
+        written, _ = _evaluate(last, style, choice, segments, earlier)
     _say_report(written, f"no report: its charts need {rep.INSTALL_PAGE}")
 
 
@@ -359,12 +364,17 @@ def _say_report(file: Path | None, without: str = "") -> None:
 
 
 def _evaluate(
-    config: Config, style: str, choice: Choice, segments: bool = False, earlier: Sequence[Config] = ()
-) -> Path | None:
-    """Run a config and print its result, then write the report; return its file, if there is one.
+    config: Config,
+    style: str,
+    choice: Choice,
+    segments: bool = False,
+    earlier: Sequence[Config] = (),
+    keep_going: bool = False,
+) -> tuple[Path | None, dict[str, RankmetricsError]]:
+    """Run a config and print its result, then write the report; return its file, and the errors of days that failed.
 
-    The configs of ``earlier`` days are run before, in the same session, without a word; a day that fails stops it. Only
-    the first day has to be there when it begins: its local paths are checked before an engine is started.
+    The configs of ``earlier`` days are run before, in the same session, without a word; see ``opts.run_days``. Only the
+    first day has to be there when it begins: its local paths are checked before an engine is started.
     """
     of_csv = opts.table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
@@ -374,11 +384,12 @@ def _evaluate(
                 if config.report.file:
                     rep.check_page_file("report", config.report.file)
                     rep.check_page_libraries()
-                opts.check_places(first, choice)
+                if not keep_going:
+                    opts.check_places(first, choice)
                 spark = engine.enter_context(session_of(choice, progress))
             from rankmetrics_spark.job import rows_here
 
-            outcome = opts.run_days(spark, (*earlier, config), choice, progress)
+            config, outcome, failed = opts.run_days(spark, (*earlier, config), choice, progress, keep_going)
             progress("reading the result")
             here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons", "checks")}
             rows = rep.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
@@ -395,4 +406,4 @@ def _evaluate(
                 with live(opts.note) as progress:
                     progress("writing the report")
                     rep.write_page(rep.figures_of_run(spark, config, outcome.record), config.report.file)
-    return Path(config.report.file) if config.report.file else None
+    return Path(config.report.file) if config.report.file else None, failed

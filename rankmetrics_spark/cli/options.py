@@ -378,35 +378,57 @@ def read_by(
 
 
 def run_days(
-    spark: SparkSession, days: Sequence[cfg.Config], choice: Choice, progress: Callable[[str], None]
-) -> Outcome:
-    """Run the configs of days one after the other and return what the last one wrote; a day that fails stops them.
+    spark: SparkSession,
+    days: Sequence[cfg.Config],
+    choice: Choice,
+    progress: Callable[[str], None],
+    keep_going: bool = False,
+) -> tuple[cfg.Config, Outcome, dict[str, RankmetricsError]]:
+    """Run the configs of days one after the other; return the last day that published, and the errors of others.
 
-    The paths of the first day are checked by now; those of a later one may come while the days before it are run.
+    A day that fails stops them, unless they keep going; an engine that has ended stops them in any case. The paths of
+    the first day are checked by now, if it may stop them; those of a later one may come while the days before it run.
     """
     from rankmetrics_spark.job import run
 
-    published: list[str] = []
+    published: dict[str, tuple[cfg.Config, Outcome]] = {}
+    failed: dict[str, RankmetricsError] = {}
     for of_day in days:
+        day, is_last = of_day.evaluation_date, of_day is days[-1]
         try:
-            if published:
+            if keep_going or of_day is not days[0]:
                 with refusals_on_record(of_day, choice):
                     check_places(of_day, choice)
-            if of_day is days[-1]:
-                outcome = run(spark, of_day, progress)
-            else:
-                progress(f"evaluating {of_day.evaluation_date}")
-                run(spark, of_day)
+            if not is_last:
+                progress(f"evaluating {day}")
+            published[day] = of_day, run(spark, of_day, *([progress] if is_last else []))
+            if not is_last and of_day.report.file and of_day.report.file != days[-1].report.file:
+                rep.write_page(rep.figures_of_run(spark, of_day, published[day][1].record), of_day.report.file)
         except BaseException as error:
             if isinstance(error, RankmetricsError):
                 print_failure(error, of_day)
+                if keep_going and error.exit_code != RankmetricsError.exit_code:
+                    failed[day] = error
+                    say.print(f"{day} is not published: {error}", markup=False, soft_wrap=True)
+                    continue
             if len(days) > 1:
-                say.print(
-                    f"stopped at {of_day.evaluation_date}; published: {cfg.dates_in_words(published) or 'no day'}"
-                )
+                say.print(f"stopped at {day}; published: {cfg.dates_in_words([*published]) or 'no day'}")
             raise
-        published.append(of_day.evaluation_date)
-    return outcome
+    if not published:
+        end_days(days, failed)
+    return *[*published.values()][-1], failed
+
+
+def end_days(days: Sequence[cfg.Config], failed: Mapping[str, RankmetricsError]) -> None:
+    """Print a line for each day and raise the worst error, if days have failed."""
+    if not failed:
+        return
+    worst = max(failed.values(), key=lambda error: error.exit_code)
+    if len(days) == 1:
+        raise worst
+    for day in (each.evaluation_date for each in days):
+        say.print(f"{day}: " + (f"exit code {failed[day].exit_code}" if day in failed else "published"))
+    raise type(worst)(f"{len(failed)} of {len(days)} days are not published: {cfg.dates_in_words([*failed])}")
 
 
 T = TypeVar("T")

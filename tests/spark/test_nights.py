@@ -17,6 +17,7 @@ from rankmetrics_spark import read, run
 from rankmetrics_spark.cli.status import days_until
 from rankmetrics_spark.config import load
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.report import has_page_libraries
 from rankmetrics_spark.sinks import pointers_of, records_in
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import Shown, a_list, parquet
@@ -225,3 +226,33 @@ def test_status_is_a_line_per_day_for_people_and_programs(nights: Nights) -> Non
     assert nights.call("status", "-o", nights.out, "--since", "soon")[::2] == (
         2, "rankmetrics: --since is 'soon'; allowed: a number of days or weeks such as 90d or 12w\n",
     )  # fmt: skip
+
+
+def test_a_range_goes_on_after_a_late_and_a_refused_day(nights: Nights) -> None:
+    days = [f"{FIRST + timedelta(days=n)}" for n in range(4, 9)]
+    late, good, half, other, last = days
+    for day in (good, other, last):
+        nights.log(day)
+    nights.log(half, {"a": 6, "b": 6})
+    nights.document["quality"] = {"gates": {"rows": {"fail_change": 0.5}, "users": {}}}
+    pages = {"file": str(nights.folder / "{date}.html")} if has_page_libraries() else {}
+    code, out, err = nights.evaluate("--from", late, "--to", last, "--keep-going", "--format", "json", report=pages)
+    # The last of these days is the one that is printed; 4 is worse than 3.
+    assert (code, json.loads(out)["evaluation_date"]) == (4, last), err
+    assert [nights.published(day) is not None for day in days] == [False, True, False, True, True]
+    assert err.splitlines()[-6:] == [
+        *(f"{day}: {what}" for day, what in zip(
+            days, ("exit code 3", "published", "exit code 4", "published", "published"), strict=True
+        )),
+        f"rankmetrics: 2 of 5 days are not published: {late}, {half}",
+    ]  # fmt: skip
+    assert f"{half} is not published: 24 rows of the log, 50 % fewer than " in err
+    made = {path.name for path in nights.folder.glob("*.html")}
+    assert made == ({f"{day}.html" for day in (good, other, last)} if pages else set())
+    # Where the last day fails, the last one that is published is printed; where each does, nothing is.
+    nights.document["quality"] = {"gates": {"rows": {"fail_change": 0.01}}}
+    nights.log(last, {"a": 6, "b": 6})
+    code, out, _ = nights.evaluate("--date", f"{other}..{last}", "--keep-going", "--format", "json")
+    assert (code, json.loads(out)["evaluation_date"]) == (4, other)
+    code, out, err = nights.evaluate("--date", late, "--keep-going")
+    assert (code, out) == (3, "") and err.splitlines()[-1].startswith("rankmetrics: cannot read parquet from "), err
