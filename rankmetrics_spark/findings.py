@@ -43,7 +43,7 @@ def told(title: str, kind: str, *columns: str) -> Any:
 class Finding:
     """One row of ``comparisons``, or of ``effect_over_time``: what is not there is None, as is what is no number.
 
-    Fields have the names of the columns, which docs/comparing.md explains, but for these:
+    Fields have the names of the columns, which docs/tables.md explains, but for these:
 
     Attributes:
         row: The whole row, for tables that list its columns.

@@ -338,7 +338,7 @@ _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction",
 
 @statistic(*(f"{sch.CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
 def cuped(rows: Compared) -> tuple[st.Floats, ...]:
-    """The same numbers less what the users' values from before the experiment explain; see below."""
+    """The same numbers less what the users' values from before the experiment explain; see "CUPED"."""
     test, of = rows.adjusted, rows.adjusted.estimate
     share = intervals_at(rows.request.confidence, of, test.denominator)[1]
     numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, test.reduction, of.standard_error)

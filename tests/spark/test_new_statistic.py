@@ -13,7 +13,7 @@ from rankmetrics_spark import run
 from rankmetrics_spark.comparison import STATISTICS, statistic
 from rankmetrics_spark.sinks import read
 from tests.helpers.logs import a_list, config, parquet
-from tests.statistics_table import updated
+from tests.tables_page import updated
 
 
 @pytest.fixture
@@ -46,6 +46,6 @@ def test_a_registered_statistic_is_a_column_where_what_it_needs_is_asked_for(
     (row,) = read(spark, f"{done.path}/comparisons").collect()
     assert row["ratio_of_means"] == (1 + 1 / 2 + 1) / (1 / 2 + 1 / 4 + 1)
     assert row["most_users"] == n
-    page = updated("<!-- columns: written by make readme --><!-- /columns -->")
-    assert "| `ratio_of_means` | Mean of the candidate by mean of the baseline. |" in page
-    assert "| `most_users` | `wilcoxon: true`. Users whose values differ. |" in page
+    page = updated("<!-- schemas: written by make readme --><!-- /schemas -->")
+    assert "| `ratio_of_means` | double | Mean of the candidate by mean of the baseline. |" in page
+    assert "| `most_users` | bigint | `wilcoxon: true`. Users whose values differ. |" in page

@@ -42,7 +42,7 @@ from tests.helpers.users import (
     user_rows,
     values,
 )
-from tests.statistics_table import updated
+from tests.tables_page import updated
 
 # ---- against SciPy, statsmodels and NumPy
 
@@ -397,7 +397,7 @@ def test_each_statistic_is_in_a_test_of_rows_and_in_the_docs() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "unit").glob("*_rows.py"))
     without = [name for name, each in STATISTICS.items() if not any(f'"{column}"' in tests for column in each.columns)]
     assert without == []
-    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
     assert updated(page) == page, "run: make readme"
 
 
