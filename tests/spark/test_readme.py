@@ -156,14 +156,6 @@ def test_the_commands_for_a_test_of_many_days_find_the_true_difference(tmp_path:
     assert (code, len(json.loads(out)["days"])) == (0, 6)
 
 
-def test_the_code_of_the_user_guide_runs(spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
-    (program,) = blocks("python", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
-    exec(program, names)
-    out = capsys.readouterr().out
-    assert "candidate_a" in out and "ndcg@10" in out
-
-
 @pytest.mark.slow
 def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: Path) -> None:
     log = spark.read.parquet(f"{folder}/out/demo/input/impressions")

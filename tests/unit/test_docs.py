@@ -25,7 +25,6 @@ PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 RUN_ELSEWHERE = {
-    ("index.md", "python"): "tests/spark/test_readme.py",
     ("position-bias.md", "python"): "tests/spark/test_off_policy.py",
     **{("interleaving.md", language): "tests/spark/test_interleaving.py" for language in ("python", "text", "sh")},
     ("platforms.md", "sh"): "tests/platforms",
