@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date as day
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from rankmetrics_spark.errors import printable_json
 from rankmetrics_spark.metrics import parse as parse_metric
@@ -213,17 +213,13 @@ Pair: TypeAlias = tuple[str | None, str | None, str]
 """Baseline and candidate, and the metric that is compared."""
 
 
-class LookNumbers(Protocol):
-    """What knows the number of a look at a metric of a pair: a ``History``, or a mapping."""
-
-    def get(self, pair: Pair, /) -> int | None:
-        """The number; None where earlier looks are not known."""
+LookNumbers: TypeAlias = "History | Mapping[Pair, int]"
+"""What knows the number of a look at a metric of a pair, or gives None where earlier looks are not known."""
 
 
 def unknown_looks() -> LookNumbers:
     """No number for any pair."""
-    numbers: dict[Pair, int] = {}
-    return numbers
+    return {}
 
 
 @dataclass(frozen=True)

@@ -284,6 +284,11 @@ class Check:
     metric: str | None = None
     fact: str = ""
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Check:
+        """The check of a row of the table ``checks``."""
+        return cls(**typed(row, {*CHECK_COLUMNS, "experiment"} - {EXPERIMENT}, {EXPERIMENT: "experiment"}))
+
     def as_row(self) -> dict[str, Any]:
         """The row of the table ``checks``."""
         cells = vars(self) | {EXPERIMENT: self.experiment}

@@ -17,7 +17,7 @@ from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.exit_codes import live, verbose
 from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, printable, without_secrets
-from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, rows_of
+from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -337,11 +337,11 @@ def print_outcome(
 
 def print_failure(error: RankmetricsError, config: cfg.Config) -> None:
     """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
-    checks = rows_of(check for check in error.checks if check.status != NOT_CHECKED and check.name in cfg.RATES)
+    checks = [check for check in error.checks if check.status != NOT_CHECKED and check.name in cfg.RATES]
     with redirect_stdout(sys.stderr):
         if error.record:
             rep.print_not_published(error.record, config.metrics)
-        elif any(row["status"] == FAIL for row in checks):
+        elif any(check.status == FAIL for check in checks):
             rep.print_gates(checks, "rates of the log and their margins")
     if error.page:
         say.print(f"open the page, which is not published: {without_secrets(error.page)}", soft_wrap=True)

@@ -9,7 +9,7 @@ from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
-from rankmetrics_spark.report.trust import GATES, check_rows
+from rankmetrics_spark.report.trust import GATES, looked_at
 from rankmetrics_spark.words import STATES, Change, Fact, judged_apart, p_text, p_value
 
 MOST_NAMED = 3
@@ -18,7 +18,7 @@ MOST_NAMED = 3
 
 def status_line(figures: Figures) -> list[Fact]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
-    rows = figures.checks or [check.as_row() for check in check_rows(figures)]
+    checks = looked_at(figures)
     people, shown, items = figures.people, _last_date(figures), []
     if people.users:
         total, each = people.total, f"{range_text(people.users.values())} users in each experiment"
@@ -32,7 +32,7 @@ def status_line(figures: Figures) -> list[Fact]:
         text += f", {'it' if len(dates) == 1 else warned} warned" if warned else ""
         items.append(Fact(text, "warn"))
     # Gates limit values, and say nothing of who the users are.
-    states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != sch.NOT_CHECKED]
+    states = [check.status for check in checks if check.name in GATES and check.status != sch.NOT_CHECKED]
     failed, warned, n = states.count(sch.FAIL), states.count(sch.WARN), len(states)
     kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
     if not states:
@@ -44,10 +44,10 @@ def status_line(figures: Figures) -> list[Fact]:
         items.append(Fact(f"{kept}, but by numbers that are not to be trusted", "warn"))
     else:
         items.append(Fact(kept, "ok"))
-    apart = {row[sch.EXPERIMENT] for row in rows if row["name"] == "judged_difference" and row["status"] == sch.WARN}
-    if judged := [row for row in rows if row["name"] == "judged_top_rate" and row[sch.EXPERIMENT] in apart]:
-        shares = {row[sch.EXPERIMENT]: row["observed"] for row in judged}
-        items.append(Fact(judged_apart(parse(judged[0][sch.METRIC]).cut, shares), "warn"))
+    apart = {check.experiment for check in checks if check.name == "judged_difference" and check.status == sch.WARN}
+    if judged := [check for check in checks if check.name == "judged_top_rate" and check.experiment in apart]:
+        shares = {str(check.experiment): check.observed or 0.0 for check in judged}
+        items.append(Fact(judged_apart(parse(judged[0].metric or "").cut, shares), "warn"))
     if not figures.compared:
         return items
     items.append(_split(figures))

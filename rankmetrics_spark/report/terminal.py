@@ -245,18 +245,19 @@ def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
     print_result(Shown(period_means(means, compared), compared, metrics))
     if compared:
         print_comparisons(compared, record.get("verdict") or (), metrics=metrics)
-    print_gates([row for row in record.get("checks") or () if row["status"] == sch.FAIL or row[sch.METRIC] is not None])
+    checks = map(sch.Check.of, record.get("checks") or ())
+    print_gates(check for check in checks if check.status == sch.FAIL or check.metric is not None)
 
 
-def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> None:
-    """A line for each row of ``checks``."""
+def print_gates(checks: Iterable[sch.Check], title: str = "gates and their margins") -> None:
+    """A line for each of these checks."""
     texts = []
-    for row in rows:
-        labels = {"gate": str(row["name"]), "experiment": str(row[sch.EXPERIMENT]), "segment": str(row[sch.SEGMENT])}
-        numbers = {name: "-" if sch.is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
-        margin = "-" if sch.is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
-        status = str(row["status"])
-        texts.append({**labels, "metric": str(row[sch.METRIC] or "-"), **numbers, "margin": margin, "status": status})
+    shapes = {"observed": ".4g", "limit": ".4g", "margin": "+.4g"}
+    for check in checks:
+        where = {"gate": check.name, "experiment": str(check.experiment), "segment": check.segment}
+        known = {name: sch.number(getattr(check, name)) for name in shapes}
+        numbers = {name: "-" if known[name] is None else f"{known[name]:{shape}}" for name, shape in shapes.items()}
+        texts.append({**where, "metric": check.metric or "-", **numbers, "status": check.status})
     if texts:
         formats.print_texts(texts, ("gate", "experiment", "segment", "metric", "status"), title)
 

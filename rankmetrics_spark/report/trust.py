@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
-from rankmetrics_spark.report.figures import Figures, Row, one_of, range_text
+from rankmetrics_spark.report.figures import Figures, one_of, range_text
 from rankmetrics_spark.words import Fact, Level, p_text
 
 FEW_USERS = 100
@@ -59,11 +59,10 @@ def checks(figures: Figures) -> list[Fact]:
     There is a line for each thing that failed or warned, and one for each title where nothing did.
     """
     groups: dict[str, dict[str, dict[str, None]]] = {}
-    for row in _check_rows(figures):
-        name, status = row["name"], row["status"]
-        if name in _TITLES or status != sch.NOT_CHECKED:
-            group = groups.setdefault(_TITLES.get(name, _RATES), {})
-            group.setdefault(status, {})[row["sentence"]] = None
+    for check in looked_at(figures):
+        if check.name in _TITLES or check.status != sch.NOT_CHECKED:
+            group = groups.setdefault(_TITLES.get(check.name, _RATES), {})
+            group.setdefault(check.status, {})[check.sentence] = None
     counts = _counts(figures).values()
     lists, outside = (sum(count.get(name, 0) for count in counts) for name in ("lists_outside", "rows_outside"))
     but = f"; except {lists:,} lists ({outside:,} rows) of users without judgements, who are outside the population"
@@ -92,14 +91,15 @@ def checks(figures: Figures) -> list[Fact]:
     return sorted(lines, key=lambda check: order.index(check.level))
 
 
-def _check_rows(figures: Figures) -> Sequence[Row]:
-    return figures.checks or [check.as_row() for check in check_rows(figures)]
+def looked_at(figures: Figures) -> list[sch.Check]:
+    """What was checked: as it was written, else what the tables and the record say."""
+    return [*map(sch.Check.of, figures.checks)] or check_rows(figures)
 
 
 def left_out(figures: Figures) -> str:
     """How many rows were left out, where they are few enough; empty where none were, or where it is a warning."""
-    faulty = (row for row in _check_rows(figures) if row["name"] == "faulty_rate" and row["status"] == sch.OK)
-    return next((str(row["sentence"]).rstrip(".") for row in faulty if sch.number(row.get("observed"))), "")
+    faulty = (check for check in looked_at(figures) if check.name == "faulty_rate" and check.status == sch.OK)
+    return next((check.sentence.rstrip(".") for check in faulty if check.observed), "")
 
 
 def _words(title: str, texts: Sequence[str]) -> str:
