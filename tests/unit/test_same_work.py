@@ -59,8 +59,9 @@ def expected(work: Work) -> tuple[dict[tuple[str, str], float], Counter[tuple[st
             if len(users) > 1:
                 std = statistics.stdev(values)
                 half = stats.t(len(users) - 1).ppf(0.975) * std / math.sqrt(len(users))
-                numbers |= {(experiment, f"{name} std"): std, (experiment, f"{name} low"): mean - half}
-                numbers[experiment, f"{name} high"] = mean + half
+                numbers[experiment, f"{name} std"] = std
+                if std:  # equal values have no interval
+                    numbers |= {(experiment, f"{name} low"): mean - half, (experiment, f"{name} high"): mean + half}
     return numbers, left_out
 
 
