@@ -16,6 +16,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import verdict_of
 from rankmetrics_spark.report.console import table as printed_table  # the front door prints to stdout
 from rankmetrics_spark.report.console import title
+from rankmetrics_spark.report.figures import Mean
 from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioPairSums, RatioSums, paired_t, welch
 from tests.helpers.users import METRIC, PAIR, apart, compared, table
@@ -200,7 +201,7 @@ def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     ]
     mean = {"experiment_id": "a", "segment": "all", "metric": "ap@10", "mean": 0.5, "ci_low": 0.4, "n_users": 30,
             "n_lists": 1234, "mean_over": "lists", "confidence": 0.95, "convention": "standard"}  # fmt: skip
-    assert title([mean]) == "mean over lists ± 95 % margin, errors by user; convention standard"
+    assert title([Mean.of(mean)]) == "mean over lists ± 95 % margin, errors by user; convention standard"
     assert title([mean | {"mean_over": "users"}]) == "mean over users ± 95 % margin; convention standard"
     assert [column.header for column in printed_table([mean]).columns][1:3] == ["users", "lists"]
     assert [*printed_table([mean]).columns[2].cells] == ["1,234"]
