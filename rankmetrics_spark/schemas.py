@@ -14,6 +14,17 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+
+def columns(words: str) -> dict[str, str]:
+    """Column -> its type, of a table in words.
+
+    >>> columns("string: user_id item_id; long: n")
+    {'user_id': 'string', 'item_id': 'string', 'n': 'long'}
+    """
+    groups = (group.partition(":") for group in words.split(";"))
+    return {name: kind.strip() for kind, _, names in groups for name in names.split()}
+
+
 EXPERIMENT = "experiment_id"
 USER = "user_id"
 ITEM = "item_id"
@@ -248,11 +259,9 @@ WARN: Status = "warn"
 FAIL: Status = "fail"
 NOT_CHECKED: Status = "not_checked"
 """What a check says; ``not_checked`` = there was nothing to judge, or no limit to judge it by."""
-CHECK_COLUMNS = {
-    **dict.fromkeys((EXPERIMENT, "name", SEGMENT, METRIC), "string"),
-    **dict.fromkeys(("observed", "limit", "margin"), "double"),
-    **dict.fromkeys(("status", "sentence"), "string"),
-}
+CHECK_COLUMNS = columns(
+    "string: experiment_id name segment metric; double: observed limit margin; string: status sentence"
+)
 """Columns of ``checks`` beside the date -> their types."""
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import engines as eng
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Section, count, key, number, refuse, text
 from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness
@@ -19,11 +20,10 @@ from rankmetrics_spark.road import sound_rows
 from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
 from rankmetrics_spark.studies import frame, refusals
 
-COLUMNS = {
-    **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
-    **dict.fromkeys(("n_items_baseline", "n_items", "n_common"), "long"),
-    **dict.fromkeys(("same_top", "jaccard", "rbo", "kendall", "unexpectedness"), "double"),
-}
+COLUMNS = sch.columns(
+    "string: baseline experiment_id user_id; long: n_items_baseline n_items n_common; double: same_top jaccard rbo "
+    "kendall unexpectedness"
+)
 """Columns of the result -> their types."""
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from scipy.special import ndtri
 
 from rankmetrics_spark import engines as eng
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty
@@ -25,14 +26,10 @@ from rankmetrics_spark.statistics import poisson_weights
 from rankmetrics_spark.studies import refusals
 from rankmetrics_spark.studies.frame import row_batches
 
-EXPOSURE = {
-    **dict.fromkeys((EXPERIMENT, METRIC), "string"),
-    **dict.fromkeys(("n_shown", "n_items", "n_catalogue", "n_outside", "n_unknown"), "long"),
-    **dict.fromkeys(("value", "ci_low", "ci_high"), "double"),
-    BASELINE: "string",
-    **dict.fromkeys(("difference", "difference_ci_low", "difference_ci_high"), "double"),
-    "note": "string",
-}
+EXPOSURE = sch.columns(
+    "string: experiment_id metric; long: n_shown n_items n_catalogue n_outside n_unknown; double: value ci_low "
+    "ci_high; string: baseline; double: difference difference_ci_low difference_ci_high; string: note"
+)
 """Columns of the result of ``exposure`` -> their types."""
 _COUNTS = eng.SumTable((EXPERIMENT, ITEM))
 _ITEM = "_item"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.config import Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.errors import ConfigError, printable, unknown
@@ -17,22 +18,12 @@ from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.refusals import MOST_FAULTY
 from rankmetrics_spark.words import p_value
 
-COLUMNS = {
-    **dict.fromkeys(("ranker_a", "ranker_b", "credit"), "string"),
-    **dict.fromkeys(("n_users", "users_a", "users_b"), "long"),
-    **dict.fromkeys(("n_lists", "n_lists_clicked", "lists_a", "lists_b", "lists_tied"), "long"),
-    **dict.fromkeys(("clicks_a", "clicks_b"), "long"),
-    **dict.fromkeys(("preference", "ci_low", "ci_high", "p_value", "p_adjusted", "p_sign"), "double"),
-    **dict.fromkeys(("sequential_ci_low", "sequential_ci_high", "p_sequential"), "double"),
-    "tuning_users": "long",
-    "looks": "string",
-    "confidence": "double",
-    **dict.fromkeys(("slots_a", "slots_b"), "long"),
-    "draft_shares": "array<double>",
-    "p_draft": "double",
-    **dict.fromkeys(credits.LOG_COUNTS, "long"),
-    "sentence": "string",
-}
+COLUMNS = sch.columns(
+    "string: ranker_a ranker_b credit; long: n_users users_a users_b n_lists n_lists_clicked lists_a lists_b "
+    "lists_tied clicks_a clicks_b; double: preference ci_low ci_high p_value p_adjusted p_sign sequential_ci_low "
+    "sequential_ci_high p_sequential; long: tuning_users; string: looks; double: confidence; long: slots_a slots_b; "
+    f"array<double>: draft_shares; double: p_draft; long: {' '.join(credits.LOG_COUNTS)}; string: sentence"
+)
 """Columns of the result -> their types."""
 LOPSIDED = 0.001
 """A p-value of the draft below this one: the slots are not drawn by fair coins."""

@@ -33,30 +33,16 @@ from rankmetrics_spark.studies.labels.pairs import (
     sentence,
 )
 
-USERS = {
-    **dict.fromkeys((sch.EXPERIMENT, sch.USER, sch.METRIC), "string"),
-    "n_unjudged": "long",
-    **dict.fromkeys(("value", "low", "high"), "double"),
-}
-MEANS = {
-    **dict.fromkeys((sch.EXPERIMENT, sch.METRIC), "string"),
-    **dict.fromkeys(("n_users", "n_users_open", "n_unjudged"), "long"),
-    **dict.fromkeys(("mean", "low", "high"), "double"),
-}
-PAIRS = {
-    **dict.fromkeys((sch.BASELINE, sch.EXPERIMENT, sch.METRIC), "string"),
-    **dict.fromkeys(("n_users", "n_unjudged", "n_open", "n_fewest"), "long"),
-    **dict.fromkeys(("difference", "low", "high"), "double"),
-    **dict.fromkeys(("bounds", "sentence"), "string"),
-}
-TO_JUDGE = {
-    **dict.fromkeys((sch.USER, sch.ITEM), "string"),
-    "experiments": "array<string>",
-    "ranks": "array<bigint>",
-    "weight": "double",
-    **dict.fromkeys((sch.BASELINE, sch.EXPERIMENT), "string"),
-    **dict.fromkeys(("rank_baseline", "rank"), "long"),
-}
+USERS = sch.columns("string: experiment_id user_id metric; long: n_unjudged; double: value low high")
+MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
+PAIRS = sch.columns(
+    "string: baseline experiment_id metric; long: n_users n_unjudged n_open n_fewest; double: difference low high; "
+    "string: bounds sentence"
+)
+TO_JUDGE = sch.columns(
+    "string: user_id item_id; array<string>: experiments; array<bigint>: ranks; double: weight; string: baseline "
+    "experiment_id; long: rank_baseline rank"
+)
 """Columns of the tables of ``Unjudged`` -> their types."""
 _SUMS = eng.SumTable(Key._fields)
 _READ = "rows read"

@@ -43,15 +43,11 @@ from rankmetrics_spark.studies.weighting.examination import PROPENSITY_COLUMNS, 
 from rankmetrics_spark.studies.weighting.harvesting import Harvest, Pairs, rows_of_ranks
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
-COLUMNS = {
-    **dict.fromkeys((sch.EXPERIMENT, sch.METRIC, "estimator"), "string"),
-    **dict.fromkeys(("value", "ci_low", "ci_high"), "double"),
-    **dict.fromkeys(("n_users", "n_rows"), "long"),
-    **dict.fromkeys(("effective_sample_size", "effective_share", "effective_users", "mean_weight"), "double"),
-    **dict.fromkeys(("n_faulty_rows", "n_repeated"), "long"),
-    "confidence": "double",
-    "note": "string",
-}
+COLUMNS = sch.columns(
+    "string: experiment_id metric estimator; double: value ci_low ci_high; long: n_users n_rows; double: "
+    "effective_sample_size effective_share effective_users mean_weight; long: n_faulty_rows n_repeated; double: "
+    "confidence; string: note"
+)
 """Columns of the result -> their types."""
 _SUMS = eng.SumTable((sch.EXPERIMENT, sch.METRIC, "estimator"))
 _FAULTY, _UNWEIGHTED, _BELOW = "_faulty", "_unweighted", "_below"

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import engines as eng
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Floats, Ints
@@ -34,13 +35,9 @@ from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
 from rankmetrics_spark.studies.weighting.examination import DEEPEST, examined_ranks
 
-COEC_COLUMNS = {
-    **dict.fromkeys((USER, ITEM), "string"),
-    **dict.fromkeys((RELEVANCE, "ci_low", "ci_high"), "double"),
-    **dict.fromkeys(("n_shown", "n_clicks"), "long"),
-    "expected": "double",
-    "note": "string",
-}
+COEC_COLUMNS = sch.columns(
+    "string: user_id item_id; double: relevance ci_low ci_high; long: n_shown n_clicks; double: expected; string: note"
+)
 """Columns of the result -> their types."""
 NOTE = "from clicks of this log: they favour the ranker that made it"
 """Stands in each row, so that readers of the table see it."""

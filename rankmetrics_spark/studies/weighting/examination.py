@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import engines as eng
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Section, choice, count, key, names
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.layouts import ints
@@ -26,15 +27,10 @@ from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.harvesting import METHODS, Harvest, rows_of_ranks
 
-PROPENSITY_COLUMNS = {
-    "rank": "long",
-    **dict.fromkeys(("propensity", "ci_low", "ci_high"), "double"),
-    **dict.fromkeys(("n_keys", "n_impressions", "n_clicks"), "long"),
-    "note": "string",
-    "method": "string",
-    "confidence": "double",
-    "n_faulty_rows": "long",
-}
+PROPENSITY_COLUMNS = sch.columns(
+    "long: rank; double: propensity ci_low ci_high; long: n_keys n_impressions n_clicks; string: note method; double: "
+    "confidence; long: n_faulty_rows"
+)
 """Columns of the result -> their types."""
 DEEPEST, DEEPEST_OF_ALL_PAIRS = 50, 20
 """The largest k: ``all_pairs`` has a sum for each pair of ranks and each replicate."""
