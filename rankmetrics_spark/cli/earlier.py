@@ -333,12 +333,10 @@ def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
         line = {
             "run_id": record["run_id"],
             "date": record.get("evaluation_date"),
-            "started": record.get("started"),
-            "outcome": record.get("outcome"),
+            **{name: record.get(name) for name in ("started", "outcome")},
             "experiments": len(record["experiments"]) if "experiments" in record else None,
             "rows": rows.get("in"),
-            "evaluated": rows.get("evaluated"),
-            "quarantined": rows.get("quarantined"),
+            **{name: rows.get(name) for name in ("evaluated", "quarantined")},
             "seconds": seconds_of(record),
             # Records of earlier versions hide less.
             "error": without_secrets(record.get("error", {}).get("message") or "") or None,

@@ -23,30 +23,19 @@ _OWN = ("assets.py", "charts.py")
 """Modules that the scripts come from."""
 
 
-LIGHT = {
-    "paper": "#ffffff",
-    "surface": "#f6f7f9",
-    "line": "#e2e5eb",
-    "grid": "#eceef2",
-    "ink": "#171a21",
-    "soft": "#59616f",
-    "faint": "#8a93a3",
-    "quiet": "#667080",
-    "accent": "#2557d6",
-    "wash": "#e9effd",
+_COLOURS = {
+    "paper": ("#ffffff", "#12151b"),
+    "surface": ("#f6f7f9", "#1a1e26"),
+    "line": ("#e2e5eb", "#2c323d"),
+    "grid": ("#eceef2", "#252a34"),
+    "ink": ("#171a21", "#eceff5"),
+    "soft": ("#59616f", "#a7b0bf"),
+    "faint": ("#8a93a3", "#78828f"),
+    "quiet": ("#667080", "#929cab"),
+    "accent": ("#2557d6", "#8fb0ff"),
+    "wash": ("#e9effd", "#1d2942"),
 }
-DARK = {
-    "paper": "#12151b",
-    "surface": "#1a1e26",
-    "line": "#2c323d",
-    "grid": "#252a34",
-    "ink": "#eceff5",
-    "soft": "#a7b0bf",
-    "faint": "#78828f",
-    "quiet": "#929cab",
-    "accent": "#8fb0ff",
-    "wash": "#1d2942",
-}
+LIGHT, DARK = ({name: pair[at] for name, pair in _COLOURS.items()} for at in range(2))
 """The colours of pages, charts and pictures: one accent; everything else is ink on paper."""
 
 
