@@ -138,6 +138,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     section = request.comparison
     every_date, root = stored_users(spark, request.folder)
     partitions = _partitions(every_date)
+    every_date = comparison.of_one_test(every_date, section.baseline)
     days = None if request.first is None else _days(partitions, request.first, request.last)
     date = request.date or (days.last if days else max(partitions))
     users = comparison.period_rows(every_date, days) if days else _of_date(every_date, partitions, date, "--date")
@@ -238,6 +239,7 @@ def development_of(spark: SparkSession, request: CompareRequest) -> tuple[Days, 
     section = request.comparison
     every_date, root = stored_users(spark, request.folder)
     partitions = _partitions(every_date)
+    every_date = comparison.of_one_test(every_date, section.baseline)
     days = _days(partitions, request.first or min(partitions), request.last)
     _refuse_unknown(sorted({name for date in days.dates for name, _ in partitions[date]}), section)
     check_cuped(section, days.first)

@@ -53,7 +53,7 @@ from rankmetrics_spark.comparison.sums import (
     signed_sizes,
     sums_by_key,
 )
-from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
+from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, of_one_test, user_changes
 from rankmetrics_spark.comparison.totals import n_cells, pairs_of, refuse_too_many_replicates
 from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.comparison.units import UserRows, rows_of_clusters
@@ -162,7 +162,7 @@ def compare(
     comparison = cfg.Comparison.of(locals() | {"primary": primary or None, "guardrails": guardrails or None})
     cfg.check_units(comparison, ["cuped"] if before is not None else [])
     split = cfg.Options(segments=segments or None, segment_combinations=segment_combinations or None)
-    rows = users = spark_table(user_metrics, "user_metrics", before)
+    rows = users = of_one_test(spark_table(user_metrics, "user_metrics", before), comparison.baseline)
     days = of_days = None
     if dates is not None:
         days = published_days(users, *first_and_last(dates))
@@ -226,7 +226,7 @@ def effect_over_time(
             holds something else than dates. That of rows of different conventions comes from the engine.
     """
     comparison = cfg.Comparison.of(locals())
-    users = spark_table(user_metrics, "user_metrics", before)
+    users = of_one_test(spark_table(user_metrics, "user_metrics", before), comparison.baseline)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
     # Given dates are read below, each with its convention.
     alike = (CONVENTION_HASH,) if dates is None and CONVENTION_HASH in users.columns else ()
@@ -290,7 +290,7 @@ def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
     table = _of_units(table, comparison)
     if table.by_test:
         # No user is in two arms of a test, so there are no pairs of rows.
-        comparison = replace(comparison, baseline=None, candidates=(), pairs="baseline", tests={})
+        comparison = replace(comparison, baseline=None, candidates=(), pairs="baseline", tests={}, period=None)
     partials = sums_by_key(table, comparison)
     if comparison.wilcoxon and comparison.is_requested:
         partials = partials.unionByName(signed_ranks(table, comparison))

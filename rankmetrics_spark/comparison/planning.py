@@ -17,7 +17,7 @@ from rankmetrics_spark.config import Comparison, Days, dates_in_words
 from rankmetrics_spark.engines import AnyTable, few_rows, spark_table
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, TEST_NAME
 from rankmetrics_spark.statistics import FURTHEST, Arrivals, Design, first_day
 
 MOST_DAYS = 1000
@@ -176,6 +176,8 @@ def plan(
     table = spark_table(user_metrics, "user_metrics")
     chosen = UserTable.of(table, [metric]).metrics[0]
     refuse_missing(table)
+    if TEST_NAME in table.columns and experiment is None:
+        raise ConfigError("experiment is null, and users may be in several tests; allowed: an arm, such as layout:new")
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
     stored, without = _stored_days(table, chosen, dates or (None, None), earlier)

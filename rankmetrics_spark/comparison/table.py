@@ -140,7 +140,24 @@ class UserTable:
             if not {metric.column for metric in chosen} & {*before.columns}:
                 names = ", ".join(metric.column for metric in chosen)
                 raise InputError(f"the user_metrics of the earlier date have none of the columns {names}")
-        return cls(rows, chosen, segments, before, by_test=sch.TEST_NAME in columns)
+        return cls(rows, chosen, segments, before)
+
+
+def of_one_test(users: DataFrame, baseline: str | None) -> DataFrame:
+    """The users of the test of the baseline, since arms of different tests are not compared.
+
+    Raises:
+        ConfigError: The users are of tests, and there is no baseline that says of which.
+    """
+    if sch.TEST_NAME not in users.columns:
+        return users
+    if baseline is None:
+        raise ConfigError(
+            "baseline is null, and the users are of tests; allowed: an arm, such as layout:control, whose test is "
+            "compared"
+        )
+    test, mark, _ = baseline.partition(sch.NAME_OF_ARM)
+    return users.where(F.col(sch.TEST_NAME).eqNullSafe(F.lit(test if mark else None))).drop(sch.TEST_NAME)
 
 
 def parts(table: UserTable) -> list[UserTable]:

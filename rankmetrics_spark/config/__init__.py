@@ -216,6 +216,10 @@ class Config(SectionWithOptions):
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
         if self.assignments and self.source.names_experiments:
             raise ConfigError("source names the experiments, and assignments are given; allowed: one of the two")
+        if self.assignments and self.comparison.period and self.report.file:
+            raise ConfigError(
+                "report is given with assignments and comparison.period; allowed: a report of the day, or no page"
+            )
         self._settle(comparison=replace(self.comparison, tests=self.tests))
         check_tests(self.comparison, self.options)
         check_gates(self.gates, self.metrics, self.comparison)

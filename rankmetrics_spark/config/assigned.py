@@ -110,9 +110,9 @@ def check_tests(comparison: Comparison, options: Options) -> None:
             f"{comparison.path_of(name)} is given with assignments; allowed: one of the two, since no user is in two "
             "arms of a test"
         )
-    if comparison.period or (comparison.cuped and comparison.cuped.date):
-        path = comparison.path_of("period") if comparison.period else f"{comparison.path_of('cuped')}.date"
-        raise ConfigError(f"{path} is given with assignments; allowed: one of the two")
+    if comparison.cuped and comparison.cuped.date:
+        path = f"{comparison.path_of('cuped')}.date"
+        raise ConfigError(f"{path} is given with assignments; allowed: one of the two, or comparison.cuped.column")
     for name in comparison.tests:
         try:
             comparison.of_test(name).roles(options.metrics)

@@ -243,11 +243,6 @@ class Comparison(SectionWithOptions):
             raise self._refused("correction", why)
         if self.baseline in self.candidates:
             raise fields.refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
-        if self.period and not self.is_requested:
-            raise ConfigError(
-                f"{self.path_of('period')} is given without {self.path_of('baseline')}; allowed: both, or "
-                f"{self.path_of('pairs')}: all"
-            )
 
     @property
     def is_requested(self) -> bool:
@@ -257,7 +252,7 @@ class Comparison(SectionWithOptions):
 
     def of_test(self, name: str) -> Comparison:
         """What is compared in one test, whose arms have the names that their experiments have."""
-        own = replace(self, **self.tests[name].compared if name in self.tests else {}, tests={})
+        own = replace(self, **self.tests[name].compared if name in self.tests else {}, tests={}, period=None)
         prefix = name + NAME_OF_ARM
         return replace(
             own,
@@ -394,11 +389,16 @@ def gates(path: str, value: object) -> tuple[Gate, ...]:
 
 
 def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
-    """Refuse a date for CUPED that is not before the run, or before its period.
+    """Refuse a period of nothing, and a date for CUPED that is not before the run, or before its period.
 
     Raises:
         ConfigError: Names the field and both dates.
     """
+    if comparison.period and not comparison.is_requested:
+        raise ConfigError(
+            f"{comparison.path_of('period')} is given without {comparison.path_of('baseline')}; allowed: both, or "
+            f"{comparison.path_of('pairs')}: all"
+        )
     cuped = comparison.cuped
     if cuped is None or cuped.date is None:
         return

@@ -270,7 +270,7 @@ def _users(context: _Context) -> results.Users:
         return users
 
     def staged(earlier: Earlier) -> results.Users:
-        context.earlier = earlier.with_users(store, tables.plan, rows, config, context.counts)
+        context.earlier = earlier.with_users(store, tables, rows, config, context.counts)
         return users.over(context.earlier, tables, store.stage)
 
     with context.steps("period", f"reading the period {earlier.days.text}"):
@@ -346,7 +346,7 @@ def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, sink
                 return stage(users)
 
             def over(earlier: Earlier) -> dict[str, sinks.Written]:
-                context.earlier = earlier.with_users(store, tables.plan, users.table.rows, config, counts)
+                context.earlier = earlier.with_users(store, tables, users.table.rows, config, counts)
                 return stage(users.over(context.earlier, tables))
 
             return context.earlier.settled(store, config, over)

@@ -16,7 +16,7 @@ from rankmetrics_spark.config import Config, Days, dates_in_words
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
-from rankmetrics_spark.road import Plan
+from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.sinks import Store
 
 Result = TypeVar("Result")
@@ -58,7 +58,9 @@ class Earlier:
         pointers = store.pointers()
         if period is None:
             return cls(looks=History.before(date, pointers))
-        others = {day: pointers[day] for day in pointers if period.first <= day <= period.last and day != date}
+        # The assignments of a run are those up to its day, and so are the days that it compares.
+        last = date if config.assignments else period.last
+        others = {day: pointers[day] for day in pointers if period.first <= day <= last and day != date}
         own = config.convention
         under: dict[str, list[str]] = {}
         for day, pointer in others.items():
@@ -82,12 +84,14 @@ class Earlier:
         # A day in the middle that is run again is compared with what later days have looked at already.
         return cls(days, History.before(days.last, pointers, period.first), pointers=others)
 
-    def with_users(self, store: Store, plan: Plan, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
+    def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
 
-        Only experiments of this run are compared; what is published of them on its day is about to be replaced.
+        Only experiments of this run are compared; what is published of them on its day is about to be replaced. Users
+        who have entered another arm of their test since are left out of all days.
         """
         assert self.days is not None
+        plan = tables.plan
         weights = [sch.lists_with_value(metric.column) for metric in plan.scoring.metrics]
         own = self._of_day(plan, rows, config)
         fields = [field for field in own.schema.fields if field.name not in (*sch.PARTITION, *weights)]
@@ -97,6 +101,8 @@ class Earlier:
             names = _names(counts)
             texts = F.col(sch.EXPERIMENT).isin([name for name in names if name is not None])
             published = published.where(texts | F.col(sch.EXPERIMENT).isNull() if None in names else texts)
+            if tables.assigned:
+                published = published.join(tables.assigned.users, [sch.EXPERIMENT, sch.USER], "left_semi")
         earlier = replace(self, published=published).with_day(plan, rows, config)
         assert earlier.dated is not None
         return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))

@@ -74,6 +74,11 @@ def figures_of_period(
     users = tables.read("user_metrics")
     if users is None:
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
+    if sch.TEST_NAME in users.columns:
+        raise InputError(
+            f"--input '{tables.name}' is of tests, which have no page of a period; allowed: --date, or rankmetrics "
+            "compare with an arm as the --baseline"
+        )
     days = comparison.published_days(users, first, last or max(*tables.dates(), first), "--from")
     all_records, pointers = [*tables.records()], tables.pointers()
     records = [record for date in days.dates if (record := record_of_date(all_records, date, pointers.get(date)))]

@@ -121,6 +121,11 @@ class Assigned:
         """The arms that are experiments of the day."""
         return self.arms.where(f"{sch.EXPERIMENT} IS NOT NULL")
 
+    @property
+    def users(self) -> DataFrame:
+        """The experiment and the user of each membership."""
+        return self.members.selectExpr(f"{_OF_ARM} AS {sch.EXPERIMENT}", f"{_USER} AS {sch.USER}")
+
     def of_arms(self, lists: DataFrame) -> DataFrame:
         """Lists, and groups of faulty rows, as those of experiments: one in several tests is there for each.
 

@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 from scipy.stats import chisquare, fisher_exact
 
-from rankmetrics_spark import evaluate, run
+from rankmetrics_spark import compare, evaluate, read, run
+from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, RankmetricsError
+from rankmetrics_spark.report.periods import figures_of_period
 from tests.helpers.logs import config
 
 pytestmark = pytest.mark.both_engines
@@ -237,6 +239,30 @@ def test_a_run_knows_the_assignments_up_to_the_end_of_its_day_and_the_days_of_it
     done = run_of(spark, tmp_path, rows, tests={"t": {"baseline": "a"}, "s": {"baseline": "a", "from": "2026-11-21"}})
     assert done.record["assignments"]["tests"]["t"] == {"mixed": 0, "arms": {"t:a": 2, "t:b": 1}}
     assert {row["experiment_id"] for row in done.user_metrics.collect()} == {"t:a", "t:b"}
+
+
+def test_a_period_leaves_out_who_has_entered_another_arm_since_and_stored_tests_are_compared_one_by_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    users = {"u1": "a", "u2": "a", "u3": "b", "u4": "b"}
+    rows = assigned(*(f"{test}:{arm} {user} 09:00" for user, arm in users.items() for test in "ts"))
+    rows += assigned("t:b u1 2026-11-21T08:00:00Z")
+    for day in ("2026-11-20", "2026-11-21"):
+        log = lists(*((user, f"{user}{day}", f"{day}T10:00:00Z") for user in users))
+        compared = {"baseline": "a", "period": {"from": "2026-11-20", "to": day}}
+        done = run_of(spark, tmp_path, rows, log, comparison=compared, evaluation_date=day)
+    found = {row["experiment_id"]: row for row in done.comparisons.collect()}
+    row, whole = found["t:b"], found["s:b"]
+    # On the first day, u1 was in one arm alone.
+    assert (row["n_users_baseline"], row["n_assigned_baseline"], row["n_users_candidate"]) == (1, 1, 2)
+    assert (whole["n_users_baseline"], whole["n_assigned_baseline"], whole["n_days"]) == (2, 2, 2)
+    stored = read(spark, tmp_path / "out" / "user_metrics")
+    (row,) = compare(stored, baseline="s:a", dates=("2026-11-20", "2026-11-21")).collect()
+    assert (row["experiment_id"], row["n_users"]) == ("s:b", 4)
+    with pytest.raises(ConfigError, match="baseline is null, and the users are of tests"):
+        compare(stored, pairs="all", dates=("2026-11-20", "2026-11-21"))
+    with pytest.raises(InputError, match="is of tests, which have no page of a period"):
+        figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
 
 
 def test_assignments_that_repeat_all_users_daily_count_once(spark: SparkSession, tmp_path: Path) -> None:
