@@ -27,31 +27,19 @@ after the tables are published. A scheduler tries 3 again, since a log may be la
 | 0 | | done |"""
 
 
-def exit_codes() -> list[str]:
-    """A line for each error that ends a command, by its code."""
-    kinds = [kind for kind in vars(err).values() if isinstance(kind, type) and issubclass(kind, err.RankmetricsError)]
-    lines = []
-    for kind in sorted(kinds, key=lambda kind: kind.exit_code):
-        meaning, _, _ = str(kind.__doc__).splitlines()[0].partition(" Exit code")
-        lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {meaning.replace('``', '`')} |")
-    return lines
-
-
-def usage(name: str, command: click.Command) -> list[str]:
-    """What a command does, and a line for each of its options."""
-    lines = ["", f"## {name}", "", str(command.help).strip(), "", "| option | what it does |", "|---|---|"]
-    for option in command.params:
-        allowed = ", ".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
-        texts = [getattr(option, "help", None), f"One of {allowed}." if allowed else "", "Required." * option.required]
-        lines.append(f"| `{', '.join(option.opts)}` | {' '.join(text for text in texts if text)} |")
-    return lines
-
-
 def markdown() -> str:
-    """The page."""
-    lines = [INTRODUCTION, *exit_codes()]
+    """A line for each error by its code, and one for each option of each command."""
+    lines = [INTRODUCTION]
+    errors = [kind for kind in vars(err).values() if isinstance(kind, type) and issubclass(kind, err.RankmetricsError)]
+    for kind in sorted(errors, key=lambda kind: kind.exit_code):
+        meaning = str(kind.__doc__).partition(" Exit code")[0].replace("``", "`")
+        lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {meaning} |")
     for name, command in sorted(main.commands.items()):
-        lines += usage(name, command)
+        lines += ["", f"## {name}", "", str(command.help).strip(), "", "| option | what it does |", "|---|---|"]
+        for option in command.params:
+            allowed = f"One of {', '.join(option.type.choices)}." if isinstance(option.type, click.Choice) else ""
+            texts = (getattr(option, "help", None), allowed, "Required." * option.required)
+            lines.append(f"| `{', '.join(option.opts)}` | {' '.join(text for text in texts if text)} |")
     return "\n".join([*lines, ""])
 
 

@@ -22,41 +22,30 @@ from tests.mutants import LISTS, mutants
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
+GENERATED = ("options.md", "cli.md", "bad_input.md")
+WRITTEN = [ROOT / "README.md", *(page for page in DOCS.glob("*.md") if page.name not in GENERATED)]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 RUN_ELSEWHERE = {
-    ("position-bias.md", "python"): "tests/spark/test_off_policy.py",
-    **{("interleaving.md", language): "tests/spark/test_interleaving.py" for language in ("python", "text", "sh")},
-    ("platforms.md", "sh"): "tests/platforms",
-    ("engines.md", "python"): "tests/platforms/test_sail.py",
-    ("publishing.md", "sh"): "tests/spark/test_docs_run.py",
-    ("publishing.md", "sql"): "tests/spark/test_nights.py",
-    ("report.md", "sh"): "tests/spark/test_docs_run.py",
-    ("tables.md", "sh"): "tests/spark/test_tables.py",
-    ("tables.md", "sql"): "tests/spark/test_tables.py",
-    ("tables.md", "python"): "tests/spark/test_tables.py",
-    ("install.md", "sh"): "tests/platforms/test_packaging.py",
-    ("report.md", "python"): "tests/spark/test_docs_run.py",
-    **{("tutorial.md", language): "tests/spark/test_readme.py" for language in ("sh", "python")},
-    ("tasks.md", "sh"): "tests/spark/test_guides.py",
-    ("guide-queries.md", "python"): "tests/spark/test_readme.py",
-    ("metrics.md", "sh"): "tests/spark/test_readme.py",
-    ("completion.md", "sh"): "tests/spark/test_first_commands.py",
+    **dict.fromkeys(("tutorial.md", "guide-queries.md", "metrics.md"), "tests/spark/test_readme.py"),
+    **dict.fromkeys(("publishing.md", "report.md", "comparing.md"), "tests/spark/test_docs_run.py"),
+    **dict.fromkeys(("tasks.md", "guide-logs.md"), "tests/spark/test_guides.py"),
     **{
-        (f"guide-{name}.md", language): "tests/helpers/first_hour.py"
+        f"guide-{name}.md": "tests/helpers/first_hour.py"
         for name in ("recommender", "search", "online-test", "platform")
-        for language in ("sh", "text", "python")
     },
-    **{("guide-logs.md", language): "tests/spark/test_guides.py" for language in ("sh", "python")},
-    ("comparing.md", "sh"): "tests/spark/test_docs_run.py",
-    ("comparing.md", "python"): "tests/spark/test_docs_run.py",
+    "position-bias.md": "tests/spark/test_off_policy.py",
+    "interleaving.md": "tests/spark/test_interleaving.py",
+    "platforms.md": "tests/platforms",
+    "engines.md": "tests/platforms/test_sail.py",
+    "tables.md": "tests/spark/test_tables.py",
+    "install.md": "tests/platforms/test_packaging.py",
+    "completion.md": "tests/spark/test_first_commands.py",
     # They take hours (make bench), or are the steps of a person.
-    ("performance.md", ""): "tests/benchmarks",
-    ("CONTRIBUTING.md", "sh"): "tests/unit/test_docs.py",
-    ("CONTRIBUTING.md", "text"): "tests/unit/test_docs.py",
-    ("CONTRIBUTING.md", "python"): "tests/unit/test_docs.py",
+    "performance.md": "tests/benchmarks",
+    "CONTRIBUTING.md": "tests/unit/test_docs.py",
 }
-"""Blocks of a page that are no doctests and no configs -> what runs or checks them."""
+"""Page -> what runs or checks its blocks that are no doctests and no configs."""
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -88,13 +77,25 @@ def test_every_block_of_a_page_is_run(page: Path, tmp_path: Path) -> None:
             config: Any = parse(text)
             from_mapping({"source": {"path": "logs"}} | config)
         elif ">>> " not in text:
-            assert reads(ROOT / RUN_ELSEWHERE[page.name, language], page.name.removesuffix(".md"))
+            assert reads(ROOT / RUN_ELSEWHERE[page.name], page.name.removesuffix(".md"))
 
 
 def reads(tests: Path, page: str) -> bool:
     """Whether a file of tests, or one of a folder, takes what it runs from a page."""
     files = tests.rglob("*.py") if tests.is_dir() else [tests]
     return any(page in file.read_text(encoding="utf-8") for file in files)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_what_people_write_has_short_paragraphs_and_cells(page: Path) -> None:
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    text = re.sub(r"<!-- (\w+): (?:written|read).*?<!-- /\1 -->", "", text, flags=re.DOTALL)
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:[*-]|\d+\.|#+|\|) ?)", text)
+    cells = [cell for part in parts if part.strip().startswith("|") for cell in part.split(" | ")]
+    paragraphs = [part for part in parts if not part.strip().startswith("|")]
+    assert [part for part in paragraphs if len(part.split()) > 80] == []
+    assert [cell for cell in cells if len(cell.strip("| \n").split()) > 30] == []
+    assert len(README.split()) <= 950
 
 
 def test_the_page_of_commands_is_that_of_the_command() -> None:
