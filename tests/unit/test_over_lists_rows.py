@@ -201,8 +201,9 @@ def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     ]
     mean = {"experiment_id": "a", "segment": "all", "metric": "ap@10", "mean": 0.5, "ci_low": 0.4, "n_users": 30,
             "n_lists": 1234, "mean_over": "lists", "confidence": 0.95, "convention": "standard"}  # fmt: skip
-    assert title([Mean.of(mean)]) == "mean over lists ± 95 % margin, errors by user; convention standard"
-    assert title([mean | {"mean_over": "users"}]) == "mean over users ± 95 % margin; convention standard"
+    over_lists, over_users = Mean.of(mean), Mean.of(mean | {"mean_over": "users"})
+    assert title([over_lists]) == "mean over lists ± 95 % margin, errors by user; convention standard"
+    assert title([over_users]) == "mean over users ± 95 % margin; convention standard"
     assert [column.header for column in printed_table([mean]).columns][1:3] == ["users", "lists"]
     assert [*printed_table([mean]).columns[2].cells] == ["1,234"]
 
