@@ -19,9 +19,8 @@ from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, sentences, story, trust
 from rankmetrics_spark.report.assets import DARK, LIGHT, as_script, css, file_text, importing, scripts
-from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_reversals
+from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
 from rankmetrics_spark.report.console import percentile_texts
-from rankmetrics_spark.report.differences import sentences_of_order
 from rankmetrics_spark.report.figures import Examples, Figures, Row, seconds_of
 from rankmetrics_spark.report.of_tests import index, name_of_page
 from rankmetrics_spark.report.over_time import sentences_over_time

@@ -17,7 +17,7 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
-from rankmetrics_spark.report.differences import letters_of, losers_of, raised
+from rankmetrics_spark.report.beside import letters_of, losers_of, raised
 from rankmetrics_spark.report.figures import Figures, Mean, period_means
 from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments

@@ -22,8 +22,7 @@ from rankmetrics_spark.findings import (
     primary_names,
 )
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report import differences
-from rankmetrics_spark.report.beside import but, reversals, sentence_of_margin
+from rankmetrics_spark.report import beside
 from rankmetrics_spark.words import STATES, Fact
 
 if TYPE_CHECKING:
@@ -79,20 +78,20 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     )
     pairs = by_pair(everyone)
     said, rest = _first(in_order, primary, more)
-    turned = reversals(found, primary)
+    turned = beside.reversals(found, primary)
     lines: list[str] = []
     for each in said:
-        also = but(each, pairs[each.pair])
+        also = beside.but(each, pairs[each.pair])
         text, brief = ("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))
         lines.append(Fact(text, brief=brief))
         lines += turned.get((*each.pair, each.metric), {}).values()
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
-    margins = [*filter(None, map(sentence_of_margin, in_order))][:MOST_SENTENCES]
+    margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
     of_primary = (each for each in in_order if each.metric in primary)
-    diluted = [*dict.fromkeys(filter(None, map(differences.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
+    diluted = [*dict.fromkeys(filter(None, map(beside.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
     wide = [Fact(WIDENED, brief="")] if any(each.is_widened for each in said) else []
     decided = [metric for name, metric in names.items() if name in primary]
-    order_lines = differences.sentences_of_order(everyone, decided)
+    order_lines = beside.sentences_of_order(everyone, decided)
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *sentences_of_looks(everyone)]
 
 

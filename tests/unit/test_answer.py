@@ -13,8 +13,8 @@ from rankmetrics_spark.report import (
     Answer,
     Figures,
     answer,
+    beside,
     cards,
-    differences,
     leader,
     notebook,
     payload_of,
@@ -173,8 +173,8 @@ def test_pairs_that_could_not_be_tested_do_not_count_as_compared() -> None:
         row | ({"p_adjusted": 0.001, "note": f"not trustworthy: {row['note']}"} if row["note"] else {}) for row in rows
     ]
     for unsure in (rows, doubtful):
-        assert differences.sentences_of_order(findings(unsure), metrics) == [f"{order}, and 2 of 3 have no verdict"]
-    assert differences.sentences_of_order(figures.found, metrics) == [order]
+        assert beside.sentences_of_order(findings(unsure), metrics) == [f"{order}, and 2 of 3 have no verdict"]
+    assert beside.sentences_of_order(figures.found, metrics) == [order]
 
 
 # ---- how large, how sure, and the cards

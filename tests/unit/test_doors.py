@@ -33,7 +33,7 @@ BEHIND = {
     "job.lineage": "an endpoint refuses an event, with its address in the error",
     "report.assets": "libraries are missing, and the disk is full",
     "report.console": "the printers are replaced",
-    "report.differences": "the looks at the rows are counted",
+    "report.beside": "the looks at the rows are counted",
     "report.html": "its parts are looked at, and the file is there",
     "report.formats": "cells of a made table",
     "report.notebook": "the points of a chart are looked at without drawing it",

@@ -14,9 +14,9 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import (
     LIGHT,
     Figures,
+    beside,
     cards,
     compared_rows,
-    differences,
     everyone_and_largest,
     html,
     leader,
@@ -209,7 +209,7 @@ def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
             for b, c in (("a", "b"), ("a", "c"), ("b", "c"))
         ]
         Looked.reads.clear()
-        assert len(differences.sentences_of_order(made, metrics)) == n_metrics
+        assert len(beside.sentences_of_order(made, metrics)) == n_metrics
         return Looked.reads.total()
 
     assert n_looks(40) == 10 * n_looks(4)
