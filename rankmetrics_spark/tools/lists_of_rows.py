@@ -1,9 +1,9 @@
-"""Rows that are lists, in the sample of a log: their items as rows, and what a config says of them."""
+"""Rows that are lists or hold structs, in the sample of a log: items as rows, fields as columns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ _CELL = re.compile(rf"{_ID}( {_ID})*")
 _WITH_CLICK = re.compile(rf"({_ID}|[\w.:-]+)-[01]( ([\w.:-]+)-[01])*")
 _TIME = r"\d{1,4}[-/]\d\d?[-/]\d{1,4}[ T]"
 _MOSTLY = 0.9
+_MOST_FIELDS = 100
 _PARTS = {"item": 0, "relevance": 2}
 """Part of an item -> its place around the dash."""
 
@@ -128,3 +129,30 @@ def _exploded(
         flat[name] = pd.Series([each for value in values for each in value], index=flat.index, dtype=object)
     flat[PLACE] = [place for size in sizes for place in range(1, size + 1)]
     return Lists(flat, items, packed, item, [*cells])
+
+
+# ---- structs
+
+
+def columns_of(rows: pd.DataFrame, *kinds: type) -> list[str]:
+    """The columns with a value of one of these types."""
+    return [str(name) for name in rows if rows[name].map(lambda value: isinstance(value, kinds)).any()]
+
+
+def with_fields(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column for each field of a struct, such as ``event.user.id``."""
+    if not columns_of(rows, dict):
+        return rows
+    columns = [field for name in rows for field in _fields(str(name), rows[name])]
+    return pd.DataFrame(dict(columns), index=rows.index)
+
+
+def _fields(name: str, column: pd.Series) -> Iterator[tuple[str, pd.Series]]:
+    """The column, or the fields of its structs; a struct with a field per item or user is left out."""
+    structs = [value if isinstance(value, dict) else {} for value in column]
+    fields = dict.fromkeys(key for struct in structs for key in struct)
+    if not fields:
+        yield name, column
+    elif len(fields) <= _MOST_FIELDS:
+        for key in fields:
+            yield from _fields(f"{name}.{key}", pd.Series([each.get(key) for each in structs], index=column.index))

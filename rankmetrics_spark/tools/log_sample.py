@@ -21,7 +21,7 @@ import pandas as pd
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, RELEVANCE, SCORE
-from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, lists_of
+from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, columns_of, lists_of, with_fields
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {
@@ -41,7 +41,6 @@ ALSO_OF_ITEMS = "algo method strategy engine version"
 """Further ones, which name what made a single item as well."""
 _MOST_FILES = 24
 """Of a folder, so many files are looked at."""
-_MOST_FIELDS = 100
 DAYS = "year, month, day"
 """Column of a sample with the dates that three columns of the log hold."""
 _MOST_BESIDE = 100
@@ -273,7 +272,7 @@ def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path
         return "file" if None in names or len(tags) > len(names) > 0 else "tag"
     if len(tables) == 1:
         return "tag"
-    rows = pd.concat([_flat(table) for table in tables], ignore_index=True)
+    rows = pd.concat([with_fields(table) for table in tables], ignore_index=True)
     columns = [name for name in rows if {*EXPERIMENT_NAMES.split()} & words_of(str(name))]
     if any(rows[name].dropna().astype(str).nunique() > 1 for name in columns):
         return "tag"
@@ -315,13 +314,13 @@ def checked_sample(
     """
     if not len(rows):
         raise InputError(f"'{path}' has no rows; allowed: a log with at least one row")
-    flat = _flat(rows)
+    flat = with_fields(rows)
     days = [name for word in ("year", "month", "day") for name in map(str, flat) if cfg.letters(name) == word]
     parts = flat[days].apply(pd.to_numeric, errors="coerce") if len(days) == 3 else pd.DataFrame({"year": [np.nan]})
     if not parts.isna().any(axis=None):
         texts = [parts[name].astype(int).astype(str).str.zfill(2) for name in days]
         flat = flat.drop(columns=days).assign(**{DAYS: texts[0] + "-" + texts[1] + "-" + texts[2]})
-    lists = _columns_of(flat, list, np.ndarray)
+    lists = columns_of(flat, list, np.ndarray)
     days = days if DAYS in flat else []
     plain = flat.drop(columns=lists)
     words = {word for name in map(str, plain) for word in words_of(name)}
@@ -333,30 +332,6 @@ def checked_sample(
     places = {"position": PLACE, **({"item": found.item} if found.item else {})}
     exploded = LogSample(path, format, found.rows.drop(columns=others), options, *known, lists=others, days=days)
     return replace(exploded, nested=found, raw=rows, roles=places)
-
-
-def _columns_of(rows: pd.DataFrame, *kinds: type) -> list[str]:
-    """The columns with a value of one of these types."""
-    return [str(name) for name in rows if rows[name].map(lambda value: isinstance(value, kinds)).any()]
-
-
-def _flat(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a column for each field of a struct, such as ``event.user.id``."""
-    if not _columns_of(rows, dict):
-        return rows
-    columns = [field for name in rows for field in _fields(str(name), rows[name])]
-    return pd.DataFrame(dict(columns), index=rows.index)
-
-
-def _fields(name: str, column: pd.Series) -> Iterator[tuple[str, pd.Series]]:
-    """The column, or the fields of its structs; a struct with a field per item or user is left out."""
-    structs = [value if isinstance(value, dict) else {} for value in column]
-    fields = dict.fromkeys(key for struct in structs for key in struct)
-    if not fields:
-        yield name, column
-    elif len(fields) <= _MOST_FIELDS:
-        for key in fields:
-            yield from _fields(f"{name}.{key}", pd.Series([each.get(key) for each in structs], index=column.index))
 
 
 def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
