@@ -23,6 +23,8 @@ from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rankmetrics_spark.job import Outcome
+
 
 @click.group(cls=opts.Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankmetrics")
@@ -60,8 +62,9 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
             else [opts.loaded(document, **options)]
         )
         choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        file, failed = _evaluate(loaded, style, choice, segments, earlier, keep_going)
-        _say_report(file)
+        shown, outcome, failed = _evaluate(loaded, style, choice, segments, earlier, keep_going)
+        _say_report(shown.report.file)
+        opts.print_answer(outcome)
         opts.end_days((*earlier, loaded), failed)
 
 
@@ -91,8 +94,8 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
         opts.note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
         file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
         *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
-        written, _ = _evaluate(last, style, choice, segments, earlier)
-    _say_report(written, f"no report: its charts need {rep.INSTALL_PAGE}")
+        written, *_ = _evaluate(last, style, choice, segments, earlier)
+    _say_report(written.report.file, f"no report: its charts need {rep.INSTALL_PAGE}")
 
 
 @main.command()
@@ -136,7 +139,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
         if figures.examples and figures.examples.note:
             opts.say.print(f"warning: {figures.examples.note}", soft_wrap=True)
         path = rep.write_page(figures, html)
-    _say_report(path)
+    _say_report(str(path))
 
 
 @main.command()
@@ -358,9 +361,9 @@ for _command in (plan, prune, runs, status):
     main.add_command(_command)
 
 
-def _say_report(file: Path | None, without: str = "") -> None:
+def _say_report(file: str | None, without: str = "") -> None:
     if file or without:
-        opts.note.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
+        opts.note.print(f"open the report: {without_secrets(str(Path(file)))}" if file else without, soft_wrap=True)
 
 
 def _evaluate(
@@ -370,8 +373,8 @@ def _evaluate(
     segments: bool = False,
     earlier: Sequence[Config] = (),
     keep_going: bool = False,
-) -> tuple[Path | None, dict[str, RankmetricsError]]:
-    """Run a config and print its result, then write the report; return its file, and the errors of days that failed.
+) -> tuple[Config, Outcome, dict[str, RankmetricsError]]:
+    """Run a config and print its result, then write the report; return both, and the errors of days that failed.
 
     The configs of ``earlier`` days are run before, in the same session, without a word; see ``opts.run_days``. Only the
     first day has to be there when it begins: its local paths are checked before an engine is started.
@@ -406,4 +409,4 @@ def _evaluate(
                 with live(opts.note) as progress:
                     progress("writing the report")
                     rep.write_page(rep.figures_of_run(spark, config, outcome.record), config.report.file)
-    return Path(config.report.file) if config.report.file else None, failed
+    return config, outcome, failed

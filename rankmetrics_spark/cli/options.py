@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from rich.console import Console
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.exit_codes import live, verbose
-from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
+from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, printable, without_secrets
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 
@@ -333,6 +334,13 @@ def print_outcome(
     for line in rep.accounting(outcome.record):
         (say if line.startswith("warning: ") else note).print(line, markup=False, soft_wrap=True)
     note.print(rep.paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
+
+
+def print_answer(outcome: Outcome) -> None:
+    """In a log, where a job of spark-submit ends: the answer again, as the last line."""
+    if SUBMITTED in os.environ:
+        day = outcome.record["evaluation_date"]
+        note.print(f"{day}: {(outcome.record['verdict'] or ['published'])[0]}", markup=False, soft_wrap=True)
 
 
 def print_failure(error: RankmetricsError, config: cfg.Config) -> None:

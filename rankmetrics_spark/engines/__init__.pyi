@@ -1,4 +1,5 @@
 from .choice import QUICK_JAVA as QUICK_JAVA
+from .choice import SUBMITTED as SUBMITTED
 from .choice import Choice as Choice
 from .choice import choose as choose
 from .choice import separate_output as separate_output

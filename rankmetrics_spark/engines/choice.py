@@ -8,13 +8,14 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.engines import sail
+from rankmetrics_spark.engines.sessions import LOG_LEVEL
 from rankmetrics_spark.engines.spark import connect_session, local_session
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, first_sentence, lost_engine
 
@@ -127,7 +128,10 @@ def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
         elif choice.address is None and SUBMITTED in os.environ:
             from pyspark.sql import SparkSession
 
-            spark = SparkSession.builder.appName("rankmetrics").getOrCreate()
+            builder = SparkSession.builder.appName("rankmetrics")
+            if level := _log_level(choice.settings):
+                builder = builder.config(LOG_LEVEL, level)
+            spark = builder.getOrCreate()
         else:
             conf = {"spark.driver.extraJavaOptions": QUICK_JAVA} if choice.brief else {}
             try:
@@ -220,6 +224,21 @@ def separate_output() -> bool:
     return True
 
 
+def _java_system() -> Any:
+    """``System`` of the Java that spark-submit has started."""
+    from pyspark.java_gateway import launch_gateway
+
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call, unused-ignore]
+    return gateway.jvm.java.lang.System
+
+
+def _log_level(settings: Mapping[str, str]) -> str | None:
+    """The level of Spark's log in a job of spark-submit: off, like that of local sessions, unless somebody says one."""
+    with suppress(Exception):  # classes of py4j
+        return settings.get(LOG_LEVEL) or (None if _java_system().getProperty(LOG_LEVEL) else "OFF")
+    return None
+
+
 class _StderrOfJava(io.TextIOBase):
     """The stderr of spark-submit, written by its JVM: two processes would overwrite each other's text."""
 
@@ -243,10 +262,7 @@ class _StderrOfJava(io.TextIOBase):
 def _write_through_java() -> bool:
     """Let the JVM of spark-submit write this process's stderr; return False if that does not work."""
     try:
-        from pyspark.java_gateway import launch_gateway
-
-        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call, unused-ignore]
-        stream = _StderrOfJava(gateway.jvm.java.lang.System.err)
+        stream = _StderrOfJava(_java_system().err)
         stream.flush()
     except Exception:  # classes of py4j
         return False

@@ -225,6 +225,8 @@ SETTINGS_OF_RUNS = {
 }
 """Settings of every run."""
 
+LOG_LEVEL = "spark.log.level"
+"""Setting of Spark's log, which a session has to start with; a running one goes on without it."""
 SETTINGS_OF_ROWS = {
     # If every row is collected, sorting costs as little as garbage collection, and never fills the heap.
     _LISTS: "8192",
@@ -255,7 +257,7 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
             except PySparkException as error:
                 if name in settings and spark.conf.get(name, None) == value:
                     continue  # this session was started with it
-                if name in settings:
+                if name in settings and name != LOG_LEVEL:
                     shown, cause = value, first_sentence(error)
                     if value and is_secret(name, value):
                         shown, cause = HIDDEN, cause.replace(value, HIDDEN)
