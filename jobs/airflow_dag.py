@@ -1,13 +1,16 @@
 """A daily evaluation in Airflow 3.3 or newer: ``evaluate``, then ``publish`` if it succeeded.
 
-Set Airflow's DAGs folder to the folder of this file, or link the file into the DAGs folder. The logical date is the day
-that is evaluated. A scheduled run starts when that day is over. A run writes only the partitions of its own day, so
-days can be repeated and backfilled.
+Set Airflow's DAGs folder to the folder of this file, or link the file into the DAGs folder. The logical date, as a date
+in TIME_ZONE, is the day that is evaluated: ``scheduled__2026-11-20T08:00:00+00:00`` is 2026-11-20 in
+``America/Los_Angeles``. A scheduled run starts when that day is over there, and DELAY seconds later where a log takes
+its time. A run writes only the partitions of its own day, so days can be repeated and backfilled: clear a run, or
+``airflow backfill create --reprocess-behavior completed``, which without that word leaves days that have run.
 
 The DAG ``rankmetrics_backfill`` evaluates several days in one Spark application, so that Spark starts once: trigger it
-with the parameters ``from`` and ``to``. Each day is published on its own, and ``publish`` runs once for each. It stops
-at the first day that fails; earlier ones stay published. ``airflow backfill create`` starts an application for each day
-instead, several at a time where MAX_ACTIVE_RUNS allows it.
+with the parameters ``from`` and ``to``. Each day is published on its own. It goes on after a day that is late or
+refused, ``publish`` runs for those that it has published, and the run fails if there was one that it has not; on
+Databricks ``publish`` waits for all of them. ``airflow backfill create`` starts an application for each day instead,
+several at a time where MAX_ACTIVE_RUNS allows it.
 
 ``evaluate`` is retried after a temporary failure, such as a late log or a lost machine. A wrong config or a failed gate
 (exit codes 2, 4 and 5) fails at once and publishes nothing; earlier published results stay. If the driver runs on the
@@ -33,9 +36,11 @@ HOME             the folder above this one  has jobs/evaluate.py and dist/rankme
 CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worker may run in any folder
 OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider with its extra s3fs
 OUTPUT_CONN_ID   (none)                     connection for reading OUTPUT; by default what the worker itself may read
-WHERE            event_date = '{{ ds }}'    the filter of a CONFIG without source.where, and refused with one: leave it
-                                            empty where source.where or a path with {date} selects the day; in the
-                                            backfill, {date} stands for {{ ds }}
+WHERE            (none)                     the filter of a CONFIG without source.where, such as
+                                            event_date = '{date}'; refused with one. By default CONFIG selects the day,
+                                            with {date} in source.where or source.path, and means the same by hand
+TIME_ZONE        UTC                        where a day starts and ends, such as America/Los_Angeles
+DELAY            0                          seconds after the end of a day in which its log may still grow
 PERIOD_FROM      (none)                     first day of a test: the days from it on are compared as one; see below
 JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
 START_DATE       2020-01-01                 first day to evaluate
@@ -66,8 +71,11 @@ from pathlib import Path
 from typing import Any
 
 try:
+    from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.python import PythonOperator
+    from airflow.providers.standard.sensors.time_delta import TimeDeltaSensor
     from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, ObjectStoragePath, Param, RetryDecision, RetryPolicy
+    from airflow.sdk.exceptions import AirflowSkipException
 except ImportError as error:
     raise ImportError(
         "the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; "
@@ -90,7 +98,11 @@ DATABRICKS = setting("PLATFORM", "spark", "spark|databricks") == "databricks"
 CONNECTION = setting("CONN_ID", "databricks_default" if DATABRICKS else "spark_default")
 HOME = setting("HOME", str(Path(__file__).resolve().parents[1]))
 OUTPUT = setting("OUTPUT", f"{HOME}/out").rstrip("/")
-WHERE = setting("WHERE", "event_date = '{{ ds }}'")
+# The command fills {date} in for each day.
+WHERE = re.sub(r"{{ *ds *}}", "{date}", setting("WHERE", ""))
+TIME_ZONE = setting("TIME_ZONE", "UTC", "[A-Za-z0-9_+/-]+", "a name such as America/Los_Angeles")
+DAY = f"{{{{ logical_date.in_timezone('{TIME_ZONE}').to_date_string() }}}}"
+DELAY = number("DELAY", 0)
 START = setting("START_DATE", "2020-01-01", "[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
 PERIOD_FROM = setting("PERIOD_FROM", "", "|[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
 PUBLISHED = Asset("rankmetrics")
@@ -120,14 +132,14 @@ def operator(provider: str, module: str, name: str) -> Any:
         ) from None
 
 
-def on_spark(days: list[str], first: str, where: str) -> Any:
-    """The task that evaluates days; ``first`` is the first of them, in words of Jinja."""
+def on_spark(days: list[str], first: str) -> Any:
+    """The task that evaluates days; ``first`` is the first of them, as a template."""
     submit = operator(
         "apache-airflow-providers-apache-spark", "apache.spark.operators.spark_submit", "SparkSubmitOperator"
     )
     # Not --set, which would replace a filter of the config without a word.
-    filtered = ["--where", where] if where else []
-    named = f"{{{{ '{{from: {PERIOD_FROM}}}' if {first} >= '{PERIOD_FROM}' else 'null' }}}}"
+    filtered = ["--where", WHERE] if WHERE else []
+    named = f"{{{{ '{{from: {PERIOD_FROM}}}' if {first.strip('{} ')} >= '{PERIOD_FROM}' else 'null' }}}}"
     period = ["--set", f"comparison.period={named}"] if PERIOD_FROM else []
     config = setting("CONFIG", f"{HOME}/conf/example.yaml")
     return submit(
@@ -166,12 +178,16 @@ def days_between(first: str, last: str) -> list[dict[str, str]]:
     start, end = (datetime.strptime(day, "%Y-%m-%d") for day in (first, last))
     if end < start:
         raise ValueError(f"from is {first}, and to is {last}; allowed: to on or after from")
-    return [{"date": f"{start + timedelta(days=n):%Y-%m-%d}"} for n in range((end - start).days + 1)]
+    # Ids of runs begin with their time.
+    now = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
+    return [{"date": f"{start + timedelta(days=n):%Y-%m-%d}", "since": now} for n in range((end - start).days + 1)]
 
 
-def publish(date: str, outlet_events: Any) -> None:
-    """Mark the results of a day as ready to use."""
+def publish(date: str, outlet_events: Any, since: str = "") -> None:
+    """Mark the results of a day as ready to use, if a run has published them ``since`` then."""
     extra = {"evaluation_date": date} if DATABRICKS else pointer_of(date)
+    if str(extra.get("run_id", since)) < since:
+        raise AirflowSkipException(f"{date} was not published: see the log of evaluate")
     outlet_events[PUBLISHED].extra = outlet_events[DAYS].extra = extra
     outlet_events[DAYS].add_partitions(date)
 
@@ -182,6 +198,8 @@ def pointer_of(date: str) -> dict[str, Any]:
     path = place / "published" / f"{date}.json"
     # Where only Spark reaches the output, it has written a folder with one file.
     file = next(path.glob("part-*")) if path.is_dir() else path
+    if not file.exists():
+        raise AirflowSkipException(f"{date} was not published: see the log of evaluate")
     result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return {name: result[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
 
@@ -192,7 +210,7 @@ with DAG(
     "rankmetrics",
     description="Daily ranking metrics of every experiment",
     # The plain "@daily" of Airflow 3 would start at the beginning of the logical date, not at its end.
-    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
+    schedule=CronDataIntervalTimetable("@daily", timezone=TIME_ZONE),
     start_date=datetime.strptime(START, "%Y-%m-%d").replace(tzinfo=timezone.utc),
     catchup=setting("CATCHUP", "false", "false|true") == "true",
     max_active_runs=number("MAX_ACTIVE_RUNS", 1),
@@ -200,9 +218,12 @@ with DAG(
     tags=["rankmetrics"],
     doc_md=__doc__,
 ):
-    evaluated = on_databricks("{{ ds }}") if DATABRICKS else on_spark(["--date", "{{ ds }}"], "ds", WHERE)
+    evaluated = on_databricks(DAY) if DATABRICKS else on_spark(["--date", DAY], DAY)
+    if DELAY:
+        # Until then, it holds no slot of a worker.
+        TimeDeltaSensor(task_id="wait", delta=timedelta(seconds=DELAY), mode="reschedule") >> evaluated
     evaluated >> PythonOperator(
-        task_id="publish", python_callable=publish, op_kwargs={"date": "{{ ds }}"}, outlets=[PUBLISHED, DAYS]
+        task_id="publish", python_callable=publish, op_kwargs={"date": DAY}, outlets=[PUBLISHED, DAYS]
     )
 
 FIRST, LAST = "{{ params['from'] }}", "{{ params['to'] }}"
@@ -223,8 +244,12 @@ with DAG(
     if DATABRICKS:
         several = on_databricks(f"{FIRST}..{LAST}")
     else:
-        # The command fills in {date} for each day.
-        by_day = re.sub(r"{{ *ds *}}", "{date}", WHERE)
-        several = on_spark(["--from", FIRST, "--to", LAST], "params['from']", by_day)
-    each_day = PythonOperator.partial(task_id="publish", python_callable=publish, outlets=[PUBLISHED, DAYS])
-    listed >> several >> each_day.expand(op_kwargs=listed.output)
+        several = on_spark(["--from", FIRST, "--to", LAST, "--keep-going"], FIRST)
+    # On Databricks nothing says which days are published where the job has failed.
+    rule = "all_success" if DATABRICKS else "all_done"
+    each_day = PythonOperator.partial(
+        task_id="publish", python_callable=publish, outlets=[PUBLISHED, DAYS], trigger_rule=rule
+    ).expand(op_kwargs=listed.output)
+    listed >> several >> each_day
+    # The state of the run is that of its last task, which fails with the days that failed.
+    [several, each_day] >> EmptyOperator(task_id="done", trigger_rule="none_failed")

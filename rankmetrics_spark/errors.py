@@ -372,7 +372,7 @@ def _plain(line: str) -> str:
 
 
 _OTHER_PYTHON = re.compile(
-    r"No module named '(?:numpy|pandas|pyarrow|pyspark|rankmetrics_spark)[\w.]*'"
+    r"No module named '(?:numpy|pandas|pyarrow|pyspark|rankmetrics_spark|scipy)[\w.]*'"
     r"|Python in worker has different version[^,]*"
 )
 
@@ -398,10 +398,12 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
             return kind(match[2])
     if found := _OTHER_PYTHON.search(str(error)):
         # As where a virtual environment is not activated: the workers then run the first python3 on the PATH.
+        cure = f"PYSPARK_PYTHON={sys.executable} in the environment before the session starts"
+        if "rankmetrics_spark" in found[0]:
+            cure = "rankmetrics_spark.engines.spark.send_package(spark) once per session of a Spark Connect server"
         return RankmetricsError(
-            f"Spark's workers run another Python than this process: {found[0]}; allowed: "
-            f"PYSPARK_PYTHON={sys.executable} in the environment before the session starts, or the same packages on "
-            "every worker"
+            f"Spark's workers run another Python than this process: {found[0]}; allowed: {cure}, or the same packages "
+            "on every worker"
         )
     return None
 

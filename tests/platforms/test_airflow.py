@@ -117,9 +117,8 @@ class Airflow:
         after = self.files()
         assert before.items() <= after.items()
         names = "|".join(days)
-        partition = (
-            rf"(user_metrics|experiment_metrics|checks)/experiment_id=[ab]/evaluation_date=({names})/\.?part-\S+"
-        )
+        tables = "user_metrics|experiment_metrics|checks"
+        partition = rf"({tables})/experiment_id=[ab]/evaluation_date=({names})/\.?part-\S+|refused_checks/run=\S+"
         expected = rf"{partition}|published/({names})\.json|runs/\S+\.json"
         new = after.keys() - before.keys()
         assert [name for name in new if not re.fullmatch(expected, name)] == []
@@ -145,7 +144,7 @@ def set_up(folder: Path, **more: str) -> Airflow:
     (folder / "spark").mkdir()
     (folder / "spark" / "spark-defaults.conf").write_text(SPARK)
     config = {
-        "source": {"path": str(folder / "logs")},
+        "source": {"path": str(folder / "logs"), "where": "event_date = '{date}'"},
         "metrics": METRICS,
         "spark": {"spark.sql.shuffle.partitions": "2"},
     }
@@ -215,9 +214,9 @@ def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first
     # Here the path in the config selects the day. The folder of that day does not exist yet.
     by_path = first_day.folder / "by_path.yaml"
     config = yaml.safe_load((first_day.folder / "config.yaml").read_text())
-    config["source"]["path"] += "/event_date={date}"
+    config["source"] = {"path": f"{config['source']['path']}/event_date={{date}}"}
     by_path.write_text(yaml.safe_dump(config))
-    settings = {"RANKMETRICS_CONFIG": str(by_path), "RANKMETRICS_WHERE": ""}
+    settings = {"RANKMETRICS_CONFIG": str(by_path)}
     running = first_day.start("airflow", "dags", "test", "rankmetrics", LATE, **settings)
     try:
         # There is enough time: this Spark must stop and the next one must start before the retry reads.
@@ -243,7 +242,9 @@ def test_a_failed_gate_fails_at_once_and_publishes_nothing(first_day: Airflow) -
     new = first_day.files()
     assert before.items() <= new.items()
     # Only a record is added: it says why the run failed.
-    (record,) = (json.loads(content) for name, (_, content) in new.items() if name not in before)
+    (record,) = (
+        json.loads(content) for name, (_, content) in new.items() if name not in before and name.endswith(".json")
+    )
     assert (record["outcome"], record["error"]["exit_code"]) == ("failed", 4)
     assert not (first_day.out / "_staging").exists()
 
@@ -309,7 +310,8 @@ def test_several_days_in_one_application_are_published_one_by_one(first_day: Air
         """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
            where dag_run.dag_id = 'rankmetrics_backfill' order by task_id, map_index"""
     )
-    assert tasks == [("days", -1, "success"), ("evaluate", -1, "success"), *(("publish", n, "success") for n in (0, 1))]
+    ended = [(name, -1, "success") for name in ("days", "done", "evaluate")]
+    assert tasks == [*ended, *(("publish", n, "success") for n in (0, 1))]
     for day, at in zip(RANGE, (2, 4), strict=True):
         assert first_day.means(day) == {(name, m): value for name, value in (("a", 1 / at), ("b", 1)) for m in METRICS}
     records = [json.loads(text) for name, (_, text) in first_day.files().items()
@@ -324,6 +326,28 @@ def test_several_days_in_one_application_are_published_one_by_one(first_day: Air
     assert sorted((name, key or "", json.loads(extra)["run_id"]) for name, key, extra in published) == sorted(
         [*(("rankmetrics", "", run) for run in runs.values()), *(("rankmetrics_days", day, runs[day]) for day in RANGE)]
     )
+
+
+def test_a_backfill_goes_on_after_a_day_without_a_log(airflow: Airflow) -> None:
+    # Here the path selects the day.
+    bad, day = "2026-11-25", "2026-11-26"
+    config = yaml.safe_load((airflow.folder / "config.yaml").read_text())
+    config["source"] = {"path": f"{config['source']['path']}/event_date={{date}}"}
+    (airflow.folder / "of_days.yaml").write_text(yaml.safe_dump(config))
+    airflow.add_log(day, [*a_list([0, 1], "u", "a"), *a_list([1], "u", "b")])
+    command = shlex.split(SEVERAL.replace(RANGE[0], bad).replace(RANGE[1], day))
+    running = airflow.start(*command, RANKMETRICS_CONFIG=str(airflow.folder / "of_days.yaml"))
+    message = airflow.ends(running, code=1)
+    assert f"{bad}: exit code 3" in message and f"{day}: published" in message
+    tasks = airflow.ask(
+        """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
+           where dag_run.dag_id = 'rankmetrics_backfill' and dag_run.state = 'failed' order by task_id, map_index"""
+    )
+    assert tasks == [
+        ("days", -1, "success"), ("done", -1, "upstream_failed"), ("evaluate", -1, "failed"),
+        ("publish", 0, "skipped"), ("publish", 1, "success"),
+    ]  # fmt: skip
+    assert airflow.published(day)["partitions"]
 
 
 STORED = "2026-11-23"

@@ -81,6 +81,8 @@ def test_a_filter_of_a_scheduler_replaces_none_of_the_config(refused: Refused) -
     # Neither scheduler sets the key, which would replace it.
     for file in (ROOT / "jobs" / "airflow_dag.py", ROOT / "conf" / "databricks.yml"):
         assert "--where" in file.read_text() and "source.where=" not in file.read_text()
+    # By default the DAG has no filter: the config means the same by hand.
+    assert 'setting("WHERE", "")' in (ROOT / "jobs" / "airflow_dag.py").read_text()
 
 
 # ---- the text of a config

@@ -18,7 +18,7 @@ from rich.console import Console
 from rankmetrics_spark.cli.exit_codes import exit_codes
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.engines import Choice, session_of
-from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, lost_engine
+from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.job import Record, errors_in_words
 from rankmetrics_spark.sinks import refuse_on_disk
 from tests.helpers.packages import stand_in
@@ -122,3 +122,13 @@ def test_a_server_that_was_never_there_has_not_ended() -> None:
         with pytest.raises(RankmetricsError, match=f"^no Spark Connect session at '{address}': ") as caught:
             session_of(Choice("spark", f"sc://{address}"), lambda text: None).__enter__()
     assert lost_engine(caught.value) is None
+
+
+def test_a_server_without_the_package_is_told_how_to_get_it() -> None:
+    text = "pyspark.errors.exceptions.connect.PythonException: ModuleNotFoundError: No module named 'rankmetrics_spark'"
+    error = raised_by_python(OSError(text))
+    assert error is not None and str(error) == (
+        "Spark's workers run another Python than this process: No module named 'rankmetrics_spark'; allowed: "
+        "rankmetrics_spark.engines.spark.send_package(spark) once per session of a Spark Connect server, or the same "
+        "packages on every worker"
+    )
