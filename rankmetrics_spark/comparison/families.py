@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import Ints, Key
 from rankmetrics_spark.comparison.table import UserTable
-from rankmetrics_spark.config import Comparison, Days
+from rankmetrics_spark.config import Comparison, Days, of_test
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
@@ -72,7 +72,7 @@ class Question:
 
     def of_test(self, name: str) -> Question:
         """The comparison of the arms of one test."""
-        own = self.request.of_test(name)
+        own = of_test(self.request, name)
         return replace(self, request=own, roles=own.roles(self.metrics))
 
 

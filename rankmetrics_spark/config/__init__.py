@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, name_of_arm, start_of
+from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, of_test, start_of
 from rankmetrics_spark.config.assigned import tests as tests
 from rankmetrics_spark.config.comparing import (
     AaCheck,

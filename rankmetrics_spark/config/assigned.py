@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -115,14 +115,21 @@ def check_tests(comparison: Comparison, options: Options) -> None:
         raise ConfigError(f"{path} is given with assignments; allowed: one of the two, or comparison.cuped.column")
     for name in comparison.tests:
         try:
-            comparison.of_test(name).roles(options.metrics)
+            of_test(comparison, name).roles(options.metrics)
         except ConfigError as error:
             raise ConfigError(str(error).replace(f"{comparison.at}.", f"tests.{name}.", 1)) from None
 
 
-def name_of_arm(test: str | None, arm: str) -> str:
-    """The experiment that an arm of a test is."""
-    return arm if test is None else f"{test}{NAME_OF_ARM}{arm}"
+def of_test(request: Comparison, name: str) -> Comparison:
+    """What is compared in one test, whose arms have the names that their experiments have."""
+    tests, prefix = request.tests, name + NAME_OF_ARM
+    own = replace(request, **tests[name].compared if name in tests else {}, tests={}, period=None)
+    return replace(
+        own,
+        baseline=own.baseline and prefix + own.baseline,
+        candidates=tuple(prefix + arm for arm in own.candidates),
+        shares=own.shares and {prefix + arm: share for arm, share in own.shares.items()},
+    )
 
 
 def start_of(day: str, zone: str, after: int = 0) -> int:

@@ -14,7 +14,7 @@ from rankmetrics_spark.config.days import Period, PlannedLooks, looks
 from rankmetrics_spark.config.options import SectionWithOptions, option
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, NAME_OF_ARM, PRIMARY, SECONDARY
+from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
 
 MOST_REPLICATES = 100_000
 
@@ -249,17 +249,6 @@ class Comparison(SectionWithOptions):
         """Whether anything is compared."""
         baselines = (self.baseline, *(test.baseline for test in self.tests.values()))
         return self.pairs == "all" or any(name is not None for name in baselines)
-
-    def of_test(self, name: str) -> Comparison:
-        """What is compared in one test, whose arms have the names that their experiments have."""
-        own = replace(self, **self.tests[name].compared if name in self.tests else {}, tests={}, period=None)
-        prefix = name + NAME_OF_ARM
-        return replace(
-            own,
-            baseline=own.baseline and prefix + own.baseline,
-            candidates=tuple(prefix + arm for arm in own.candidates),
-            shares=own.shares and {prefix + arm: share for arm, share in own.shares.items()},
-        )
 
     def roles(self, metrics: Sequence[Metric]) -> dict[str, str]:
         """Metric -> primary, guardrail or secondary.

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark import comparison
 from rankmetrics_spark import report as rep
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Comparison, Config, Days, check_experiments
+from rankmetrics_spark.config import Comparison, Config, Days, check_experiments, of_test
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
@@ -106,7 +106,7 @@ def _parts(request: Comparison, counts: Counts, by_test: bool) -> list[tuple[Com
     of_tests: dict[str, list[str]] = {}
     for name in names:
         of_tests.setdefault(str(name).partition(sch.NAME_OF_ARM)[0], []).append(name)
-    return [(request.of_test(test), arms) for test, arms in of_tests.items()]
+    return [(of_test(request, test), arms) for test, arms in of_tests.items()]
 
 
 def refuse_missing_date(store: Store, config: Config) -> None:

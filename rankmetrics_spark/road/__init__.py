@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import checking, ranking, scoring
@@ -32,7 +32,7 @@ from rankmetrics_spark.road.aggregation import (
     value_counts,
     with_percentiles,
 )
-from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts
+from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
 from rankmetrics_spark.road.checking import (
     FAULTY,
     GRADE,
@@ -42,15 +42,7 @@ from rankmetrics_spark.road.checking import (
     pools,
     typed_judgements,
 )
-from rankmetrics_spark.road.events import (
-    IS_EVENT,
-    Timed,
-    event_counts,
-    first_of,
-    shown_rows,
-    unmatched_rate,
-    with_grades,
-)
+from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, shown_rows, unmatched_rate, with_grades
 from rankmetrics_spark.road.nested import flat_judgements, flat_log
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
@@ -121,11 +113,9 @@ class Tables:
             lists = None
         schema, assigned = None if judgements is None else judgements.schema, None
         if assignments is not None:
-            usual = [name for several in sch.ASSIGNMENT_NAMES.values() for name in several]
-            assignments = table_of(assignments, "assignments", options.assignment_columns.values(), usual, impressions)
-            options = _without_experiments(impressions, options)
             stored = keep or (lambda rows, name: rows)
-            assigned = Assigned.of(assignments, options, compared or Comparison(), day, stored)
+            asked = (options, compared or Comparison(), day, stored)
+            options, assigned = with_assignments(impressions, assignments, *asked)
         timed_lists = assigned is not None and assigned.timed
         plan = make_plan(options, impressions.schema, schema, conventions, timed_lists)
         if assigned and plan.scoring.judged and any(rule.population != "shown" for rule in plan.scoring.conventions):
@@ -427,17 +417,6 @@ class Tables:
             .where(with_unseen),
             allowMissingColumns=True,
         )
-
-
-def _without_experiments(impressions: DataFrame, options: Options) -> Options:
-    """The options for a log whose users are in experiments by their assignments; refuses one that has both."""
-    path = options.path_of("columns")
-    if "experiment" not in options.columns and (own := first_of(impressions, (sch.EXPERIMENT, "experiment"))):
-        raise InputError(
-            f"the impressions have a column '{own}', and assignments are given; allowed: one of the two, such as "
-            f"{path}.experiment: null with the assignments"
-        )
-    return replace(options, columns={**options.columns, "experiment": None})
 
 
 def _faulty_of(table: DataFrame, columns: sch.Columns) -> DataFrame:

@@ -6,7 +6,7 @@ A list is scored once. It belongs to each test that its user is in, from the use
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.engines import Batches, few_rows, in_one_step, rows_of
+from rankmetrics_spark.engines import AnyTable, Batches, few_rows, in_one_step, rows_of, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.road.events import aligned, first_of
 
@@ -26,7 +26,72 @@ _ARMS = {
     **{_TEST: "string", _ARM: "string", sch.EXPERIMENT: "string", _FAULTY: "long"},
     **dict.fromkeys((sch.N_ASSIGNED, _N, "_from", _UNTIL), "long"),
 }
-_SAME_ARM = f"{_TEST} <=> _test_of_arm AND {_ARM} = _name_of_arm"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of assignments: which arms are compared, on which day; whether they name tests, and times."""
+
+    compared: cfg.Comparison
+    zone: str
+    day: str | None
+    by_test: bool
+    timed: bool
+
+
+def with_assignments(
+    impressions: DataFrame,
+    assignments: AnyTable,
+    options: cfg.Options,
+    compared: cfg.Comparison,
+    day: str | None,
+    keep: Callable[[DataFrame, str], DataFrame],
+) -> tuple[cfg.Options, Assigned]:
+    """The users of the tests, and the options of a log that names no experiments.
+
+    Args:
+        impressions: The log.
+        assignments: A row per user and arm; the first exposure of several counts.
+        options: What is asked for.
+        compared: Which arms are compared.
+        day: The day of the log; later assignments do not count. None = all do.
+        keep: Stores rows under a name.
+
+    Raises:
+        InputError: A column is missing, or a time is none; the impressions name experiments too.
+        ConfigError: The assignments have times, and the log has none.
+    """
+    named, usual, path = options.assignment_columns, sch.ASSIGNMENT_NAMES, options.path_of("assignment_columns")
+    table = table_of(assignments, "assignments", named.values(), sum(usual.values(), ()), impressions)
+    columns = options.path_of("columns")
+    if "experiment" not in options.columns and (own := first_of(impressions, (sch.EXPERIMENT, "experiment"))):
+        raise InputError(
+            f"the impressions have a column '{own}', and assignments are given; allowed: one of the two, such as "
+            f"{columns}.experiment: null with the assignments"
+        )
+    role = {name: named[name] if name in named else first_of(table, names) for name, names in usual.items()}
+    at = role[sch.TIME]
+    asked = _Asked(compared, options.time_zone, day, role["test"] is not None, at is not None)
+    if at and not options.columns.get(sch.TIME):
+        raise ConfigError(
+            f"{columns}.time is missing, and the assignments have the column '{at}'; allowed: the times of both "
+            f"tables, or {path}.time: null, where every list counts"
+        )
+    days = [name for name, own in compared.tests.items() if own.first or own.last]
+    for wrong, what in ((compared.tests and not asked.by_test, "test"), (days and not at and day is None, "time")):
+        if wrong:
+            name = "tests is" if what == "test" else f"the days of tests.{days[0]} are"
+            raise ConfigError(f"{name} given, and the assignments have no column of {what}s; allowed: a {path}.{what}")
+    ids = [role["test"]] * asked.by_test + [role["arm"] or "arm", role["user"] or sch.USER]
+    found = aligned(table, [name for name in ids if name], at, asked.zone, "assignments")
+    sql = dict(zip((_SINCE, _USER, _ARM, _TEST), found[::-1], strict=False))
+    faulty = [f"{_SINCE} IS NULL"] * asked.timed + [f"coalesce({name}, '') = ''" for name in sql if name != _SINCE]
+    sql.setdefault(_TEST, "string(null)")
+    rows = table.selectExpr(*(f"{each} AS {name}" for name, each in sql.items()))
+    rows = rows.selectExpr("*", f"{' OR '.join(faulty)} AS {_FAULTY}")
+    if asked.timed and day is not None:
+        rows = rows.where(f"{_FAULTY} OR {_SINCE} < {cfg.start_of(day, asked.zone, 1)}L")
+    return replace(options, columns={**options.columns, "experiment": None}), Assigned.of(rows, asked, keep)
 
 
 @dataclass(frozen=True)
@@ -47,74 +112,23 @@ class Assigned:
     timed: bool
 
     @classmethod
-    def of(
-        cls,
-        table: DataFrame,
-        options: cfg.Options,
-        compared: cfg.Comparison,
-        day: str | None = None,
-        keep: Callable[[DataFrame, str], DataFrame] = lambda rows, name: rows,
-    ) -> Assigned:
-        """The users of a table of assignments.
-
-        Args:
-            table: A row per user and arm; the first exposure of several counts.
-            options: What is asked for.
-            compared: Which arms are compared.
-            day: The day of the log; later assignments do not count. None = all do.
-            keep: Stores rows under a name.
-
-        Raises:
-            InputError: A column is missing, or a time is none.
-            ConfigError: The assignments have times, and the log has none.
-        """
-        named, path = options.assignment_columns, options.path_of("assignment_columns")
-        role = {
-            name: named[name] if name in named else first_of(table, usual)
-            for name, usual in sch.ASSIGNMENT_NAMES.items()
-        }
-        by_test, timed = role["test"] is not None, role[sch.TIME] is not None
-        if timed and not options.columns.get(sch.TIME):
-            raise ConfigError(
-                f"{options.path_of('columns')}.time is missing, and the assignments have the column '{role[sch.TIME]}';"
-                f" allowed: the times of both tables, or {path}.time: null, where every list counts"
-            )
-        if compared.tests and not by_test:
-            raise ConfigError(f"tests is given, and the assignments have no column of tests; allowed: a {path}.test")
-        days = [name for name, own in compared.tests.items() if own.first or own.last]
-        if days and not timed and day is None:
-            raise ConfigError(
-                f"tests.{days[0]} has a first or a last day, and the assignments have no times; allowed: the times of "
-                f"both tables, as columns.time and {path}.time"
-            )
-        ids = [role["test"]] * by_test + [role["arm"] or "arm", role["user"] or sch.USER]
-        *names, at = aligned(table, list(map(str, ids)), role[sch.TIME], options.time_zone, "assignments")
-        test, arm, user = names if by_test else ["string(null)", *names]
-        rows = table.selectExpr(f"{test} AS {_TEST}", f"{arm} AS {_ARM}", f"{user} AS {_USER}", f"{at} AS {_SINCE}")
-        needed = ([_TEST] * by_test) + [_ARM, _USER]
-        faulty = " OR ".join([*(f"coalesce({name}, '') = ''" for name in needed), *[f"{_SINCE} IS NULL"] * timed])
-        rows = rows.selectExpr("*", f"{faulty} AS {_FAULTY}")
-        if timed and day is not None:
-            rows = rows.where(f"{_FAULTY} OR {_SINCE} < {cfg.start_of(day, options.time_zone, 1)}L")
+    def of(cls, rows: DataFrame, asked: _Asked, keep: Callable[[DataFrame, str], DataFrame]) -> Assigned:
+        """The users of typed assignments; ``keep`` stores rows under a name."""
         # Faulty rows are one group.
         keys = [f"CASE WHEN NOT {_FAULTY} THEN {name} END AS {name}" for name in (_TEST, _USER)]
         grouped = rows.selectExpr(*keys, _ARM, _SINCE, _FAULTY).groupBy(_FAULTY, _TEST, _USER)
         first = {_ARM: f"min({_ARM})", _OTHER_ARM: f"max({_ARM})", _SINCE: f"min({_SINCE})", _N: "count(1)"}
         users = keep(grouped.agg(*(F.expr(f"{sql} AS {name}") for name, sql in first.items())), "assigned")
         own = f"CASE WHEN NOT {_FAULTY} AND {_ARM} = {_OTHER_ARM} THEN {_ARM} END AS {_ARM}"
-        by_arm = users.selectExpr(_FAULTY, _TEST, own, _N).groupBy(_FAULTY, _TEST, _ARM)
+        by_arm = users.selectExpr(f"bigint({_FAULTY}) AS {_FAULTY}", _TEST, own, _N).groupBy(_FAULTY, _TEST, _ARM)
         counts = by_arm.agg(F.expr(f"count(1) AS {sch.N_ASSIGNED}"), F.expr(f"sum({_N}) AS {_N}"))
-        body = partial(_arms, compared=compared, by_test=by_test, timed=timed, zone=options.time_zone, day=day)
-        arms = in_one_step(counts.withColumn(_FAULTY, F.col(_FAULTY).cast("bigint")), body, _ARMS)
-        arms = keep(arms, "arms")
-        compared_arms = arms.where(f"{sch.EXPERIMENT} IS NOT NULL")
-        renamed = compared_arms.selectExpr(
-            f"{_TEST} AS _test_of_arm", f"{_ARM} AS _name_of_arm", f"{sch.EXPERIMENT} AS {_OF_ARM}", "_from", _UNTIL
-        )
+        arms = keep(in_one_step(counts, partial(_arms, asked=asked), _ARMS), "arms")
+        of_arm = (f"{_TEST} AS _test_of_arm", f"{_ARM} AS _name_of_arm", f"{sch.EXPERIMENT} AS {_OF_ARM}")
+        known = F.broadcast(arms.where(f"{sch.EXPERIMENT} IS NOT NULL").selectExpr(*of_arm, "_from", _UNTIL))
         of_one_arm = users.where(f"NOT {_FAULTY} AND {_ARM} = {_OTHER_ARM}")
+        members = of_one_arm.join(known, F.expr(f"{_TEST} <=> _test_of_arm AND {_ARM} = _name_of_arm"))
         since = f"greatest({_SINCE}, _from) AS {_SINCE}"
-        members = of_one_arm.join(F.broadcast(renamed), F.expr(_SAME_ARM))
-        return cls(arms, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), by_test, timed)
+        return cls(arms, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), asked.by_test, asked.timed)
 
     @property
     def experiments(self) -> DataFrame:
@@ -154,7 +168,7 @@ class Assigned:
             if row[_ARM] is None:
                 test["mixed"] = int(row[sch.N_ASSIGNED])
             else:
-                test["arms"][row[sch.EXPERIMENT] or cfg.name_of_arm(row[_TEST], row[_ARM])] = int(row[sch.N_ASSIGNED])
+                test["arms"][row[sch.EXPERIMENT]] = int(row[sch.N_ASSIGNED])
         n = sum(row[_N] for row in rows)
         again = sum(row[_N] - row[sch.N_ASSIGNED] for row in rows if row[_ARM] is not None)
         return AssignmentCounts(int(n), int(faulty), int(again), tests)
@@ -190,32 +204,30 @@ class AssignmentCounts:
         return {"rows": self.rows, "faulty": self.faulty, "repeated": self.repeated, "tests": tests}
 
 
-def _arms(
-    batches: Batches, compared: cfg.Comparison, by_test: bool, timed: bool, zone: str, day: str | None
-) -> Iterator[pa.RecordBatch]:
+def _arms(batches: Batches, asked: _Asked) -> Iterator[pa.RecordBatch]:
     """The arms with their experiments; refuses names and settings that do not fit them."""
     rows = [row for batch in batches for row in batch.to_pylist()]
     arms: dict[str | None, list[str]] = {}
-    for row in rows:
-        if row[_FAULTY]:
-            continue
+    for row in (row for row in rows if not row[_FAULTY]):
         for what, name in (("test", row[_TEST]), ("arm", row[_ARM])):
-            if by_test and name is not None and sch.NAME_OF_ARM in name:
+            if asked.by_test and name is not None and sch.NAME_OF_ARM in name:
                 raise InputError(
                     f"the {what} '{name}' of the assignments has a colon in its name, and experiments are called "
                     "test:arm; allowed: names without one, such as those of a column replace(name, ':', '-')"
                 )
-        arms.setdefault(row[_TEST], [])
-        arms[row[_TEST]] += [row[_ARM]] if row[_ARM] is not None else []
-    _refuse_names(arms, compared, by_test)
+        arms.setdefault(row[_TEST], []).extend([row[_ARM]] if row[_ARM] is not None else [])
+    _refuse_names(arms, asked.compared, asked.by_test)
+    own = {name: asked.compared.tests.get(name or "", cfg.OfTest()) for name in arms}
+    rows = [row for row in rows if row[_FAULTY] or own[row[_TEST]].is_on(asked.day)]
     columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in _ARMS}
     for at, row in enumerate(rows):
-        test = compared.tests.get(row[_TEST] or "", cfg.OfTest())
-        if row[_ARM] is not None and test.is_on(day):
-            columns[sch.EXPERIMENT][at] = cfg.name_of_arm(row[_TEST], row[_ARM])
+        if row[_ARM] is not None:
+            prefix = "" if row[_TEST] is None else row[_TEST] + sch.NAME_OF_ARM
+            columns[sch.EXPERIMENT][at] = prefix + row[_ARM]
         # Without times, the day of the run alone says whether a test is on.
-        columns["_from"][at] = cfg.start_of(test.first, zone) if test.first and timed else -(2**62)
-        columns[_UNTIL][at] = cfg.start_of(test.last, zone, 1) if test.last and timed else 2**62
+        test = own.get(row[_TEST]) if asked.timed else None
+        columns["_from"][at] = cfg.start_of(test.first, asked.zone) if test and test.first else -(2**62)
+        columns[_UNTIL][at] = cfg.start_of(test.last, asked.zone, 1) if test and test.last else 2**62
     yield from rows_of(columns, _ARMS)
 
 
