@@ -216,9 +216,10 @@ class Config(SectionWithOptions):
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
         if self.assignments and self.source.names_experiments:
             raise ConfigError("source names the experiments, and assignments are given; allowed: one of the two")
-        if self.assignments and self.comparison.period and self.report.file:
+        if self.assignments and self.report.file and (self.comparison.period or self.report.examples):
+            key = "comparison.period" if self.comparison.period else "report.examples"
             raise ConfigError(
-                "report is given with assignments and comparison.period; allowed: a report of the day, or no page"
+                f"report is given with assignments and {key}; allowed: a page of the day without examples"
             )
         self._settle(comparison=replace(self.comparison, tests=self.tests))
         check_tests(self.comparison, self.options)

@@ -77,6 +77,11 @@ def with_assignments(
             f"{columns}.time is missing, and the assignments have the column '{at}'; allowed: the times of both "
             f"tables, or {path}.time: null, where every list counts"
         )
+    if asked.by_test and options.cluster:
+        raise ConfigError(
+            f"{options.path_of('cluster')} is given, and the assignments have tests; allowed: clusters with "
+            f"{path}.test: null and the arms of one test, since a cluster may be in several arms"
+        )
     days = [name for name, own in compared.tests.items() if own.first or own.last]
     for wrong, what in ((compared.tests and not asked.by_test, "test"), (days and not at and day is None, "time")):
         if wrong:

@@ -214,6 +214,54 @@ def test_users_of_several_arms_are_left_out_of_their_test(spark: SparkSession, t
             result.check(gates={"mixed_arm_rate": {"fail": 0.1}})
 
 
+KEYS = ("experiment_id", "segment", "metric", "user_id")
+MORE = {"test_name", "n_assigned", "n_assigned_baseline", "n_assigned_candidate", "sample_ratio_p"}
+
+
+def plain(rows: list[Any]) -> list[str]:
+    """Rows as texts, in order; without what only assignments have."""
+    return sorted(str({name: cell for name, cell in row.asDict().items() if name not in MORE}) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"list": ()},
+        {"rank_by": "score", "segments": ["country"], "percentiles": [50]},
+        {"mean_over": "lists", "confidence": 0.9},
+        {"covariate": "before"},
+        {"judgements": [{"user": f"u{i}", "item": "b", "relevance": i % 3} for i in range(20)]},
+    ],
+    ids=str,
+)
+def test_values_are_those_of_a_log_that_names_the_experiments(spark: SparkSession, options: Any) -> None:
+    log = lists(*((f"u{i % 20}", f"r{i}", f"10:{i % 60:02}") for i in range(70)))
+    for at_row, row in enumerate(log):
+        number = int(row["user"][1:])
+        more = {"country": "de" if number % 3 else "fr", "before": number * 0.5}
+        row |= {"score": float(at_row * 7 % 5), "relevance": int(at_row * 11 % 3 == 0), **more}
+    entered = {f"u{i}": ("ab"[i % 2], f"10:{i:02}") for i in range(20)}
+    rows = assigned(*(f"{test}:{arm} {user} {time}" for user, (arm, time) in entered.items() for test in "ts"))
+    named: list[dict[str, Any]] = []
+    if options.get("list") == ():  # the time of a user's only list is that of its first row
+        log = [row for row in log if int(row["request"][1:]) >= 60 or row["request"] == "r5"]
+    for row in log:
+        arm, time = entered[row["user"]]
+        if row["seen"] >= at(time):
+            named += [{**row, "experiment": f"{test}:{arm}"} for test in "ts"]
+    result = result_of(rows, log, baseline="a", **options)
+    expected = evaluate(named, ["rr"], **{"list": "request", "baseline": "t:a", **options})
+    for table in ("user_metrics", "experiment_metrics"):
+        assert plain(getattr(result, table).collect()) == plain(getattr(expected, table).collect())
+    only = {"candidates": "t:b", "baseline": "t:a", "confidence": options.get("confidence", 0.95)}
+    asked = {name: options[name] for name in ("segments", "mean_over") if name in options}
+    users = expected.user_metrics
+    compared = compare(users, **only, **asked, before="before" if "covariate" in options else None)
+    found = [row for row in result.comparisons.collect() if row["test_name"] == "t"]
+    assert found and plain(found) == plain(compared.collect())
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, rows[0])
@@ -341,11 +389,12 @@ def test_each_test_has_its_own_split_verdict_and_page(spark: SparkSession, tmp_p
          "tests.t.shares has no share of the arm 'c'; allowed: one of each arm of the test 't'"),
         (["t:x:a u1 09:00"], {}, InputError, "the test 't:x' of the assignments has a colon in its name"),
         (["t:a u1 09:00"], {"only_changed": True, "baseline": "a"}, ConfigError, "only_changed is given with"),
+        (["t:a u1 09:00"], {"cluster": "item"}, ConfigError, "cluster is given, and the assignments have tests"),
         (["t:a u9 09:00"], {}, InputError, "no user of the assignments has a list of the impressions"),
         (["t:a u1 soon", "t:b u2 09:00"], {}, QualityError, "1 of 2 assignments are faulty (50.00%, allowed 1.00%"),
     ],
 )  # fmt: skip
-@pytest.mark.outcome("{sentence}", "refused in one sentence")
+@pytest.mark.outcome("assignments such as `{texts}` with the options `{options}`", "exit 2, 3 or 4: {sentence}")
 def test_assignments_that_fit_nothing_are_refused_in_one_sentence(
     spark: SparkSession, texts: list[str], options: Any, error: type[RankmetricsError], sentence: str
 ) -> None:
