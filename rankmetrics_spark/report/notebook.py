@@ -79,7 +79,9 @@ def summary(figures: Figures) -> pd.DataFrame:
 
 
 def as_html(figures: Figures) -> str:
-    """The answer and one line per experiment, for all users; every name is text."""
+    """The answer and one line per experiment, for all users; every name is text. Several tests have one each."""
+    if len(parts := [*figures.tests.values()]) > 1:
+        return "".join(map(as_html, parts[:MOST_LINES])) + _hidden(len(parts) - MOST_LINES, "tests; see summary()")
     answer = story.answer(figures)
     change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
     lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))

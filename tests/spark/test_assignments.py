@@ -14,7 +14,7 @@ from scipy.stats import chisquare, fisher_exact
 
 from rankmetrics_spark import compare, evaluate, read, run
 from rankmetrics_spark.config import Sink
-from rankmetrics_spark.errors import ConfigError, InputError, QualityError, RankmetricsError
+from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError
 from rankmetrics_spark.report.periods import figures_of_period
 from tests.helpers.logs import config
 
@@ -361,6 +361,15 @@ def test_each_test_has_its_own_split_verdict_and_page(spark: SparkSession, tmp_p
     assert f"p = {chisquare([90, 30]).pvalue:.2g}" in verdict[1]
     # Each verdict is a family of its own.
     assert {row["n_comparisons"] for row in done.comparisons.collect()} == {1}
+    gated = {"tests": settings, "comparison": {"baseline": "a"}, "gates": [{"metric": "rr", "max_drop": 0.01}]}
+    with pytest.raises(MetricGateError, match=r"^MRR of bad:b fell by 0\.4000") as failed:
+        run_of(spark, tmp_path, rows, log, **gated)
+    assert "good:b" not in str(failed.value)
+    html = done._repr_html_()
+    assert [html.index(f">{name}:b<") for name in ("bad", "off", "good")] == sorted(
+        html.index(f">{name}:b<") for name in ("bad", "off", "good")
+    )
+    assert "ahead of all others" not in html
     done.write_report(page)
     text = page.read_text()
     assert [text.index(f'href="page.{name}.html"') for name in ("bad", "off", "good")] == sorted(
