@@ -253,12 +253,15 @@ class Tables:
         """One row per (experiment, list, convention), in internal names."""
         if self.assigned is None:
             return self._lists_of_log
-        return self.assigned.of_arms(self._lists_of_log).where(f"{sch.EXPERIMENT} IS NOT NULL")
+        in_test = f"{sch.EXPERIMENT} IS NOT NULL"
+        if self.keep is None:
+            return self.assigned.of_arms(self._lists_of_log).where(in_test)
+        return self.outcome_of_arms.where(f"{sch.REJECTED} IS NULL AND {in_test}")
 
-    @property
+    @cached_property
     def outcome_of_arms(self) -> DataFrame:
         """The outcome with the experiments of the assignments; null for what is in none."""
-        return self.outcome if self.assigned is None else self.assigned.of_arms(self.outcome)
+        return self.outcome if self.assigned is None else self._kept(self.assigned.of_arms(self.outcome), "of_arms")
 
     @cached_property
     def _lists_of_log(self) -> DataFrame:
