@@ -401,7 +401,8 @@ def _evaluate(
             if not config.report.file:
                 engine.close()
         try:
-            shown = rep.Shown(rep.period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
+            means = rep.period_means(rows, compared) if style == "table" else rows
+            shown = rep.Figures(means, compared, order=[*map(str, config.metrics)])
             opts.print_outcome(outcome, shown, style, segments, of_csv, checked)
         finally:
             # Even if the reader of the output has closed it.

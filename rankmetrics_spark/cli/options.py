@@ -313,14 +313,14 @@ def configs_of_days(
 
 def print_outcome(
     outcome: Outcome,
-    shown: rep.Shown,
+    shown: rep.Figures,
     style: str,
     segments: bool,
     of_csv: str,
     checks: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Print the result on stdout, and on stderr what was counted and where it is; the session may have ended."""
-    tables = {"means": shown.rows, "comparisons": shown.compared, "checks": checks}
+    tables = {"means": shown.means, "comparisons": shown.comparisons, "checks": checks}
     if style == "json":
         rep.print_json(rep.result_object(outcome.record, tables, outcome.paths))
     elif style == "csv":

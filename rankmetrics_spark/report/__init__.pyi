@@ -10,7 +10,6 @@ from .console import compared_rows as compared_rows
 from .console import paths_text as paths_text
 from .console import print_conventions as print_conventions
 from .console import print_list as print_list
-from .console import print_table as print_table
 from .console import result_rows as result_rows
 from .console import table as table
 from .console import tie_warnings as tie_warnings
@@ -72,7 +71,6 @@ from .story import Answer as Answer
 from .story import answer as answer
 from .story import cards as cards
 from .story import leader as leader
-from .terminal import Shown as Shown
 from .terminal import print_all as print_all
 from .terminal import print_gates as print_gates
 from .terminal import print_not_published as print_not_published

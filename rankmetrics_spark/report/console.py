@@ -15,9 +15,9 @@ from rankmetrics_spark.config import RATES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of
-from rankmetrics_spark.metrics import Metric, cut_of, parse
+from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import formats
-from rankmetrics_spark.report.figures import MEAN_COLUMNS, Mean, level_of, unit_of
+from rankmetrics_spark.report.figures import MEAN_COLUMNS, Figures, Mean, level_of, unit_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,31 +71,15 @@ def _ordered(rows: list[Row]) -> list[Row]:
     return sorted(sorted(rows, key=lambda row: (row[sch.SEGMENT] != sch.EVERYONE, order(row)))[:MOST_ROWS], key=order)
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], metrics: Iterable[Metric] = ()) -> None:
-    """The table on stdout; in blocks of metrics where a terminal is too narrow for all of them."""
-    means = [*map(Mean.of, rows)]
-    formats.print_fitting(lambda some: grid(means, some), chosen(means, metrics), title(means))
-
-
 def table(rows: Sequence[Mapping[str, Any]], metrics: Iterable[Metric] = ()) -> Table:
     """One line per experiment and segment, one column per metric: mean and half width of the interval.
 
     The best mean of a segment is bold, by the direction that the metric declares.
     """
-    means = [*map(Mean.of, rows)]
-    result = grid(means, chosen(means, metrics))
-    result.title, result.title_justify, result.title_style = as_text(title(means)), "left", ""
+    figures = Figures(rows, order=[*map(str, metrics)])
+    result = grid(figures.averages, figures.metrics)
+    result.title, result.title_justify, result.title_style = as_text(title(figures.averages)), "left", ""
     return result
-
-
-def chosen(means: Iterable[Mean], metrics: Iterable[Metric]) -> list[Metric]:
-    """The metrics of the means, in the order of the run; others follow by name and cut-off."""
-    by_name = {str(metric): metric for metric in metrics}
-    names = {mean.metric for mean in means}
-    others = {name: parse(name) for name in names - by_name.keys()}
-    # ap@5 before ap@10, the uncut metric last.
-    in_order = sorted(others, key=lambda name: (name.partition("@")[0], cut_of(others[name])))
-    return [*(metric for name, metric in by_name.items() if name in names), *(others[name] for name in in_order)]
 
 
 def grid(

@@ -20,6 +20,7 @@ from rankmetrics_spark.findings import (
     primary_names,
 )
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
+from rankmetrics_spark.report.beside import letters_of, losers_of
 from rankmetrics_spark.words import percent
 
 Row = Mapping[str, Any]
@@ -247,11 +248,14 @@ class Figures:
 
     @cached_property
     def metrics(self) -> list[Metric]:
-        """The metrics in the order of the run, then by name."""
+        """The metrics in the order of the run, then by name: ap@5 before ap@10, the uncut metric last."""
         order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
         metrics = {name: parse(name) for name in {mean.metric for mean in self.averages}}
-        places = {name: (order.get(name, len(order)), metric.name, cut_of(metric)) for name, metric in metrics.items()}
-        return [metrics[name] for name in sorted(metrics, key=places.__getitem__)]
+
+        def place(name: str) -> tuple[int, str, float]:
+            return order.get(name, len(order)), name.partition("@")[0], cut_of(metrics[name])
+
+        return [metrics[name] for name in sorted(metrics, key=place)]
 
     @cached_property
     def best_first(self) -> list[str]:
@@ -304,6 +308,17 @@ class Figures:
     def differences(self) -> dict[tuple[str, str], Finding]:
         """(experiment, metric) -> its comparison with the only baseline, for all users."""
         return {(each.candidate, each.metric): each for each in self.compared if self.only_baseline is not None}
+
+    @cached_property
+    def losers(self) -> dict[str, dict[str, list[str]]]:
+        """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
+        of_metric = by_metric(self.compared)
+        return {name: losers_of(of_metric.get(name, ())) for name in map(str, self.metrics)}
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """Experiment -> its letter, the best one first; empty unless every pair is compared."""
+        return letters_of(self.best_first) if any(self.losers.values()) else {}
 
     @cached_property
     def in_percent(self) -> dict[str, bool]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from rich.markup import escape
@@ -17,7 +15,7 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
-from rankmetrics_spark.report.beside import letters_of, losers_of, raised
+from rankmetrics_spark.report.beside import raised
 from rankmetrics_spark.report.figures import Figures, Mean, period_means
 from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments
@@ -33,64 +31,29 @@ MOST_TESTS = 5
 """Segments that are printed unless all are asked for."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What is printed.
-
-    Attributes:
-        rows: Of ``experiment_metrics``.
-        compared: Of ``comparisons``.
-        metrics: Those of the run.
-    """
-
-    rows: Sequence[dict[str, Any]]
-    compared: Sequence[Row] = ()
-    metrics: Sequence[Metric] = ()
-
-    @cached_property
-    def figures(self) -> Figures:
-        """The same, as a report has it."""
-        return Figures(self.rows, self.compared, order=[str(metric) for metric in self.metrics])
-
-    @cached_property
-    def columns(self) -> list[Metric]:
-        """The metrics, in the order of their columns."""
-        return console.chosen(self.figures.averages, self.metrics)
-
-    @cached_property
-    def losers(self) -> dict[str, dict[str, list[str]]]:
-        """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
-        of_metric = by_metric(self.figures.compared)
-        return {name: losers_of(of_metric.get(name, ())) for name in map(str, self.columns)}
-
-    @cached_property
-    def letters(self) -> dict[str, str]:
-        """Experiment -> its letter, in the order of the rows; empty unless every pair is compared."""
-        return letters_of(self.figures.best_first) if any(self.losers.values()) else {}
-
-
-def print_result(result: Shown, every_segment: bool = False) -> None:
+def print_result(figures: Figures, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs; that of each test where few are."""
-    if len(tests := result.figures.tests) > 1:
-        texts = [{"test": name, "state": state} for name, state, _ in lines_of_tests(result.figures)]
+    if len(tests := figures.tests) > 1:
+        texts = [{"test": name, "state": state} for name, state, _ in lines_of_tests(figures)]
         formats.print_texts(texts, ("test", "state"), "tests, the worst news first")
         for own in [*tests.values()][: MOST_TESTS * (len(tests) <= MOST_TESTS)]:
-            print_result(Shown([*map(dict, own.means)], own.comparisons, result.metrics), every_segment)
+            print_result(own, every_segment)
         return
-    if every_segment or not result.figures.everyone:
-        console.print_table(result.rows, result.metrics)
-        console.print_percentiles(result.figures.averages)
+    if every_segment or not figures.everyone:
+        about = console.title(figures.averages)
+        formats.print_fitting(lambda some: console.grid(figures.averages, some), figures.metrics, about)
+        console.print_percentiles(figures.averages)
         return
-    lines = [console.title(result.figures.averages)]
-    baseline, compared = result.figures.only_baseline, [*result.figures.differences.values()]
+    lines = [console.title(figures.averages)]
+    baseline, compared = figures.only_baseline, [*figures.differences.values()]
     for found in compared[:1]:
         valid = f" ({found.valid_at})" if found.valid_at else ""
         unknown = ", ? no verdict" if any(each.state == "doubtful" for each in compared) else ""
         lines.append(f"▲ better, ▼ worse than {baseline}, ≈ no difference shown{valid}{unknown}")
         if found.among:
             lines.append("means are over all users; changes are those of the users whose lists changed")
-    if result.letters:
-        how = CORRECTIONS[result.figures.found[0].correction]
+    if figures.letters:
+        how = CORRECTIONS[figures.found[0].correction]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
     of_metrics = by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
@@ -98,11 +61,11 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
             f"a percentage is against the mean of {baseline} over the users of both experiments, which differs "
             "from pair to pair: mean_baseline of the table comparisons"
         )
-    formats.print_fitting(lambda some: table(result, some), result.columns, *lines)
-    console.print_percentiles(result.figures.everyone)
-    metric = result.figures.primary
-    if result.compared:
-        lines = sentences_of_segments(result.compared, metric)
+    formats.print_fitting(lambda some: table(figures, some), figures.metrics, *lines)
+    console.print_percentiles(figures.everyone)
+    metric = figures.primary
+    if figures.comparisons:
+        lines = sentences_of_segments(figures.comparisons, metric)
         formats.print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
         return
     texts = [
@@ -111,24 +74,24 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
             "experiment": mean.experiment_id,
             "users": f"{mean.n_users:,}",
             "mean": f"{mean.mean:.4f}",
-            "all users": f"{result.figures.primary_means[mean.experiment_id]:.4f}",
+            "all users": f"{figures.primary_means[mean.experiment_id]:.4f}",
         }
-        for mean in telling(result.figures)
+        for mean in telling(figures)
     ]
     if texts and metric:
-        n = len({mean.segment for mean in result.figures.averages if not mean.is_of_all})
+        n = len({mean.segment for mean in figures.averages if not mean.is_of_all})
         about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
         formats.print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
 
 
-def table(result: Shown, metrics: Iterable[Metric]) -> Table:
+def table(figures: Figures, metrics: Iterable[Metric]) -> Table:
     """One line per experiment, the best first; a column per metric with mean, interval and difference."""
-    figures, letters = result.figures, result.letters
+    letters = figures.letters
 
     def cell(name: str, metric: str, mean: Text) -> Text:
         """The mean with what was found beside it."""
         if not figures.differences:
-            marks = raised(result.losers.get(metric, {}).get(name, ()), letters)
+            marks = raised(figures.losers.get(metric, {}).get(name, ()), letters)
             return mean.append(f" {marks}", style=formats.RAISED) if marks else mean
         if name == figures.only_baseline:
             return mean.append(f"{'baseline':>11}", style="dim")
@@ -165,7 +128,7 @@ def telling(figures: Figures, limit: int = MOST_SEGMENTS) -> list[Mean]:
     return list(by_segment.values())[:limit]
 
 
-def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown | None = None) -> None:
+def print_verdict(sentences: Sequence[str], style: str = "table", result: Figures | None = None) -> None:
     """The verdict of a run: above the table on stdout, and on stderr where stdout holds JSON or CSV.
 
     Args:
@@ -175,8 +138,8 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown 
     """
     lines: Sequence[str] = sentences
     if result:
-        of_one = [] if len(result.figures.tests) > 1 else headline(result.figures)
-        lines = [*of_one, *correction_once(sentences, result.figures.found)]
+        of_one = [] if len(result.tests) > 1 else headline(result)
+        lines = [*of_one, *correction_once(sentences, result.found)]
     for line in lines:
         formats.print_sentence(line, style == "table")
 
@@ -212,7 +175,7 @@ def print_comparisons(
         for each in found
         for side in each.sides
     ]
-    print_verdict(verdict, result=Shown(means, rows, metrics))
+    print_verdict(verdict, result=Figures(means, rows, order=[*map(str, metrics)]))
     formats.print_lines(filter(None, [about]))
     has_segments = not all(each.is_of_all for each in found)
     left = ("candidate", "baseline", "segment", "metric", "design", "test")
@@ -242,7 +205,7 @@ def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
     """The numbers of a run that failed its gates: means, comparisons, and how far each gate is from its limit."""
     means, compared = record.get("means") or (), record.get("comparisons") or ()
     formats.print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
-    print_result(Shown(period_means(means, compared), compared, metrics))
+    print_result(Figures(period_means(means, compared), compared, order=[*map(str, metrics)]))
     if compared:
         print_comparisons(compared, record.get("verdict") or (), metrics=metrics)
     checks = map(sch.Check.of, record.get("checks") or ())

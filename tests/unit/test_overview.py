@@ -12,7 +12,6 @@ import pytest
 from rankmetrics_spark.findings import findings
 from rankmetrics_spark.report import (
     Figures,
-    Shown,
     cards,
     change_rows,
     change_steps,
@@ -68,7 +67,7 @@ def test_a_look_beyond_the_plan_is_not_valid(capsys: pytest.CaptureFixture[str])
     assert status(row)[-1] == ("warn", "look 5 of 4 planned ones, not tested")
     bounds = {f"sequential_{share}ci_{end}": None for share in ("", "relative_") for end in ("low", "high")}
     for looks, valid in (("5 of 4, pocock", False), ("? of 4, pocock", False), ("4 of 4, pocock", True)):
-        print_result(Shown([mean("a"), mean("b")], [row | bounds | {"looks": looks}]))
+        print_result(Figures([mean("a"), mean("b")], [row | bounds | {"looks": looks}]))
         assert ("(valid at look" in capsys.readouterr().out) == valid
 
 

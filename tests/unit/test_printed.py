@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,10 @@ def rows(*experiments: str, segment: str = "all") -> list[dict[str, Any]]:
     return [row(experiment, metric, segment) for experiment in experiments for metric in METRICS]
 
 
+def print_table(listed: list[dict[str, Any]], metrics: Sequence[str] = ()) -> None:
+    rep.print_result(rep.Figures(listed, order=metrics), every_segment=True)
+
+
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Run some calls where stdout is a terminal; return the lines that it shows."""
@@ -76,7 +80,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 def test_an_id_in_a_table_is_text(name: str, terminal: Callable[..., list[str]]) -> None:
     convention = {EXPERIMENT: name, CONVENTION: "standard", N_USERS: 1, "ap": 0.5, "differs": name}
     printed = terminal(
-        partial(rep.print_table, rows(name, "other", segment=f"country={name}") + rows(name)),
+        partial(print_table, rows(name, "other", segment=f"country={name}") + rows(name)),
         partial(rep.print_conventions, [convention]),
         partial(rep.print_list, [{"name": name, "summary": name * 30}]),
     )
@@ -85,7 +89,7 @@ def test_an_id_in_a_table_is_text(name: str, terminal: Callable[..., list[str]])
 
 @pytest.mark.outcome("an experiment, segment or user id with brackets, an emoji's name or control characters", "text")
 def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[str]]) -> None:
-    assert r"a\nb\x1b[31m" in "\n".join(terminal(partial(rep.print_table, rows("a\nb\x1b[31m"))))
+    assert r"a\nb\x1b[31m" in "\n".join(terminal(partial(print_table, rows("a\nb\x1b[31m"))))
     counts = {"evaluated": 9, "tied": 3, "beyond_judgements": 0}
     record = {
         "rows": {"in": 1, "evaluated": 1, "quarantined": 0},
@@ -99,7 +103,7 @@ def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[st
 
 @pytest.mark.outcome("eight metrics on a terminal of 80 columns", "the table is printed in blocks of metrics")
 def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., list[str]]) -> None:
-    printed = terminal(partial(rep.print_table, rows("model[v1]", "a control with a name")))
+    printed = terminal(partial(print_table, rows("model[v1]", "a control with a name")))
     assert max(map(len, printed)) <= 80
     text = "\n".join(printed)
     assert all(text.count(head) == 1 for head in HEADS)
@@ -112,7 +116,7 @@ def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., l
 def test_a_name_longer_than_the_terminal_is_folded_and_the_numbers_stay_whole(
     terminal: Callable[..., list[str]],
 ) -> None:
-    printed = terminal(partial(rep.print_table, rows("q" * 200)))
+    printed = terminal(partial(print_table, rows("q" * 200)))
     assert max(map(len, printed)) <= 80
     text = "\n".join(printed)
     assert text.count("0.2500 ± 0.1250") == len(METRICS)
@@ -141,7 +145,7 @@ def test_conventions_and_the_list_of_metrics_fit_on_a_terminal_of_80_columns(
 )
 def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFixture[str]) -> None:
     name = "x" * 5000
-    rep.print_table(rows(name, "b"))
+    print_table(rows(name, "b"))
     rep.print_conventions([{EXPERIMENT: name, CONVENTION: "standard", N_USERS: 5, "ap": 0.5, "differs": "y " * 900}])
     rep.print_list([{"name": name, "summary": "words " * 400}])
     printed = capsys.readouterr().out.splitlines()
@@ -151,7 +155,7 @@ def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFi
 
 
 def test_a_pipe_gets_tables_of_160_characters_and_every_metric_once(capsys: pytest.CaptureFixture[str]) -> None:
-    rep.print_table(rows("a", "b"), [*map(parse, METRICS)])
+    print_table(rows("a", "b"), METRICS)
     printed = capsys.readouterr().out.splitlines()
     assert max(map(len, printed)) <= 160 < sum(map(len, HEADS)) + 8 * 17
     heads = [head for line in printed if "experiment" in line for head in re.findall(r"[^┃]+", line)]
@@ -177,7 +181,7 @@ def test_sentences_break_at_spaces_at_any_width(width: int, terminal: Callable[.
 def test_columns_are_in_the_order_of_the_config(capsys: pytest.CaptureFixture[str]) -> None:
     expected = ["rr", "ndcg@10", "ap@5", "ndcg@5"]
     listed = [row("a", metric) for metric in sorted(expected)]
-    rep.print_table(listed, [*map(parse, expected)])
+    print_table(listed, expected)
     assert re.findall(r"MRR|(?:mean )?NDCG@\d+|MAP@5", capsys.readouterr().out) == [
         "MRR", "mean NDCG@10", "MAP@5", "mean NDCG@5"]  # fmt: skip
 
@@ -188,11 +192,11 @@ def test_the_verdict_of_a_single_experiment_is_its_mean_and_that_there_is_nothin
     alone = [row("only", metric) for metric in METRICS]
     one_user = [{**each, N_USERS: 1, "ci_low": None, "ci_high": None} for each in alone]
     for means, units in ((alone, "2,400 users, 95 % interval 0.1250 to 0.3750"), (one_user, "1 user")):
-        rep.print_verdict([], result=rep.Shown(means, [], [parse(name) for name in METRICS]))
+        rep.print_verdict([], result=rep.Figures(means, order=METRICS))
         assert capsys.readouterr().out == (
             f"MAP@10 of only is 0.250 (mean over {units}). There is one experiment, so nothing to compare it with.\n"
         )
-    rep.print_verdict([], result=rep.Shown(rows("a", "b"), [], [parse(name) for name in METRICS]))
+    rep.print_verdict([], result=rep.Figures(rows("a", "b"), order=METRICS))
     assert capsys.readouterr().out == ""
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rankmetrics_spark.config import Config, Options
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import Shown, print_result
+from rankmetrics_spark.report import Figures, print_result
 from rankmetrics_spark.statistics import interpolated, quantile_ranks
 
 SIZES = (1, 2, 3, 4, 5, 7, 10, 19, 20, 50, 101, 1_000, 12_345)
@@ -90,10 +90,10 @@ MEAN = {"experiment_id": "a", "segment": "all", "metric": "ndcg@10", "convention
 def test_percentiles_are_printed_where_they_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     request = {"percentile_90": 0.9, "percentile_90_ci_low": None, "percentile_90_ci_high": None,
              "percentile_5": 0.1, "percentile_5_ci_low": 0.05, "percentile_5_ci_high": 0.25}  # fmt: skip
-    print_result(Shown([MEAN | request]))
+    print_result(Figures([MEAN | request]))
     out = capsys.readouterr().out
     assert "percentiles over the users, with 95 % intervals" in out
     line = next(line for line in out.splitlines() if "(0.0500" in line)
     assert line.replace("│", " ").split() == ["a", "NDCG@10", "0.1000", "(0.0500", "to", "0.2500)", "0.9000"]
-    print_result(Shown([MEAN]))
+    print_result(Figures([MEAN]))
     assert "percentiles" not in capsys.readouterr().out

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import Figures, Shown, html, notebook, print_verdict, sentences_of_segments, verdict_of
+from rankmetrics_spark.report import Figures, html, notebook, print_verdict, sentences_of_segments, verdict_of
 from tests.helpers import figures as made
 
 METRIC = parse("ap@10")
@@ -163,7 +163,7 @@ def test_the_verdict_and_the_head_of_a_page_and_of_a_notebook_say_it(capsys: pyt
     lines = verdict_of(rows)
     assert lines[0].startswith("b loses to a on MAP@10: ") and lines[1] == REVERSED
     assert not any("over all users" in line for line in verdict_of([row | {"role": "secondary"} for row in rows[1:]]))
-    print_verdict(lines, result=Shown([made.mean(name) for name in "ab"], rows))
+    print_verdict(lines, result=Figures([made.mean(name) for name in "ab"], rows))
     assert capsys.readouterr().out.splitlines()[1] == REVERSED
     figures = Figures([made.mean(name) for name in "ab"], rows)
     assert REVERSED in notebook.as_html(figures) and REVERSED in notebook.compared_html(rows)

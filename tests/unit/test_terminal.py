@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 
 from rankmetrics_spark.cli.exit_codes import live
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import Shown, print_result
+from rankmetrics_spark.report import Figures, print_result
 from tests.helpers.commands import Terminal
 from tests.helpers.figures import compared, mean
 
@@ -29,8 +28,8 @@ def test_a_table_on_the_terminal_goes_through_its_rows_as_often_for_many_experim
             return super().__iter__()
 
     def passes(n: int) -> int:
-        result = Shown([mean(f"e{i}") for i in range(n)], metrics=[parse("ap@10")])
-        rows = vars(result.figures)["everyone"] = Rows(result.figures.everyone)
+        result = Figures([mean(f"e{i}") for i in range(n)], order=["ap@10"])
+        rows = vars(result)["everyone"] = Rows(result.everyone)
         print_result(result)
         assert f"e{n - 1} " in capsys.readouterr().out
         return rows.passes
@@ -42,7 +41,7 @@ def test_a_table_on_the_terminal_goes_through_its_rows_as_often_for_many_experim
 def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Print a result to a terminal of a width, or to a pipe."""
 
-    def shown(result: Shown, width: int | None, every_segment: bool = False) -> str:
+    def shown(result: Figures, width: int | None, every_segment: bool = False) -> str:
         for name, value in {"COLUMNS": str(width or 80), "TERM": "xterm-256color"}.items():
             monkeypatch.setenv(name, value)
         screen = Terminal() if width else io.StringIO()
@@ -53,7 +52,7 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return shown
 
 
-def result() -> Shown:
+def result() -> Figures:
     segments = ["country=DE", "country=FR", "country=GB", "country=PL"]
     rows = [mean("control"), mean("a", value=0.6), mean("b[/b]", value=0.4)]
     rows += [mean(name, segment=segment) for name in ("control", "a", "b[/b]") for segment in segments]
@@ -65,7 +64,7 @@ def result() -> Shown:
         compared("a", "candidate", change) | rest | {"segment": name, "p_rest": p[name] / 4, "p_rest_adjusted": p[name]}
         for name, change in changes.items()
     ]
-    return Shown(rows, differences)
+    return Figures(rows, differences)
 
 
 def test_a_pipe_gets_one_line_per_experiment_with_its_difference_and_the_segments_that_differ(
@@ -91,7 +90,7 @@ def test_a_pipe_gets_one_line_per_experiment_with_its_difference_and_the_segment
 
 def test_without_comparisons_the_segments_are_shown_whose_means_are_furthest(printed: Callable[..., str]) -> None:
     means = {"country=DE": 0.52, "country=FR": 0.3, "country=GB": 0.51, "country=PL": 0.6}
-    text = printed(Shown([mean("a"), *(mean("a", value=value, segment=name) for name, value in means.items())]), None)
+    text = printed(Figures([mean("a"), *(mean("a", value=value, segment=name) for name, value in means.items())]), None)
     lines = [line.strip("│ ").split(" ")[0] for line in text.splitlines() if line.startswith("│")]
     # Half widths of 0.01 around 0.5: France is 20 away, Poland 10, Germany 2, Great Britain 1.
     assert lines[1:] == ["country=FR", "country=PL", "country=DE"] and "3 of 4 segments" in text

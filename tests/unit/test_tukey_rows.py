@@ -13,7 +13,7 @@ from scipy import stats
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import Figures, Shown, document, print_result, verdict_of
+from rankmetrics_spark.report import Figures, document, print_result, verdict_of
 from rankmetrics_spark.statistics import tukey_levels, tukey_p_values
 from tests.helpers.users import apart, compared, table
 
@@ -97,7 +97,7 @@ def test_the_correction_is_for_all_pairs_at_a_single_look(section: dict[str, str
 # ---- in words
 
 
-def shown(**rules: Any) -> Shown:
+def shown(**rules: Any) -> Figures:
     arms = users()
     means = [
         {"experiment_id": name, "segment": "all", "metric": "ap@10", "mean": float(values.mean()), "n_users": 9}
@@ -105,10 +105,10 @@ def shown(**rules: Any) -> Shown:
         | {"n_users_with_relevant": 9, "convention": "standard"}
         for name, values in arms.items()
     ]
-    return Shown(means, rows_of(arms, **rules), [parse("ap@10")])
+    return Figures(means, rows_of(arms, **rules), order=["ap@10"])
 
 
-def printed(style: str, result: Shown) -> str:
+def printed(style: str, result: Figures) -> str:
     stream, token = StringIO(), document.set(style or None)
     try:
         with redirect_stdout(stream):
@@ -119,7 +119,7 @@ def printed(style: str, result: Shown) -> str:
 
 
 def test_the_verdict_begins_with_the_order_of_the_experiments() -> None:
-    lines = verdict_of(shown().compared, [parse("ap@10")])
+    lines = verdict_of(shown().comparisons, [parse("ap@10")])
     # b is better than the three others by the p-values of SciPy, and nothing else is.
     p = stats.tukey_hsd(*users().values(), equal_var=False).pvalue
     assert (p[1, [0, 2, 3]] < 0.05).all() and min(p[0, 2], p[0, 3], p[2, 3]) > 0.05
@@ -150,6 +150,5 @@ def test_a_table_has_the_letters_of_papers(style: str, cell: str) -> None:
 
 def test_a_comparison_with_a_baseline_has_no_letters() -> None:
     result = shown()
-    with_baseline = Shown(result.rows, [row for row in result.compared if row["baseline"] == "b"], result.metrics)
-    assert not with_baseline.letters and "letter" not in printed("", with_baseline)
-    assert Figures(result.rows, result.compared).compared
+    with_baseline = Figures(result.means, [row for row in result.comparisons if row["baseline"] == "b"])
+    assert result.compared and not with_baseline.letters and "letter" not in printed("", with_baseline)
