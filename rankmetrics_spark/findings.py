@@ -163,6 +163,8 @@ class Finding:
         (0.1, 0.2)
         >>> Finding.of(row | {"looks": "any", "sequential_ci_low": -0.01}).tested.low
         -0.01
+        >>> Finding.of(row | {"test": "hall", "sparse_ci_low": 0.02}).tested.low
+        0.02
         """
         return self._numbers(_tested)
 
@@ -393,8 +395,9 @@ def _tested(row: Row, name: str) -> Any:
     """A number of the test that decides the row."""
     if name in sch.BOUNDS and row.get(sch.LOOKS) is not None:
         return row.get(f"{sch.SEQUENTIAL}_{name}")
-    of_cuped = f"{sch.CUPED}_{name}"
-    return row.get(of_cuped if row.get("test") == sch.CUPED and of_cuped in row else name)
+    test = row.get("test")
+    own = f"{sch.SPARSE if test in sch.SPARSE_TESTS else test}_{name}"
+    return row.get(own if own in row else name)
 
 
 def _shown(row: Row, name: str) -> Any:

@@ -113,6 +113,9 @@ RAW = "_raw"
 BASELINE = "baseline"
 CUPED = "cuped"
 """The test of a row of ``comparisons`` that CUPED decides; its numbers have this prefix."""
+SPARSE = "sparse"
+SPARSE_TESTS = ("permutation", "sign flips", "boschloo", "hall")
+"""The tests of a row of ``comparisons`` that decide where t does not hold; their numbers have this prefix."""
 RELATIVE = ("relative_difference", "relative_ci_low", "relative_ci_high")
 SEQUENTIAL = "sequential"
 """Bounds of intervals that hold over several looks have this prefix."""

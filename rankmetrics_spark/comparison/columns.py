@@ -41,12 +41,14 @@ def design(rows: Compared) -> list[str]:
 
 @statistic(type="string")
 def test(rows: Compared) -> Texts:
-    """The test that decides: `paired t`, `welch` or `cuped`; null without one. `p_adjusted`, `better`, verdict, gates,
+    """The test that decides: `paired t`, `welch` or `cuped`; `permutation`, `boschloo`, `sign flips` or `hall` where t
+    does not hold (see "Few hits"); null without one. `p_adjusted`, `better`, verdict, gates,
     `minimum_detectable_effect` and `users_needed` follow it.
     """
-    decides = zip(rows.deciding.p_value, rows.decided_by_cuped, rows.paired, strict=True)
+    decides = zip(rows.deciding.p_value, rows.decided_by_cuped, rows.hard.found[0], rows.paired, strict=True)
     return [
-        None if np.isnan(p) else sch.CUPED if cuped else PAIRED_T if paired else WELCH for p, cuped, paired in decides
+        None if np.isnan(p) else sch.CUPED if cuped else hard or (PAIRED_T if paired else WELCH)
+        for p, cuped, hard, paired in decides
     ]
 
 
@@ -344,6 +346,17 @@ def cuped(rows: Compared) -> tuple[st.Floats, ...]:
     numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, test.reduction, of.standard_error)
     in_shares = (share.difference, share.ci_low, share.ci_high)
     return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))
+
+
+@statistic(*(f"{sch.SPARSE}_{name}" for name in ("p_value", *sch.BOUNDS)), needs="sparse")
+def sparse(rows: Compared) -> tuple[st.Floats, ...]:
+    """P-value and intervals of the test that decides where t does not hold (see `test` and "Few hits"), not corrected;
+    null where t decides.
+    """
+    of, share = rows.deciding, rows.deciding_relative
+    numbers = (of.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high)
+    decides = rows.hard.decides & ~rows.decided_by_cuped
+    return tuple(np.where(decides, each, np.nan) for each in numbers)
 
 
 @statistic(sch.LOOKS, type="string", needs="looks")

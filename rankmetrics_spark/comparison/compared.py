@@ -13,6 +13,7 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
 from rankmetrics_spark.comparison.families import Families, Question, intervals_at
+from rankmetrics_spark.comparison.hard import Hard
 from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Name, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import (
@@ -130,11 +131,17 @@ class Compared:
     @cached_property
     def estimate(self) -> st.Estimate:
         """The t test of each row's design; NaN where there is nothing to test, all but the difference if unresolved."""
-        tests = with_exact(self, self._estimate, 1 - self.request.confidence)
+        tests = with_exact(self, self.plain, 1 - self.request.confidence)
         return replace(st.NO_ESTIMATE.where(self.unresolved, tests), difference=tests.difference)
 
     @cached_property
-    def _estimate(self) -> st.Estimate:
+    def hard(self) -> Hard:
+        """The rows for which t does not hold."""
+        return Hard(self)
+
+    @cached_property
+    def plain(self) -> st.Estimate:
+        """The t test of each row's design; NaN where there is nothing to test."""
         paired = st.paired_t(self.pair.difference, self.request.confidence)
         independent = st.welch(*self.moments, self.request.confidence)
         return paired.where(self.paired, independent).where(self.testable, st.NO_ESTIMATE)
@@ -161,14 +168,18 @@ class Compared:
         """(g,) whether CUPED is the test of the row."""
         if not self.question.earlier:
             return np.zeros(len(self.keys), bool)
-        return np.asarray(self.adjusted.decides & self.testable & ~self.unresolved)
+        return np.asarray(
+            self.adjusted.decides & self.testable & ~self.unresolved & ~(self.hard.decides & ~self.hard.dense)
+        )
 
     @cached_property
     def single(self) -> st.Estimate:
-        """The test of a single look: CUPED's where it decides, else that of the design."""
+        """The test of a single look: CUPED's where it decides, else t, or what holds where t does not (``hard``)."""
+        p = np.where(self.hard.decides, self.hard.found[1], self.estimate.p_value)
+        plain = replace(self.estimate, p_value=p)
         if not self.question.earlier:
-            return self.estimate
-        return self.adjusted.estimate.where(self.decided_by_cuped, self.estimate)
+            return plain
+        return self.adjusted.estimate.where(self.decided_by_cuped, plain)
 
     @cached_property
     def single_denominator(self) -> st.Denominator:
@@ -195,8 +206,8 @@ class Compared:
         """The deciding test and its relative difference at these levels; NaN for a look without a rule."""
         single, denominator = self.single, self.single_denominator
         if self.request.looks == "one":
-            test, relative = intervals_at(confidence, single, denominator)
-            return with_exact(self, test, 1 - confidence), relative
+            test, relative = intervals_at(confidence, single, denominator, skewness=self.hard.skewness)
+            return self.hard.bounded((with_exact(self, test, 1 - confidence), relative), 1 - confidence)
         tests = single.untested, st.fieller(single.untested, single.untested.p_value, denominator)
         for chosen, rule in self.looks:
             of_rule = intervals_at(confidence, single, denominator, self.n_users, rule)
@@ -292,7 +303,7 @@ class Compared:
         An error of 0 would make any difference certain. That is right for values that are all the same, and wrong for
         values of a size of 1e-9, or of 1e9 that differ by 1.
         """
-        estimate, arms = self._estimate, self.moments
+        estimate, arms = self.plain, self.moments
         errors = _rounding(arms[0]) + _rounding(arms[1])
         of_pairs = errors if self.by_ratio else _rounding(self.pair.difference)
         largest = np.sqrt(np.where(self.paired, of_pairs, errors))
@@ -312,6 +323,7 @@ class Compared:
             "looks": request.looks != "one",
             "segments": any(key.segment != EVERYONE for key in self.keys),
             "period": question.days,
+            "sparse": self.hard.decides.any(),
             "lists": request.mean_over == "lists",
             "changed": request.only_changed,
             "assigned": self.assigned,

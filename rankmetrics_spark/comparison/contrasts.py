@@ -78,16 +78,21 @@ def _side(rows: Compared, size: st.Floats, in_shares: Bools, sign: int) -> tuple
         critical = np.maximum(at_rule, critical)
     # Fieller's bounds are those of the test of a share. They are unknown where the baseline is not clearly above 0, and
     # without a spread, unless the difference is certain.
-    at_level = rows.single.within(critical)
-    ratio, name = st.fieller(at_level, critical, rows.single_denominator), "ci_low" if sign > 0 else "ci_high"
+    skewness = rows.hard.skewness
+    bounds = st.bent(critical, skewness), -st.bent(-critical, skewness)
+    ratio = st.fieller(rows.single.within(*bounds), bounds[0], rows.single_denominator, bounds[1])
+    name = "ci_low" if sign > 0 else "ci_high"
     unknown = np.isnan(rows.deciding.ci_low) | ~(rows.single_denominator.mean > 0)
     of_share = np.where(unknown, np.nan, getattr(ratio, name))
     worst = -sign * np.where(in_shares, of_share, getattr(rows.deciding, name))
+    # Without an interval by t or Hall, nothing is known of a margin.
+    p_moving = np.where(skewness == 0, st.one_sided_p(at_look, sign), st.skewed_p(test, skewness, sign))
+    worst = np.where(np.isnan(skewness), np.nan, worst)
     # Without a spread there is no t: of a pair without a difference, not in shares of a baseline with a spread either.
     mean = np.where(in_shares, rows.single_denominator.mean, 1.0)
     p, exact = side_of_margin(rows, size * mean, sign)
     still = rows.single.standard_error == 0
-    return np.where(still, p, st.one_sided_p(at_look, sign)), np.where(still, exact / mean, worst)
+    return np.where(still, p, p_moving), np.where(still, exact / mean, worst)
 
 
 @statistic(SHARE_CHANGED, *DILUTED, needs="changed")

@@ -106,6 +106,8 @@ def add_days(totals: Totals, days: UserDays, request: Comparison, start: str | N
     Raises:
         InputError: A user has two rows of one experiment and date.
     """
+    # Users up to a day are what is added and taken away until then, which values cannot be.
+    totals.keeps_values = False
     earlier = days.date < np.datetime64(start) if start else np.zeros(len(days.date), bool)
     period = days.where(~earlier)
     if request.shared_users == "drop":

@@ -39,6 +39,7 @@ class Question:
         metrics: The metrics.
         by_test: Whether experiments are arms of tests.
         look_numbers: (baseline, candidate, metric) -> the number of this look; None where earlier ones are unknown.
+        only_t: Whether t decides also where it is rough.
     """
 
     request: Comparison
@@ -50,6 +51,7 @@ class Question:
     look_numbers: LookNumbers = field(default_factory=unknown_looks)
     metrics: tuple[Metric, ...] = ()
     by_test: bool = False
+    only_t: bool = False
 
     @classmethod
     def of(cls, request: Comparison, table: UserTable) -> Question:
@@ -177,15 +179,18 @@ def intervals_at(
     denominator: st.Denominator,
     n: Any = None,
     looks: st.Looks | None = None,
+    skewness: st.Floats | float = 0.0,
 ) -> tuple[st.Estimate, st.Estimate]:
     """The test, and the same as a share of the baseline, with intervals at these levels, one number or (g,).
 
     ``n`` are the users of the test, ``looks`` is the rule over several looks; without one, it is a single look.
+    ``skewness`` of the differences makes bounds of different distance.
     """
     critical = st.critical_value(single.df, confidence, n, looks)
     test = single if looks is None else st.over_looks(single, n, looks, confidence)
-    test = test.within(critical)
-    return test, st.fieller(test, critical, denominator)
+    below, above = st.bent(critical, skewness), -st.bent(-critical, skewness)
+    test = test.within(below, above)
+    return test, st.fieller(test, below, denominator, above)
 
 
 def levels_of(p: st.Floats, p_adjusted: st.Floats, correction: str, alpha: float) -> st.Floats:

@@ -26,7 +26,7 @@ KINDS = {
     for kind, words in {
         # Users of an experiment: all, with a value, with a value and a relevant item, with a value that is too large to
         # be summed, with a value other than 0, and other than 1; the value v.
-        "arm": "users n with_relevant beyond hits misses | v vv",
+        "arm": "users n with_relevant beyond hits misses | v vv vvv",
         # Users of both experiments of a pair: all, better, worse; baseline x, candidate y, difference d = y - x.
         "pair": "both higher lower | x xx y yy d dd",
         # Users of an experiment with an earlier value b and a value v.
@@ -59,6 +59,11 @@ KINDS = {
     }.items()
 }
 """Kind of sums -> what is summed; there are none where nobody is counted."""
+VALUES = {"arm_values": 512, "pair_values": 19}
+"""Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
+(whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them."""
+MOST_IN_SEGMENTS = 2**14
+"""An experiment with more values other than 0 keeps none in its segments."""
 VALUE_UNIT = 2**20
 """Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine."""
 LIMBS = len(st.RESAMPLING_LIMBS)
@@ -98,17 +103,28 @@ class Totals:
         replicates: Key -> (3, q, r) whole numbers: limbs of q weighted sums in r replicates. The last replicate of
             signs has the sign + for every user: the sum of the data themselves.
         n_cells: Numbers in ``replicates``.
+        keeps_values: Whether a few values are kept, too: see ``VALUES``.
     """
 
     sums: dict[Key, Ints] = field(default_factory=dict)
     replicates: dict[Key, Ints] = field(default_factory=dict)
     n_cells: int = 0
+    keeps_values: bool = True
     _pieces: dict[Key, dict[int, Ints]] = field(default_factory=dict)
 
     def add(self, key: Key, sums: Ints) -> None:
         """Add sums of a key."""
         old = self.sums.get(key)
-        self.sums[key] = sums if old is None else old + sums
+        if key.kind in VALUES:
+            # In order, so that they are the same in any one; as soon as there are too many, nobody reads them.
+            self.sums[key] = np.sort(sums if old is None else np.concatenate([old, sums]))[: VALUES[key.kind] + 1]
+        else:
+            self.sums[key] = sums if old is None else old + sums
+
+    def values(self, key: Key, n: int) -> st.Floats | None:
+        """The n values other than 0 of a key, in any order; None where they are too many to be kept."""
+        some = self.sums.get(key, np.zeros(0, np.int64))
+        return some.view(np.float64) if len(some) == n <= VALUES[key.kind] else None
 
     def add_table(self, kind: str, metric: str, groups: Sequence[Group], columns: Iterable[Ints]) -> None:
         """Add (g,) columns of sums of these groups; those without any user are left out."""
@@ -194,6 +210,25 @@ class Cells:
     def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
         """Add counts, and the sums of values and of their products, of each experiment in each segment."""
         self.add_up(totals, kind, metric, KINDS[kind].cells(counts, **values))
+
+    def keep(self, totals: Totals, metric: str, values: st.Floats) -> None:
+        """Keep the values other than 0 of each experiment in each segment, where they are few."""
+        groups, place = self._present
+        rows = np.flatnonzero(values)
+        n = np.bincount(place[rows], minlength=len(groups))
+        few = (n > 0) & (n <= VALUES["arm_values"])
+        if not totals.keeps_values or not few.any():
+            return
+        if len(self.labels) > 1:
+            of_experiment = np.bincount(self.number[rows] % len(self.experiments), minlength=len(self.experiments))
+            many = {self.experiments[i] for i in np.flatnonzero(of_experiment > MOST_IN_SEGMENTS).tolist()}
+            few &= np.array([name not in many for _, _, name in groups])
+        rows = rows[few[place[rows]]]
+        rows = rows[np.argsort(place[rows], kind="stable")]
+        ends = np.cumsum(n[few])
+        for i, start, end in zip(np.flatnonzero(few).tolist(), ends - n[few], ends, strict=True):
+            key = Key("arm_values", "", groups[i][2], groups[i][0], metric)
+            totals.add(key, values[rows[start:end]].view(np.int64))
 
     def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[npt.NDArray[Any]]) -> None:
         """Add the (n,) numbers of each column, which are those of a kind of sums."""

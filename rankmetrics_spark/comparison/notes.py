@@ -10,6 +10,7 @@ from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
 from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
+from rankmetrics_spark.comparison.hard import FEW_HITS
 from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
 from rankmetrics_spark.config import PlannedLooks
@@ -61,7 +62,8 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         elif cuped.earlier_p[i] < SMALL_EARLIER_P:
             why = f"the experiments differed before already (p = {cuped.earlier_p[i]:.2g})"
         else:
-            why = "too few users"
+            skewed = f"{rows.hard.found[0][i]} decides, since t does not hold for so few hits or so skewed values"
+            why = skewed if rows.hard.decides[i] else "too few users"
         said.append(f"CUPED is not used: {why}")
     if rows.deciding.standard_error[i] == 0 and np.isnan(rows.deciding.ci_low[i]):
         alike = "have the same difference" if rows.paired[i] else "of an experiment have one value"
@@ -70,11 +72,17 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
             why = f"earlier values explain all that differs between {rows.units}"
         said.append(f"no interval, since {why}")
     share = rows.deciding_relative
-    # Exact bounds of users who are all alike have no share.
+    # Exact bounds of users who are all alike, and of rates, have no share.
     has_interval = np.isfinite(rows.deciding.ci_low[i]) and rows.deciding.standard_error[i] > 0
+    has_interval &= not np.isnan(rows.hard.skewness[i])
     if has_interval and np.isnan(share.ci_low[i]) and np.isfinite(share.difference[i]):
         said.append(f"the mean of {rows.keys[i].baseline} is too close to 0 for an interval in percent")
     said.append(rows.question.days.gap if rows.question.days else None)
+    if np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]):
+        who = f"{rows.units} whose values differ" if rows.paired[i] else f"{rows.units} with a hit"
+        where = "" if rows.paired[i] else " expected in the smaller experiment"
+        n = rows.hard.expected[i]
+        said.append(f"no interval before {FEW_HITS} {who}{where}, and {n:.3g} {'is' if n == 1 else 'are'}")
     return "; ".join(filter(None, said)) or None
 
 

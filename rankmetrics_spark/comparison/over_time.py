@@ -138,7 +138,7 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
                 state = state + of_key.get(date, 0)
                 if np.any(state):
                     running.sums[key._replace(segment=f"{daily.CUMULATIVE}={date}")] = state
-        rows = Compared.of(running, {}, question)
+        rows = Compared.of(running, {}, replace(question, only_t=True))
         doubts = _doubts(of_days, rows)
         columns = _points(rows, start, doubts)
         slopes = _slopes(of_slopes, rows, doubts)

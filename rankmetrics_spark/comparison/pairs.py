@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import KINDS, Cells, Group, Ints, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import KINDS, VALUES, Cells, Group, Ints, Key, Name, Totals
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 from rankmetrics_spark.config import Comparison
@@ -89,6 +89,7 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> 
         ends = (has_value & (values != end) for end in (0, 1))
         counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, *ends)
         cells.add(totals, "arm", metric, counts, v=v)
+        cells.keep(totals, metric, v)
         without = rows.left_out(metric, values)
         if without.any():
             cells.add(totals, "left_out", metric, [without > 0], t=without)
@@ -157,6 +158,15 @@ class RowPairs:
         sums = (np.add.reduceat(each, self.starts).astype(np.int64) if each.any() else nothing for each in columns)
         totals.add_table(kind, metric, self.names, sums)
 
+    def keep(self, totals: Totals, metric: str, differences: st.Floats) -> None:
+        """Keep the differences other than 0 of each pair in each segment, where they are few."""
+        n = np.add.reduceat((differences != 0).astype(np.int64), self.starts)
+        ends = np.append(self.starts[1:], len(differences))
+        for i in np.flatnonzero(totals.keeps_values & (n > 0) & (n <= VALUES["pair_values"])).tolist():
+            some, (segment, baseline, candidate) = differences[self.starts[i] : ends[i]], self.names[i]
+            key = Key("pair_values", baseline, candidate, segment, metric)
+            totals.add(key, some[some != 0].view(np.int64))
+
 
 _AT_ONCE = 2**18
 """Pairs of rows that are added up in one go."""
@@ -193,6 +203,7 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
         x, y, both = pairs.of_both(values)
         d = y - x
         pairs.add(totals, "pair", metric, (both, d > 0, d < 0), x=x, y=y, d=d)
+        pairs.keep(totals, metric, d)
         without = rows.left_out(metric, values)
         if without.any():
             more = without[pairs.right] - without[pairs.left]

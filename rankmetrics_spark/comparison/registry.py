@@ -26,6 +26,7 @@ NEEDS = {
     "cluster": "`cluster: household`",
     "changed": "`only_changed: true`",
     "assigned": "`assignments`",
+    "sparse": "Few hits, or skewed values in experiments of different size",
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""

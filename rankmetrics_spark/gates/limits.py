@@ -334,6 +334,9 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
         value = shown.high if sign > 0 else shown.low
         if gate.on != "clear":
             value = tested.value if gate.on == "point" else tested.low if sign > 0 else tested.high
+        elif value is None and found.test in sch.SPARSE_TESTS and (found.p_adjusted or 0.0) >= 1 - found.confidence:
+            # Without an interval, a difference that the test does not find is not clear.
+            value = 0.0
         if value is None:
             what = what if gate.on == "point" else f"interval of the {what}"
             sentence = f"{pair} has no {what} on {_label(gate)}; the gate cannot be checked"

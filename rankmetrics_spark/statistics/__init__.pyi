@@ -79,6 +79,14 @@ from .significance import sign_flip_p as sign_flip_p
 from .significance import signed_rank as signed_rank
 from .significance import users_needed as users_needed
 from .significance import welch as welch
+from .sparse import bent as bent
+from .sparse import boschloo_p as boschloo_p
+from .sparse import flipped_p as flipped_p
+from .sparse import newcombe as newcombe
+from .sparse import permuted_p as permuted_p
+from .sparse import skewed_p as skewed_p
+from .sparse import straightened as straightened
+from .sparse import third_cumulant as third_cumulant
 from .variance_reduction import CovariateMoments as CovariateMoments
 from .variance_reduction import cuped_denominator_independent as cuped_denominator_independent
 from .variance_reduction import cuped_denominator_paired as cuped_denominator_paired

@@ -31,7 +31,7 @@ LIMB_EXPONENTS = (30, 0, -30, -LIMB_UNIT)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
 SQUARE_EXPONENTS = (90, 60, *LIMB_EXPONENTS)
 """The same for squares of such magnitudes."""
-POWERS = {1: LIMB_EXPONENTS, 2: SQUARE_EXPONENTS}
+POWERS = {1: LIMB_EXPONENTS, 2: SQUARE_EXPONENTS, 3: (150, 120, *SQUARE_EXPONENTS)}
 """Factors of a product of such values -> the powers of two that its limbs count."""
 LARGEST_SUMMAND = 2.0**60
 """The largest magnitude of a value that can be summed."""

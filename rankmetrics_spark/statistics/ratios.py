@@ -49,7 +49,9 @@ def denominator_independent(baseline: Moments, candidate: Moments) -> Denominato
     return Denominator(baseline.mean, error, -error)
 
 
-def fieller(test: significance.Estimate, critical: Floats, denominator: Denominator) -> significance.Estimate:
+def fieller(
+    test: significance.Estimate, critical: Floats, denominator: Denominator, above: Floats | None = None
+) -> significance.Estimate:
     """Differences as a share of the baseline's mean, with Fieller's interval.
 
     It holds each share q that a test of difference - q * baseline with the same t does not reject, so it holds 0
@@ -60,6 +62,7 @@ def fieller(test: significance.Estimate, critical: Floats, denominator: Denomina
         test: Differences d of g pairs, with intervals of this t.
         critical: (g,) the t: standard errors from a difference to the bound of its interval.
         denominator: The means b.
+        above: (g,) those to the upper bound, where they are others.
 
     Returns:
         The shares; NaN where b is 0. Bounds are NaN where the difference has none, and where they are not finite,
@@ -73,16 +76,20 @@ def fieller(test: significance.Estimate, critical: Floats, denominator: Denomina
     >>> [each.tolist() for each in (share.difference, share.ci_low, share.ci_high)]
     [[0.5], [0.0], [1.3333333333333333]]
     """
-    d, b, squared = test.difference, denominator.mean, np.square(critical)
+    d, b, bounds = test.difference, denominator.mean, []
     with np.errstate(all="ignore"):
-        # a * q**2 - 2 * h * q + c = 0
-        a = b**2 - squared * denominator.squared_error
-        h = d * b - squared * denominator.covariance
-        c = d**2 - squared * np.square(test.standard_error)
-        root = np.sqrt(np.maximum(h**2 - a * c, 0.0))
-        finite = np.where((a > 0) & ~np.isnan(test.ci_low), a, np.nan)
-        bounds = (h - root) / finite, (h + root) / finite
-        share = significance.Estimate(d / nonzero(b), test.standard_error, test.df, *bounds, test.p_value)
+        # Where the baseline is below 0, a higher share is a lower difference.
+        to_high = critical if above is None else above
+        for sign, own, other in ((-1, critical, to_high), (1, to_high, critical)):
+            squared = np.square(np.where(b < 0, other, own))
+            # a * q**2 - 2 * h * q + c = 0
+            a = b**2 - squared * denominator.squared_error
+            h = d * b - squared * denominator.covariance
+            c = d**2 - squared * np.square(test.standard_error)
+            root = np.sqrt(np.maximum(h**2 - a * c, 0.0))
+            bounds.append((h + sign * root) / np.where((a > 0) & ~np.isnan(test.ci_low), a, np.nan))
+        low, high = (np.where(np.isnan(bounds[0] + bounds[1]), np.nan, bound) for bound in bounds)
+        share = significance.Estimate(d / nonzero(b), test.standard_error, test.df, low, high, test.p_value)
     return with_decision(share, test.excludes_zero)
 
 

@@ -60,13 +60,14 @@ class Estimate:
         p = np.where(still, np.where(difference == 0, 1.0, still_p), p)
         return cls(difference, standard_error, df, p, p, p).within(stdtrit(df, 0.5 + confidence / 2))
 
-    def within(self, critical: Floats) -> Estimate:
-        """The same tests with intervals of ``critical`` standard errors, (g,), on each side; unknown without a spread.
+    def within(self, below: Floats, above: Floats | None = None) -> Estimate:
+        """The same tests with intervals of so many standard errors, (g,), on each side; unknown without a spread.
 
         Users who are all alike do not say how far others are from them: see ``bounds_without_spread``.
         """
-        half = np.where(self.standard_error == 0, np.nan, critical * self.standard_error)
-        return self.between(self.difference - half, self.difference + half)
+        error = np.where(self.standard_error == 0, np.nan, self.standard_error)
+        half = below * error
+        return self.between(self.difference - half, self.difference + (half if above is None else above * error))
 
     def between(self, low: Floats, high: Floats) -> Estimate:
         """The same tests with these bounds, (g,) each."""

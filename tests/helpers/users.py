@@ -139,6 +139,12 @@ def one(users: pd.DataFrame, request: Comparison | None = None, **asked: Any) ->
     return compared(users, request or Comparison("a"), **asked)[PAIR]
 
 
+def deciding_p(row: Mapping[str, Any]) -> float:
+    """The p-value of the test that decides: of t, unless another one is there."""
+    p = row.get("sparse_p_value")
+    return float(row["p_value"] if p is None or np.isnan(p) else p)
+
+
 def times(n: int) -> dict[str, int]:
     """As many replicates."""
     return {"replicates": n}

@@ -28,7 +28,7 @@ BOUNDS = ("ci_low", "ci_high")
 Rows = list[dict[str, Any]]
 
 
-def log(seed: int, metrics: Sequence[str] = METRICS, n: int = 40, effect: float = 0.1) -> pd.DataFrame:
+def log(seed: int, metrics: Sequence[str] = METRICS, n: int = 75, effect: float = 0.1) -> pd.DataFrame:
     """Users of three experiments; the effects of the metrics go from nothing to one that nobody doubts."""
     rng = np.random.default_rng(seed)
     users = table({name: np.zeros(n) for name in "abc"})
@@ -67,7 +67,7 @@ def test_a_row_is_better_or_worse_exactly_where_its_interval_excludes_0(design: 
     seen = set()
     for seed, correction in enumerate([*CORRECTIONS, *(["tukey"] if looks == "one" else [])]):
         shape: dict[str, Any] = [{"families": "one"}, {"primary_share": 0.8}, {}][seed % 3]
-        users = log(seed, n=[40, 9][seed % 2])
+        users = log(seed, n=[75, 63][seed % 2])
         for row in rows_of(users, correction=correction, design=design, earlier=seed % 2 == 0, **shape, **LOOKS[looks]):
             result = row["better"] is not None
             assert excludes_zero(row, "adjusted_ci") is result
@@ -187,7 +187,7 @@ def roots(z: Any, share: float, critical: float) -> list[float]:
 
 def few_hits(seed: int, n: int, independent: bool) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    a = (rng.random(n) < 0.6) * rng.choice([0.2, 0.5, 1.0], n)
+    a = (rng.random(n) < 0.3) * rng.choice([0.2, 0.5, 1.0], n) + 1e-3 * rng.random(n)
     b = np.clip(a * (rng.random(n) < 0.7) if not independent else (rng.random(n) < 0.25) * rng.random(n), 0, 1)
     return a, b + 1e-3 * rng.random(n)
 
@@ -206,15 +206,15 @@ def rows_of_draws(drawn: dict[str, Any], before: dict[str, Any] | None = None, *
 @pytest.mark.parametrize("independent", [False, True])
 def test_the_interval_of_the_share_is_fiellers_whatever_the_delta_method_says(independent: bool) -> None:
     n_without = n_apart = 0
-    drawn = {f"m{seed}": few_hits(seed, 12, independent) for seed in range(120)}
+    drawn = {f"m{seed}": few_hits(seed, 24, independent) for seed in range(120)}
     for row in rows_of_draws(drawn, design="independent" if independent else "paired"):
         a, b = drawn[row["metric"]]
-        df = stats.ttest_ind(b, a, equal_var=False).df if independent else 11
+        df = stats.ttest_ind(b, a, equal_var=False).df if independent else 23
 
         def z(q: float, a: Any = a, b: Any = b) -> float:
             c = b - (1 + q) * a
             squared = b.var(ddof=1) + (1 + q) ** 2 * a.var(ddof=1) if independent else c.var(ddof=1)
-            return float(c.mean() / np.sqrt(squared / 12))
+            return float(c.mean() / np.sqrt(squared / 24))
 
         q, shown = row["relative_difference"], [row["relative_ci_low"], row["relative_ci_high"]]
         near_0 = abs(stats.ttest_1samp(a, 0).statistic) < stats.t.isf(0.025, df)
@@ -232,9 +232,9 @@ def test_the_interval_of_the_share_is_fiellers_whatever_the_delta_method_says(in
 
 def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> None:
     result, rng = 0, np.random.default_rng(1)
-    drawn = {f"m{seed}": few_hits(seed, 14, independent=False) for seed in range(200)}
-    earlier = {name: b - a + rng.normal(0, 0.25, 14) for name, (a, b) in drawn.items()}
-    before = {name: np.concatenate([np.zeros(14), x]) for name, x in earlier.items()}
+    drawn = {f"m{seed}": few_hits(seed, 24, independent=False) for seed in range(200)}
+    earlier = {name: b - a + rng.normal(0, 0.25, 24) for name, (a, b) in drawn.items()}
+    before = {name: np.concatenate([np.zeros(24), x]) for name, x in earlier.items()}
     for row in rows_of_draws(drawn, before, earlier=True):
         shown = [row["cuped_relative_ci_low"], row["cuped_relative_ci_high"]]
         q, (a, b), x = row["cuped_relative_difference"], drawn[row["metric"]], earlier[row["metric"]]
@@ -242,21 +242,21 @@ def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> Non
             continue
         result += 1
         d, slope = b - a, np.cov(b - a, x)[0, 1] / x.var(ddof=1)
-        lever = x.mean() ** 2 / (13 * x.var(ddof=1))
+        lever = x.mean() ** 2 / (23 * x.var(ddof=1))
 
         def z(share: float, a: Any = a, y: Any = d - slope * x, lever: float = lever) -> float:
-            of_means = 13 * (y - share * a).var(ddof=1) / 12 / 14
-            return float((y.mean() - share * a.mean()) / np.sqrt(of_means + 13 * y.var(ddof=1) / 12 * lever))
+            of_means = 23 * (y - share * a).var(ddof=1) / 22 / 24
+            return float((y.mean() - share * a.mean()) / np.sqrt(of_means + 23 * y.var(ddof=1) / 22 * lever))
 
-        assert shown == pytest.approx(roots(z, q, stats.t.isf(0.025, 12)), rel=1e-6)
+        assert shown == pytest.approx(roots(z, q, stats.t.isf(0.025, 22)), rel=1e-6)
         assert (shown[0] > 0 or shown[1] < 0) == (row["cuped_p_value"] < 0.05)
     assert result > 50
 
 
 def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() -> None:
     result, rng = 0, np.random.default_rng(2)
-    drawn = {f"m{seed}": few_hits(seed, 12, independent=True) for seed in range(200)}
-    earlier = {name: [arm + rng.normal(0, 0.3, 12) for arm in arms] for name, arms in drawn.items()}
+    drawn = {f"m{seed}": few_hits(seed, 24, independent=True) for seed in range(200)}
+    earlier = {name: [arm + rng.normal(0, 0.3, 24) for arm in arms] for name, arms in drawn.items()}
     before = {name: np.concatenate(arms) for name, arms in earlier.items()}
     for row in rows_of_draws(drawn, before, earlier=True, design="independent"):
         shown = [row["cuped_relative_ci_low"], row["cuped_relative_ci_high"]]
@@ -264,17 +264,17 @@ def test_fiellers_interval_of_independent_cuped_is_that_of_the_adjusted_means() 
         if row["test"] != "cuped" or np.isnan(shown[0]):
             continue
         result += 1
-        spread = [11 * each.var(ddof=1) for each in x]
-        slope = sum(11 * np.cov(y, each)[0, 1] for y, each in zip((a, b), x, strict=True)) / sum(spread)
+        spread = [23 * each.var(ddof=1) for each in x]
+        slope = sum(23 * np.cov(y, each)[0, 1] for y, each in zip((a, b), x, strict=True)) / sum(spread)
         apart_by = [each.mean() - np.concatenate(x).mean() for each in x]
         means = [y.mean() - slope * off for y, off in zip((a, b), apart_by, strict=True)]
 
         def error(q: float, a: Any = a, b: Any = b, x: Any = x, slope: float = slope, off: Any = apart_by) -> float:
             # Half of the users are in each experiment, so the mean of the covariate moves by half with each.
-            r, spread = 1 + q, [11 * each.var(ddof=1) for each in x]
+            r, spread = 1 + q, [23 * each.var(ddof=1) for each in x]
             parts = (r * a - slope * (1 + r) / 2 * x[0], b - slope * (1 + r) / 2 * x[1])
-            of_means = sum(part.var(ddof=1) * 22 / 21 / 12 for part in parts)
-            plain = [y.var(ddof=1) * 22 / 21 for y in (a - slope * x[0], b - slope * x[1])]
+            of_means = sum(part.var(ddof=1) * 46 / 45 / 24 for part in parts)
+            plain = [y.var(ddof=1) * 46 / 45 for y in (a - slope * x[0], b - slope * x[1])]
             of_slope = (plain[0] * spread[0] + plain[1] * spread[1]) / sum(spread) ** 2
             return float(np.sqrt(of_means + (off[1] - r * off[0]) ** 2 * of_slope))
 

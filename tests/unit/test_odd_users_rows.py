@@ -129,7 +129,9 @@ def silent(hits: int, n: int, m: int, design: str = "independent") -> dict[str, 
 def test_an_experiment_without_a_hit_is_compared_as_far_as_chance_explains_it() -> None:
     row = silent(10, 30, 30)
     assert (row["difference"], row["better"], row["note"]) == (pytest.approx(-1 / 3), "baseline", None)
-    # A little less sure than Fisher's exact test of the same counts; with four users against many, no surer than it.
+    # As sure as Boschloo's test; t is a little less sure than Fisher's, and with four users against many, no surer.
+    assert row["test"] == "boschloo" and row["adjusted_ci_high"] < 0
+    assert row["sparse_p_value"] == pytest.approx(stats.boschloo_exact([[10, 0], [20, 30]]).pvalue, rel=0.01)
     assert stats.fisher_exact([[10, 20], [0, 30]]).pvalue < 0.001 < row["p_value"] < 0.005
     assert silent(250, 500, 4)["better"] is None and stats.fisher_exact([[250, 250], [0, 4]]).pvalue > 0.1
     paired = silent(10, 30, 30, "paired")
@@ -209,7 +211,8 @@ def test_a_few_users_of_a_large_experiment_do_not_speak_for_all() -> None:
 def test_a_paired_row_says_how_many_users_it_leaves_out_of_the_side_that_has_more() -> None:
     users, _, _ = overlapping(38, (40, 38))
     assert one(users)["note"] == "without 2 of the 40 users of a, who are not in both experiments"
-    assert one(table({"a": [0.2, 0.2, 0.3], "b": [0.2, 0.2, 0.4]}))["note"] is None
+    alike = one(table({"a": [0.2, 0.2, 0.3], "b": [0.2, 0.2, 0.4]}))
+    assert alike["note"] == "no interval before 20 users whose values differ, and 1 is"
 
 
 @pytest.mark.parametrize(("sign", "width"), [(1, "too wide"), (-1, "too narrow")])
@@ -231,14 +234,15 @@ def test_users_of_one_side_only_are_named_where_most_of_a_side_are_on_both() -> 
     assert row["design"] == "independent"
     assert row["note"].partition("; ")[2] == (
         "5 of the 17 users of b are in one experiment only, which may be why the means differ (design: paired leaves "
-        "them out)"
+        "them out); no interval before 20 users with a hit expected in the smaller experiment, and 12 are"
     )
     few = one(table({"a": a, "b": [*a[:2], *[-5.0] * 10]}, {"a": names[:12], "b": [*names[:2], *"abcdefghij"]}))
-    assert few["note"].startswith("2 users are in both") and ";" not in few["note"]
+    assert few["note"].startswith("2 users are in both") and "only" not in few["note"]
 
 
 def test_a_user_in_two_experiments_is_reported_and_the_verdict_stays() -> None:
-    users = table({"a": [0.1, 0.2, 0.3], "b": [9.1, 9.3, 9.2]}, {"a": ["u", "v", "w"], "b": ["w", "x", "y"]})
+    users = table({"a": [0.1, 0.2, 0.3] * 8, "b": [9.1, 9.3, 9.2] * 8},
+                  {"a": [f"u{i}" for i in range(24)], "b": ["u0", *(f"v{i}" for i in range(23))]})  # fmt: skip
     row = one(users)
     # The spread of one user's values is not known.
     message = "1 user is in both experiments and counted as different ones"

@@ -55,7 +55,8 @@ def all_sums(rows: pd.DataFrame) -> Totals:
 
 
 def plain(result: Totals) -> dict[Any, Any]:
-    kinds = [*result.sums.items(), *result.replicates.items()]
+    # Values that are too many to be read may be there in part.
+    kinds = [each for each in (*result.sums.items(), *result.replicates.items()) if each[0].kind not in measures.VALUES]
     return {key: sums.tolist() for key, sums in kinds}
 
 

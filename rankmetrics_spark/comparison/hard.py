@@ -1,0 +1,156 @@
+"""Rows for which t does not hold: few users with a hit, or skewed values in experiments of different size.
+
+The error of t grows with the skewness of the difference. That of two means of different users, under equal chances, is
+``k3 (1 / n1**2 - 1 / n0**2) / (s**2 (1 / n0 + 1 / n1))**1.5``, with the moments of all users of both: an experiment
+without a hit looks as if it had none. Experiments of equal size have none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison import measures
+from rankmetrics_spark.comparison.measures import SIDES, Key
+from rankmetrics_spark.schemas import EVERYONE, SPARSE_TESTS, segment_columns
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.comparison.compared import Bools, Compared
+
+FEW_HITS = 20
+"""Fewer users with a hit are expected in the smaller experiment, or differ in a pair: t does not decide."""
+SKEWED = 0.1
+"""Above this skewness of the difference, t finds what is not there in more than 6 of 100 tests."""
+PERMUTATION, SIGN_FLIPS, BOSCHLOO, HALL = SPARSE_TESTS
+
+
+@dataclass(frozen=True)
+class Hard:
+    """What decides where t does not.
+
+    Attributes:
+        rows: The rows.
+    """
+
+    rows: Compared
+
+    @cached_property
+    def decides(self) -> Bools:
+        """(g,) whether a row is one of these; over several looks, lists and clusters none is."""
+        rows = self.rows
+        t_alone = rows.request.looks != "one" or rows.by_ratio or rows.question.only_t
+        moving = (rows.plain.standard_error > 0) & ~np.isnan(rows.plain.p_value)
+        return np.asarray(moving & (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone))
+
+    @cached_property
+    def rates(self) -> Bools:
+        """(g,) whether all values of two experiments of different users are 0 or 1."""
+        both = [sums["hits"] + sums["misses"] == sums["n"] for sums in self.rows.arms]
+        return np.asarray(both[0] & both[1] & ~self.rows.paired)
+
+    @cached_property
+    def expected(self) -> st.Floats:
+        """(g,) users with a hit that the smaller experiment expects; of a pair, users whose values differ.
+
+        Where all values are 0 or 1, those with 0 if they are fewer.
+        """
+        rows = self.rows
+        n, hits, misses = ([sums[name].astype(float) for sums in rows.arms] for name in ("n", "hits", "misses"))
+        hit, missed = hits[0] + hits[1], misses[0] + misses[1]
+        share = np.where(self.rates, np.minimum(hit, missed), hit) / np.maximum(n[0] + n[1], 1)
+        return np.asarray(
+            np.where(rows.paired, rows.both["higher"] + rows.both["lower"], share * np.minimum(*n)), float
+        )
+
+    @cached_property
+    def few(self) -> Bools:
+        """(g,) whether these are too few for t."""
+        return np.asarray(self.expected < FEW_HITS)
+
+    @cached_property
+    def dense(self) -> Bools:
+        """(g,) whether t has sound intervals even of few: half of them have a hit, or differ, and none is skewed."""
+        rows = self.rows
+        hits, n = (rows.arms[0][name] + rows.arms[1][name] for name in ("hits", "n"))
+        differ = np.where(rows.paired, self.expected / np.maximum(rows.both["both"], 1), hits / np.maximum(n, 1))
+        return np.asarray((differ >= 0.5) & (np.abs(self._skewness) <= SKEWED) & ~self.rates)
+
+    @cached_property
+    def _skewness(self) -> st.Floats:
+        """(g,) of the difference of different users, if the experiments do not differ; 0 where the users are the same.
+
+        Where chance decides which of two values of a user is whose, their difference has none.
+        """
+        rows = self.rows
+        baseline, candidate = (sums.moments("v", "n") for sums in rows.arms)
+        pooled = st.Moments(*(getattr(baseline, name) + getattr(candidate, name) for name in ("n", "total", "squares")))
+        cubes = rows.arms[0]["vvv"] + rows.arms[1]["vvv"]
+        with np.errstate(all="ignore"):
+            n = [np.maximum(arm.n, 1).astype(float) for arm in (baseline, candidate)]
+            error = pooled.std * np.sqrt(1 / n[0] + 1 / n[1])
+            skewness = st.third_cumulant(pooled, cubes) * (1 / n[1] ** 2 - 1 / n[0] ** 2) / error**3
+        return np.where(rows.paired | ~(error > 0), 0.0, skewness)
+
+    @cached_property
+    def skewness(self) -> st.Floats:
+        """(g,) what Hall's transformation takes away; 0 where bounds are t's, NaN where they are not known by t."""
+        unknown = (self.few | self.rates) & ~self.dense
+        bent = np.where(self.dense, 0.0, np.where(unknown, np.nan, self._skewness))
+        return np.where(self.decides, bent, 0.0)
+
+    @cached_property
+    def found(self) -> tuple[list[str | None], st.Floats]:
+        """(g,) the test that decides, None where it is t; and all p-values."""
+        test, rows = self.rows.plain, self.rows
+        names: list[str | None] = [None] * len(rows.keys)
+        p = np.where(self.decides, st.skewed_p(test, self._skewness), test.p_value)
+        for i in np.flatnonzero(self.decides).tolist():
+            n, hits = ([rows.count(i, place, name) for place in SIDES] for name in ("n", "hits"))
+            names[i] = HALL
+            if self.rates[i]:
+                names[i], p[i] = BOSCHLOO, st.boschloo_p((hits[0], hits[1]), (n[0], n[1]))
+            elif self.few[i] and rows.paired[i]:
+                values = rows.totals.values(rows.keys[i]._replace(kind="pair_values"), int(self.expected[i]))
+                if values is not None:
+                    names[i], p[i] = SIGN_FLIPS, st.flipped_p(values)
+            elif self.few[i]:
+                arms = [
+                    self._values(rows.keys[i].arm(place, "arm_values"), k) for place, k in zip(SIDES, hits, strict=True)
+                ]
+                if arms[0] is not None and arms[1] is not None:
+                    names[i], p[i] = PERMUTATION, st.permuted_p(arms[0], arms[1], (n[0], n[1]))
+        return names, p
+
+    def _values(self, key: Key, n: int) -> st.Floats | None:
+        """The values other than 0 of an experiment; None where these, or those of its segments, are too many."""
+        split = key.candidate, key.metric, segment_columns(key.segment)
+        too_many = key.segment != EVERYONE and self._in_segments[split] > measures.MOST_IN_SEGMENTS
+        return None if too_many else self.rows.totals.values(key, n)
+
+    @cached_property
+    def _in_segments(self) -> Counter[tuple[object, ...]]:
+        """Experiment, metric and columns -> values other than 0 in all segments."""
+        arms = [key for key in self.rows.totals.sums if key.kind == "arm"]
+        hits = self.rows.totals.of("arm", arms)["hits"].tolist()
+        counts = Counter[tuple[object, ...]]()
+        for key, n in zip(arms, hits, strict=True):
+            counts[key.candidate, key.metric, segment_columns(key.segment)] += n
+        return counts
+
+    def bounded(
+        self, tests: tuple[st.Estimate, st.Estimate], level: st.Floats | float
+    ) -> tuple[st.Estimate, st.Estimate]:
+        """The tests, and the same as a share, with Newcombe's interval of rates; bounds say of 0 what p says."""
+        decides = self.decides & ~self.rows.decided_by_cuped
+        if not decides.any():
+            return tests
+        hits, n = ([sums[name].astype(float) for sums in self.rows.arms] for name in ("hits", "n"))
+        bounds = st.newcombe((hits[0], hits[1]), (n[0], n[1]), level)
+        of_rates = tests[0].between(*bounds).where(decides & self.rates, tests[0]), tests[1]
+        test, share = (st.with_decision(each, each.p_value < level).where(decides, each) for each in of_rates)
+        return test, share

@@ -1,0 +1,231 @@
+"""Tests where t does not hold: few users with a hit, or skewed values in experiments of different size.
+
+P-values are those of permutations, which need the values themselves. These are few: zeros are only counted. They are
+sorted, and draws are seeded by their places, so a p-value has the same bits anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv, gammaln, ndtri, stdtr
+
+from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, Whole
+from rankmetrics_spark.statistics.resampling import random_bits
+from rankmetrics_spark.statistics.significance import Estimate
+
+DRAWS = (2**13, 2**16)
+"""Permutations; the second number where fewer than ``_RARE`` of the first ones are as extreme as the data."""
+_RARE = 25
+_SEED = 50
+_TIED = 2.0**-20
+"""Statistics that would be equal may differ so much, relatively, by rounding."""
+_ALIKE = 1e300
+_FINEST = 2.0**-15
+"""Below this spread, the resolution of the sums is too coarse for cubes."""
+_OUTSIDE = 1e-6
+"""The chance that the common rate is outside the range that ``boschloo_p`` looks at, which p is larger by."""
+
+
+def permuted_p(baseline: Floats, candidate: Floats, n: tuple[int, int]) -> float:
+    """Studentised permutation test of two experiments: how often users who change sides at random differ as much.
+
+    Args:
+        baseline: Values other than 0, in any order.
+        candidate: Likewise.
+        n: Users of each experiment, at least 2.
+
+    Returns:
+        Two-sided: twice the smaller tail, at most 1.
+
+    Source: Chung and Romano, Exact and asymptotically robust permutation tests (2013); the data count as one of the
+    permutations, Phipson and Smyth (2010).
+
+    >>> round(permuted_p(np.array([]), np.ones(3), (3, 3)), 2)  # 1 of 20 ways in each tail
+    0.1
+    """
+    pool = np.concatenate([baseline, candidate])
+    order = np.argsort(pool, kind="stable")
+    pool, side = pool[order], (order >= len(baseline)).astype(float)[:, None]
+    found = _studentised([(one * value, one * value * value) for one, value in zip(side, pool, strict=True)], pool, n)
+    larger = smaller = drawn = 0
+    for draws in DRAWS:
+        more = draws - drawn
+        t = _studentised(_drawn(pool, n, more, drawn), pool, n)
+        slack = _TIED * np.maximum(1.0, np.abs(found))
+        larger += int(np.count_nonzero(t >= found - slack))
+        smaller += int(np.count_nonzero(t <= found + slack))
+        drawn = draws
+        if min(larger, smaller) >= _RARE:
+            break
+    return float(min(1.0, 2 * (1 + min(larger, smaller)) / (1 + drawn)))
+
+
+def _drawn(pool: Floats, n: tuple[int, int], draws: int, start: int) -> Any:
+    """Yield what each value adds to the sum and to the sum of squares of the candidate in every permutation."""
+    room, users = np.full(draws, float(n[1])), sum(n)
+    keys = np.arange(len(pool), dtype=np.uint64)
+    for place, value in enumerate(pool.tolist()):
+        words = random_bits(keys[place : place + 1], _SEED + start, draws)[0]
+        # Without replacement: so many of the places that are left are the candidate's.
+        taken = (words >> np.uint64(11)) * 2.0**-53 * (users - place) < room
+        room -= taken
+        yield taken * value, taken * (value * value)
+
+
+def _studentised(added: Any, pool: Floats, n: tuple[int, int]) -> Floats:
+    """Differences of the means in standard errors, from what each value adds to the candidate."""
+    total = squares = all_values = all_squares = 0.0
+    for (value, square), each in zip(added, pool.tolist(), strict=True):
+        total, squares = total + value, squares + square
+        all_values, all_squares = all_values + each, all_squares + each * each
+    means, errors = [], []
+    for of_arm, of_squares, users in ((all_values - total, all_squares - squares, n[0]), (total, squares, n[1])):
+        means.append(of_arm / users)
+        variance = (of_squares - of_arm * means[-1]) / (users - 1)
+        errors.append(np.where(variance > _TIED * all_squares / sum(n), variance, 0.0) / users)
+    difference, error = means[1] - means[0], np.sqrt(errors[0] + errors[1])
+    # Users who are all alike in both differ by more than any others.
+    t = np.divide(difference, error, out=np.sign(difference) * _ALIKE, where=error > 0)
+    return np.asarray(np.where(np.abs(difference) <= _TIED * np.sqrt(all_squares / sum(n)), 0.0, t))
+
+
+def flipped_p(differences: Floats) -> float:
+    """Exact sign-flip test: the share of all signs of the differences that give a sum at least as large, two-sided.
+
+    Args:
+        differences: Those other than 0, in any order; their number is the exponent of the cost.
+
+    >>> flipped_p(np.array([1.0, 2.0, 3.0]))  # only +++ and --- of 8
+    0.25
+    """
+    sizes = np.sort(np.abs(differences))
+    sums = np.zeros(1)
+    for size in sizes[:-1].tolist():
+        sums = np.concatenate([sums + size, sums - size])
+    # The largest one has the sign +; with -, all sums are the other way round.
+    sums, found = np.abs(sums + sizes[-1:].sum()), np.abs(np.sort(differences).sum())
+    return float(np.mean(sums >= found * (1 - _TIED)))
+
+
+def boschloo_p(hits: tuple[int, int], n: tuple[int, int]) -> float:
+    """Boschloo's test of two rates: Fisher's exact p as a statistic, whose chance is the largest over the common rate.
+
+    The common rate is looked for where the hits of both make it possible (Berger and Boos).
+
+    Args:
+        hits: Users of baseline and candidate whose value is 1; the others have 0.
+        n: Users of each.
+
+    Returns:
+        Two-sided: twice the smaller one-sided p, at most 1, as ``scipy.stats.boschloo_exact``.
+
+    Source: Boschloo, Raised conditional level of significance for the 2 x 2 table (1970); Berger and Boos, P values
+    maximized over a confidence set for the nuisance parameter (1994).
+
+    >>> round(boschloo_p((0, 3), (5, 5)), 3)
+    0.062
+    """
+    # Few hits or few others, in the smaller experiment: so few rows and columns have a chance worth counting.
+    if 2 * sum(hits) > sum(n):
+        hits = n[0] - hits[0], n[1] - hits[1]
+    if n[0] > n[1]:
+        hits, n = hits[::-1], n[::-1]
+    users, found = sum(n), sum(hits)
+    low, high = betaincinv([max(found, 1e-300), found + 1], [users - found + 1, max(users - found, 1e-300)],
+                           [_OUTSIDE / 2, 1 - _OUTSIDE / 2])  # fmt: skip
+    most = int(min(users, np.ceil(users * high + 8 * np.sqrt(users * high) + 30)))
+    x, s = np.arange(min(n[0], most) + 1)[:, None], np.arange(most + 1)
+    chance = np.exp(_log_binomial(n[0], x) + _log_binomial(n[1], s - x) - _log_binomial(users, s))
+    rates = np.linspace(np.arcsin(np.sqrt(low)), np.arcsin(np.sqrt(high)), 512)
+    rates = np.sin(rates[:, None]) ** 2
+    of_sum = np.exp(_log_binomial(users, s) + s * np.log(rates) + (users - s) * np.log1p(-rates))
+    tails = []
+    for fisher in (np.cumsum(chance, axis=0), np.cumsum(chance[::-1], axis=0)[::-1]):
+        observed = fisher[hits[0], found]
+        # Given a sum, Fisher's p is its own chance: the largest one that is no larger than the observed one.
+        inside = np.where((fisher <= observed * (1 + 1e-9)) & (chance > 0), fisher, 0.0).max(axis=0)
+        tails.append(float(np.max(of_sum @ inside + np.maximum(1 - of_sum.sum(axis=1), 0.0) * observed)))
+    return min(1.0, 2 * (min(tails) + _OUTSIDE))
+
+
+def _log_binomial(n: int, k: Any) -> Any:
+    inside = (k >= 0) & (k <= n)
+    kept = np.where(inside, k, 0)
+    return np.where(inside, gammaln(n + 1) - gammaln(kept + 1) - gammaln(n - kept + 1), -np.inf)
+
+
+def newcombe(hits: tuple[Any, Any], n: tuple[Any, Any], level: Floats | float) -> tuple[Floats, Floats]:
+    """Bounds of the difference of two rates, from Wilson's intervals of each.
+
+    Args:
+        hits: (g,) users of baseline and candidate whose value is 1; the others have 0.
+        n: (g,) users of each.
+        level: 1 - confidence, one number or (g,).
+
+    Source: Newcombe, Interval estimation for the difference between independent proportions (1998), method 10.
+
+    >>> [bound.round(4).tolist() for bound in newcombe((48, 56), (80, 70), 0.05)]  # his example (a)
+    [0.0524, 0.3339]
+    """
+    z = ndtri(1 - np.asarray(level) / 2)
+    (a, b), around = (np.asarray(k) / size for k, size in zip(hits, n, strict=True)), []
+    for rate, size in ((a, n[0]), (b, n[1])):
+        middle, half = rate + z * z / (2 * size), z * np.sqrt(rate * (1 - rate) / size + (z / (2 * size)) ** 2)
+        around.append([(middle + sign * half) / (1 + z * z / size) for sign in (-1, 1)])
+    (a_low, a_high), (b_low, b_high) = around
+    low = b - a - np.sqrt((b - b_low) ** 2 + (a_high - a) ** 2)
+    return np.asarray(low), np.asarray(b - a + np.sqrt((b_high - b) ** 2 + (a - a_low) ** 2))
+
+
+def straightened(t: Floats, skewness: Floats | float) -> Floats:
+    """(g,) t without the skewness of its numerator, by Hall's cubic transformation, which rises everywhere.
+
+    Args:
+        t: (g,) differences in standard errors.
+        skewness: (g,) of the difference; with 0, t stays as it is.
+
+    Source: Hall, On the removal of skewness by transformation (1992); Zhou and Dinh, Nonparametric confidence intervals
+    for the one- and two-sample problems (2005).
+
+    >>> straightened(np.array([1.0]), np.array([0.3])).round(6).tolist()  # 1 + 0.3 / 3 + 0.09 / 27 + 0.3 / 6
+    [1.153333]
+    """
+    return np.asarray(t + skewness * t**2 / 3 + skewness**2 * t**3 / 27 + skewness / 6)
+
+
+def bent(straight: Floats, skewness: Floats | float) -> Floats:
+    """(g,) the t whose ``straightened`` value is given.
+
+    >>> bent(np.array([1.153333]), np.array([0.3])).round(5).tolist()
+    [1.0]
+    """
+    still = np.equal(skewness, 0)
+    g = np.where(still, 1.0, skewness)
+    return np.asarray(np.where(still, straight, 3 / g * (np.cbrt(1 + g * (straight - g / 6)) - 1)))
+
+
+def skewed_p(test: Estimate, skewness: Floats, sign: int = 0) -> Floats:
+    """(g,) p-values of differences with this skewness, by t of what is ``straightened``.
+
+    Args:
+        test: The differences, with their errors.
+        skewness: (g,).
+        sign: 1 or -1: one-sided, that the difference is above or below 0; 0: two-sided.
+    """
+    with np.errstate(all="ignore"):
+        straight = straightened(test.difference / test.standard_error, skewness)
+    return np.asarray(stdtr(test.df, -sign * straight) if sign else 2 * stdtr(test.df, -np.abs(straight)))
+
+
+def third_cumulant(moments: Moments, cubes: Whole) -> Floats:
+    """(g,) unbiased third central moment; 0 below three values, and where a spread is too small for the sums of cubes.
+
+    >>> third_cumulant(Moments.of([0.0, 0.0, 3.0]), np.array([27 * 2**60], object)).tolist()  # 3 / 2 * (-1 - 1 + 8)
+    [9.0]
+    """
+    unit, n = 2**LIMB_UNIT, np.where(moments.n < 3, 3, moments.n)
+    exact = n * n * cubes * unit * unit - 3 * n * moments.total * moments.squares * unit + 2 * moments.total**3
+    cumulant = (exact / (n * (n - 1) * (n - 2) * unit**3)).astype(float)
+    return np.asarray(np.where((moments.n < 3) | ~(moments.std > _FINEST), 0.0, cumulant))
