@@ -20,7 +20,7 @@ INTRODUCTION = """\
 ## Exit codes
 
 A mistake is one sentence on stderr, and the command ends with a code. Code 1 is also a report that cannot be written
-after the tables are published. A scheduler tries 3 again, since a log may be late, and no other code.
+after the tables are published. A scheduler may try 3 again, since a log may be late; 2, 4 and 5 need a person.
 
 | code | error in Python | what it means |
 |---|---|---|
