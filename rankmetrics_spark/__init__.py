@@ -2,7 +2,7 @@
 
 from rankmetrics_spark.doors import LOADED_AHEAD, door
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # The Spark layer is loaded on first use, so that the pure layer imports without pyspark.
 __getattr__, __dir__, __all__ = door(__name__)

@@ -98,6 +98,13 @@ def test_what_people_write_has_short_paragraphs_and_cells(page: Path) -> None:
     assert len(README.split()) <= 950
 
 
+def test_a_version_of_the_changelog_has_at_most_40_lines() -> None:
+    _, unreleased, *versions = re.split(r"^(?=## )", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
+    assert unreleased.startswith("## [Unreleased]")
+    assert [version.splitlines()[0] for version in versions if len(version.splitlines()) > 40] == []
+    assert versions[0].startswith(f"## [{rankmetrics_spark.__version__}] - ")
+
+
 def test_the_page_of_commands_is_that_of_the_command() -> None:
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == markdown(), "run make readme"
 
