@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -354,42 +354,49 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
     rows = own_or_field(rows, nested).drop(*schema.keys() - requested.keys())
     rows = typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
     # Columns without a value go. Most have one in the first 1000 rows; all rows are read for the others only.
-    filled, total = _columns_with_values(rows.limit(1000), requested)
+    found, total = _found(rows.limit(1000), _values(requested) | _signs_of_lists(section, rows.columns))
+    filled = {name for kind, name in found if kind == "value"}
     # A role is not used where the column with its long name exists.
     configured = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
     roles = {role for role, name in section.roles.items() if name in filled and role not in section.columns}
     candidates = [name for name in requested if name not in filled and name not in roles - configured]
     if candidates and total:
-        filled |= _columns_with_values(rows, candidates)[0]
+        filled |= {name for _, name in _found(rows, _values(candidates))[0]}
     rows = rows.drop(*(name for name in requested if total and name not in filled))
-    return _with_lists(rows, section)
+    return _with_lists(rows, section, found)
 
 
-def _with_lists(rows: DataFrame, section: Input) -> DataFrame:
+_Sign: TypeAlias = tuple[str, str]
+"""What is looked for in the rows of JSON: a "value" or a "list" in a column, or a "field" of the objects of a list."""
+
+
+def _signs_of_lists(section: Input, columns: Collection[str]) -> dict[_Sign, str]:
+    """The signs of lists in the columns of items, and of fields, with their SQL."""
+    lists = section.columns.get(ITEMS)
+    # Each row may have several intents; some may be texts.
+    roles = [role for role in section.roles if role not in ("user", "experiment", INTENTS)]
+    names = {lists, *(section.columns.get(role) or role for role in roles), *(section.roles[role] for role in roles)}
+    of_item = sorted({*filter(None, names)} & {*columns})
+    signs = {("list", name): f"ltrim({quoted(name)}) LIKE '[%'" for name in of_item}
+    # Objects have no schema: a field is one that has been seen.
+    for name in section.required_columns() if lists in of_item else ():
+        step = name.partition(".")[0].replace("\\", "").replace("'", "")
+        signs["field", name] = f"""contains({quoted(str(lists))}, '"{step}"')"""
+    return signs
+
+
+def _with_lists(rows: DataFrame, section: Input, found: Collection[_Sign]) -> DataFrame:
     """The rows of JSON, whose values are texts, with the lists among the columns of items as arrays.
 
     A text that is no list becomes null, which is a list that is faulty.
     """
     lists = section.columns.get(ITEMS)
-    # Each row may have several intents; some may be texts.
-    roles = [role for role in section.roles if role not in ("user", "experiment", INTENTS)]
-    of_item: Any = {section.columns.get(role) or role for role in roles}
-    of_item = {*of_item, *(section.roles[role] for role in roles), lists} & {*rows.columns}
-    of_item = sorted(of_item)
-    counts = [f"count_if(ltrim({quoted(name)}) LIKE '[%') > 0" for name in of_item]
-    # Objects have no schema: a field is one that has been seen.
-    fields = [name for name in section.required_columns() if name not in rows.columns] if lists in of_item else []
-    steps = (part.replace("\\", "").replace("'", "") for part in (name.partition(".")[0] for name in fields))
-    counts += [f"""count_if(contains({quoted(str(lists))}, '"{name}"')) > 0""" for name in steps]
-    found = [*(rows.limit(1000).selectExpr(*counts).first() or ())] if counts else []
-    arrays = [name for name, is_list in zip(of_item, found, strict=False) if is_list]
-    if not arrays:
-        return rows
-    seen = [name for name, is_there in zip(fields, found[len(of_item) :], strict=True) if is_there]
+    arrays = sorted(name for kind, name in found if kind == "list")
+    seen = [name for kind, name in found if kind == "field" and name not in rows.columns]
     kinds: dict[str, T.ArrayType] = dict.fromkeys(arrays, T.ArrayType(T.StringType()))
     if lists in arrays and seen:
         kinds[str(lists)] = T.ArrayType(T.StructType(text_fields(seen)))
-    return rows.withColumns({name: F.from_json(quoted(name), kind) for name, kind in kinds.items()})
+    return rows.withColumns({name: F.from_json(quoted(name), kind) for name, kind in kinds.items()}) if kinds else rows
 
 
 def _filter(rows: DataFrame, section: Input) -> DataFrame:
@@ -405,11 +412,15 @@ def _filter(rows: DataFrame, section: Input) -> DataFrame:
     return rows.where(F.expr(where) | F.col(UNREADABLE).isNotNull()).drop(UNREADABLE)
 
 
-def _columns_with_values(rows: DataFrame, columns: Collection[str]) -> tuple[set[str], int]:
-    """Return the columns that have a value in these rows, and the number of rows."""
-    counts = [F.count(F.col(quoted(name))) for name in columns]
-    *values, total = rows.agg(*counts, F.count(F.lit(1))).first() or (0,)
-    return {name for name, count in zip(columns, values, strict=False) if count}, total
+def _found(rows: DataFrame, signs: Mapping[_Sign, str]) -> tuple[set[_Sign], int]:
+    """Return the signs whose SQL holds for some of these rows, and the number of rows; one job."""
+    *counts, total = rows.selectExpr(*(f"count_if({sql})" for sql in signs.values()), "count(1)").first() or (0,)
+    return {sign for sign, count in zip(signs, counts, strict=False) if count}, total
+
+
+def _values(names: Iterable[str]) -> dict[_Sign, str]:
+    """The signs of columns that have a value."""
+    return {("value", name): f"{quoted(name)} IS NOT NULL" for name in names}
 
 
 @source("trec_run")
