@@ -18,8 +18,6 @@ from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, Q
 from rankmetrics_spark.report.periods import figures_of_period
 from tests.helpers.logs import config
 
-pytestmark = pytest.mark.both_engines
-
 GOLDEN = Path(__file__).parent / "field" / "golden_inputs"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 TESTS = EXPECTED["tests_on_by_request"]
@@ -59,6 +57,7 @@ def check_golden(users: list[Any], means: list[Any]) -> None:
     assert found.keys() == arms.keys()
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("shape", ["events", "structs"])
 def test_golden_tests_have_the_users_and_means_of_plain_loops(spark: SparkSession, shape: str) -> None:
     given: dict[str, Any] = {"columns": {"position": "slot"}, "list": "request_id"}
@@ -93,6 +92,7 @@ def test_golden_tests_have_the_users_and_means_of_plain_loops(spark: SparkSessio
     assert findings.assigned is not None and findings.assigned.as_record()["tests"]["ranker"]["mixed"] == 1
 
 
+@pytest.mark.both_engines
 def test_a_run_counts_rows_once_and_scores_each_list_once(spark: SparkSession, tmp_path: Path) -> None:
     bad = tmp_path / "impressions.csv"
     # One row of u1, who is in both tests, has no time, and one of u9, who is in none, no rank.
@@ -324,6 +324,7 @@ def test_assignments_that_repeat_all_users_daily_count_once(spark: SparkSession,
     assert "4 of 6 assignments are of a user in an arm once more; the first exposure counts" in done.record["notes"]
 
 
+@pytest.mark.both_engines
 def test_who_is_assigned_is_in_the_sample_ratio_and_another_triggering_gives_no_verdict(spark: SparkSession) -> None:
     shown = {"a": 60, "b": 30}
     log = lists(*((f"{arm}{i}", f"r{arm}{i}", "10:00") for arm, n in shown.items() for i in range(n)))
