@@ -14,7 +14,10 @@ from rankmetrics_spark import compare, evaluate
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.job import run
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import verdict_of
 from rankmetrics_spark.sinks import read
+from rankmetrics_spark.statistics import permuted_p
 
 
 def log(first_hits: dict[str, list[int | None]], length: int = 10, **columns: Any) -> pd.DataFrame:
@@ -119,3 +122,21 @@ def test_days_are_summed_for_each_metric(spark: SparkSession) -> None:
         f"days go from 0.2 to 0.8, which alone moves the difference by +0.08 (its standard error is "
         f"{row['standard_error']:.2g}): compare days whose split is the same"
     )
+
+
+@pytest.mark.both_engines
+def test_the_permutation_of_a_few_hits_has_the_same_bits_on_any_engine_and_partitions(spark: SparkSession) -> None:
+    rng = np.random.default_rng(3)
+    arms = {"a": np.r_[rng.random(3), np.zeros(37)], "b": np.r_[rng.random(40), np.zeros(320)]}
+    frame = pd.concat(
+        pd.DataFrame({"experiment_id": name, "user_id": [f"{name}{i}" for i in range(len(v))], "ap_at_10": v})
+        for name, v in arms.items()
+    ).assign(n_relevant=lambda rows: (rows["ap_at_10"] > 0).astype(int))
+    p = permuted_p(arms["a"][:3], arms["b"][:40], (40, 360))
+    for users in (spark.createDataFrame(frame), spark.createDataFrame(frame.sample(frac=1.0)).repartition(5)):
+        (row,) = compare(users, "a").collect()
+        assert (row["test"], row["sparse_p_value"], row["p_adjusted"]) == ("permutation", p, p)
+        assert (row["adjusted_ci_low"], row["better"]) == (None, None) and row["ci_low"] is not None
+        said = "b against a on MAP@10: no difference shown"
+        assert "no interval before 20 users with a hit expected in the smaller experiment" in row["note"]
+        assert verdict_of([row.asDict()], [parse("ap@10")])[0].startswith(said)
