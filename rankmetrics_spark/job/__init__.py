@@ -233,13 +233,8 @@ def _evaluate(context: _Context) -> Outcome:
         store.note(context.record.entries | {"outcome": "publishing"})
         with steps("publish", "publishing"):
             compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
-            entry = sinks.Entry(
-                context.record.run_id,
-                (),
-                convention={"name": name, "hash": digest},
-                compared=compared,
-                log=log_of(counts, written["user_metrics"].counts),
-            )
+            entry = sinks.Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+            entry = replace(entry, log=log_of(counts, written["user_metrics"].counts))
             warnings = sinks.publish(store, [*written.values()], entry, every_partition)
         path = context.record.finish(store, warnings)
         return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
