@@ -128,7 +128,13 @@ def as_prometheus(days: Sequence[Day], output: str) -> str:
 @click.command(cls=Command)
 @click.option("-o", "--output", required=True, help="Output folder of the runs.")
 @click.option("--since", default="7d", show_default=True, help="How many days, such as 7d or 4w.")
-@click.option("--format", "style", type=click.Choice(["table", "json", "prometheus"]), default="table")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "prometheus"]),
+    default="table",
+    help="How the days are printed; prometheus is a file for the textfile collector of node_exporter.",
+)
 @MASTER
 def status(output: str, since: str, style: str, master: str | None) -> None:
     """A line per day: published, refused, late or missing; exit code 5 if somebody should look, else 0."""

@@ -16,6 +16,7 @@ from .console import tie_warnings as tie_warnings
 from .examples import with_examples as with_examples
 from .figures import Examples as Examples
 from .figures import Figures as Figures
+from .figures import Mean as Mean
 from .figures import period_means as period_means
 from .figures import seconds_of as seconds_of
 from .formats import ANY_WIDTH as ANY_WIDTH

@@ -15,7 +15,7 @@ from scipy.stats import chisquare, fisher_exact
 from rankmetrics_spark import compare, evaluate, read, run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError
-from rankmetrics_spark.report.periods import figures_of_period
+from rankmetrics_spark.report import figures_of_period
 from tests.helpers.logs import config
 
 GOLDEN = Path(__file__).parent / "field" / "golden_inputs"

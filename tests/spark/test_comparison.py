@@ -603,7 +603,7 @@ def test_too_many_replicates_end_with_2_before_anything_is_resampled(call: Call,
     drawn = {"replicates": 100_000}
     request = {"pairs": "all", "bootstrap": drawn, "randomization": drawn}
     settings = ("--set", "bootstrap.replicates=100000", "--set", "randomization.replicates=100000")
-    before = sorted(tmp_path.rglob("*.parquet"))
+    before = sorted(tmp_path.rglob("user_metrics/**/*.parquet"))
     for arguments in (
         ("evaluate", "--config", document(tmp_path, source=source, comparison=request), "--date", DATE),
         ("compare", "--input", tmp_path / "out", "--pairs", "all", *settings),
@@ -615,7 +615,7 @@ def test_too_many_replicates_end_with_2_before_anything_is_resampled(call: Call,
             "100,000 replicates of 66 pairs and 1 metrics are 106,200,396 numbers; allowed: 100,000,000, so at most"
         )
         assert f"comparison: {message} 94,161 replicates, or fewer pairs or metrics" in last_line(err)
-    assert sorted(tmp_path.rglob("*.parquet")) == before
+    assert sorted(tmp_path.rglob("user_metrics/**/*.parquet")) == before
 
 
 @pytest.mark.outcome(

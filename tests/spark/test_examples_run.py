@@ -94,23 +94,23 @@ def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the
     ranks = {"a": 3, "b": 1, "c": 2}  # AP@3 of each user is 1 / rank of its relevant item
     rows = [
         row
-        for user in range(4)
+        for user in range(12)
         for name, rank in ranks.items()
         for row in a_list([int(place == rank) for place in (1, 2, 3)], f"u{user}", name)
     ]
-    rows += [Shown("b", "u4", "i1", 1, 0), Shown("c", "u4", "i9", 1, 1), Shown("a", "u4", "i9", 1, 0)]
+    rows += [Shown("b", "v", "i1", 1, 0), Shown("c", "v", "i9", 1, 1), Shown("a", "v", "i9", 1, 0)]
     source = {"path": str(parquet(tmp_path / "three", rows))}
     result = examples(spark, tmp_path, source=source, comparison={"pairs": "all", "design": "paired"})
-    # b beats a: of five users, four gain 2/3 and one nothing, so t = 4, and p = 0.016 is below 0.05 / 3.
+    # b beats a: twelve users gain 2/3 and one nothing, so of 2^12 sign flips two are as extreme: p = 0.0005.
     assert (result.baseline, result.others, result.is_ahead) == ("b", (2, 2), True)
     pairs = [(row["experiment_id"], row["kind"], row["user_id"], row["size"]) for row in result.changes]
     third = pytest.approx(2 / 3)
     assert pairs == [
-        ("c", "loss", "u0", 0.5), ("c", "loss", "u1", 0.5), ("c", "gain", "u4", 1.0),
+        ("c", "loss", "u0", 0.5), ("c", "loss", "u1", 0.5), ("c", "gain", "v", 1.0),
         ("a", "loss", "u0", third), ("a", "loss", "u1", third),
     ]  # fmt: skip
     assert {row["experiment_id"] for row in result.lists} == {"a", "b", "c"}
-    assert len([row for row in result.topics if row["experiment_id"] == "c"]) == 5
+    assert len([row for row in result.topics if row["experiment_id"] == "c"]) == 13
 
 
 def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark: SparkSession, tmp_path: Path) -> None:

@@ -221,10 +221,11 @@ def test_fail_mode_leaves_an_earlier_result_as_it_is(spark: SparkSession, tmp_pa
     bad = parquet(tmp_path / "bad", [*a_list([1, 1]), *a_list([1])])
     with pytest.raises(QualityError):
         run(spark, config(bad, tmp_path / "out", quality={"on_invalid": "fail"}))
-    # Only the record of the failed run is new.
+    # Only the record of the failed run is new, and its checks.
     after = files()
     assert before.items() <= after.items()
-    assert [path.parent.name for path in after.keys() - before.keys()] == ["runs"]
+    new = {path.relative_to(tmp_path / "out").parts[0] for path in after.keys() - before.keys()}
+    assert new == {"runs", "refused_checks"}
 
 
 @pytest.mark.outcome(

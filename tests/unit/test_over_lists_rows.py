@@ -13,10 +13,7 @@ from scipy import stats
 from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import verdict_of
-from rankmetrics_spark.report.console import table as printed_table  # the front door prints to stdout
-from rankmetrics_spark.report.console import title
-from rankmetrics_spark.report.figures import Mean
+from rankmetrics_spark.report import Mean, console, verdict_of
 from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioPairSums, RatioSums, paired_t, welch
 from tests.helpers.users import METRIC, PAIR, apart, compared, table
@@ -201,11 +198,11 @@ def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     ]
     mean = {"experiment_id": "a", "segment": "all", "metric": "ap@10", "mean": 0.5, "ci_low": 0.4, "n_users": 30,
             "n_lists": 1234, "mean_over": "lists", "confidence": 0.95, "convention": "standard"}  # fmt: skip
-    over_lists, over_users = Mean.of(mean), Mean.of(mean | {"mean_over": "users"})
-    assert title([over_lists]) == "mean over lists ± 95 % margin, errors by user; convention standard"
-    assert title([over_users]) == "mean over users ± 95 % margin; convention standard"
-    assert [column.header for column in printed_table([mean]).columns][1:3] == ["users", "lists"]
-    assert [*printed_table([mean]).columns[2].cells] == ["1,234"]
+    assert console.title([Mean.of(mean)]) == "mean over lists ± 95 % margin, errors by user; convention standard"
+    of_users = Mean.of(mean | {"mean_over": "users"})
+    assert console.title([of_users]) == "mean over users ± 95 % margin; convention standard"
+    assert [column.header for column in console.table([mean]).columns][1:3] == ["users", "lists"]
+    assert [*console.table([mean]).columns[2].cells] == ["1,234"]
 
 
 @pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap", "aa_check"])

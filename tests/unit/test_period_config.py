@@ -11,7 +11,7 @@ import yaml
 
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.comparison import changed_settings
-from rankmetrics_spark.config import Comparison, Config, Days, as_dict, from_mapping
+from rankmetrics_spark.config import Config, Days, as_dict, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import Compared, Entry, History, Pointer, parse
 from tests.helpers.messages import messages
@@ -75,8 +75,9 @@ def test_a_backfill_of_more_than_ten_years_is_refused(tmp_path: Path, capsys: py
 def test_a_period_needs_a_comparison() -> None:
     message = "comparison.period is given without comparison.baseline; allowed: both, or comparison.pairs: all"
     with pytest.raises(ConfigError, match=message):
-        Comparison.read({"period": {"from": "2026-11-08"}})
-    assert Comparison.read({"pairs": "all", "period": {"from": "2026-11-08"}}).period is not None
+        from_mapping({"source": {"path": "p"}, "comparison": {"period": {"from": "2026-11-08"}}})
+    both = {"pairs": "all", "period": {"from": "2026-11-08"}}
+    assert from_mapping({"source": {"path": "p"}, "comparison": both}).comparison.period is not None
 
 
 @pytest.mark.outcome("a CUPED date that is within `comparison.period`", "exit 2: a date before the period is allowed")
