@@ -26,9 +26,9 @@ from rankmetrics_spark.words import STATES, Change, p_text
 Row = Mapping[str, Any]
 
 MOST_SEGMENTS = 3
-MOST_TESTS = 5
-"""Tests of which each has its table."""
 """Segments that are printed unless all are asked for."""
+MOST_TESTS = 5
+"""Up to so many tests have a table each."""
 
 
 def print_result(figures: Figures, every_segment: bool = False) -> None:

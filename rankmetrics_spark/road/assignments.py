@@ -105,7 +105,7 @@ class Assigned:
 
     Attributes:
         arms: A row per test and arm with its users, their number, and the days of the test; without an arm, the users
-            of several arms of the test; and the faulty assignments. Whoever reads it reads only what may be compared.
+            of several arms of the test; and the faulty assignments. Reading it refuses what cannot be compared.
         members: A row per test and user of one arm: experiment, user, first exposure.
         by_test: Whether there are tests, and not only arms.
         timed: Whether there are times of exposures.

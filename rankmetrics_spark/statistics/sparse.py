@@ -166,7 +166,7 @@ def newcombe(hits: tuple[Any, Any], n: tuple[Any, Any], level: Floats | float) -
 
     Source: Newcombe, Interval estimation for the difference between independent proportions (1998), method 10.
 
-    >>> [bound.round(4).tolist() for bound in newcombe((48, 56), (80, 70), 0.05)]  # his example (a)
+    >>> [bound.round(4).tolist() for bound in newcombe((48, 56), (80, 70), 0.05)]  # example (a)
     [0.0524, 0.3339]
     """
     z = ndtri(1 - np.asarray(level) / 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import random
 import struct
@@ -45,6 +46,15 @@ def impressions(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str 
 def judgements(spark: SparkSession, rows: Iterable[Sequence[Any]]) -> DataFrame:
     typed = [(user, item, None if grade is None else float(grade)) for user, item, grade in rows]
     return spark.createDataFrame(typed, "user_id string, item_id string, relevance double")
+
+
+def csv_file(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write the rows as a CSV file with a header and return its path."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    return str(path)
 
 
 def parquet(path: Path, rows: Iterable[Shown]) -> Path:

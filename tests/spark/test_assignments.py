@@ -16,7 +16,7 @@ from rankmetrics_spark import compare, evaluate, read, run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError
 from rankmetrics_spark.report import figures_of_period
-from tests.helpers.logs import config
+from tests.helpers.logs import config, csv_file
 
 GOLDEN = Path(__file__).parent / "field" / "golden_inputs"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -262,18 +262,10 @@ def test_values_are_those_of_a_log_that_names_the_experiments(spark: SparkSessio
     assert found and plain(found) == plain(compared.collect())
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
-    return str(path)
-
-
 def run_of(spark: SparkSession, tmp_path: Path, of_users: Any, log: Any = None, **changes: Any) -> Any:
     source = {"format": "csv", "columns": {"time": "seen"}, "list": ["request"]}
-    path = write(tmp_path / "log.csv", log or lists())
-    section = {"path": write(tmp_path / "assignments.csv", of_users)}
+    path = csv_file(tmp_path / "log.csv", log or lists())
+    section = {"path": csv_file(tmp_path / "assignments.csv", of_users)}
     return run(spark, config(path, tmp_path / "out", source=source, assignments=section, metrics=["rr"], **changes))
 
 

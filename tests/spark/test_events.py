@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
-from tests.helpers.logs import config
+from tests.helpers.logs import config, csv_file
 
 pytestmark = pytest.mark.both_engines
 
@@ -172,23 +172,15 @@ def test_lists_in_a_row_each_take_events_too(spark: SparkSession) -> None:
     assert [row["ap_at_3"] for row in result.user_metrics.collect()] == [(1 / 2 + 1) / 2]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
-    return str(path)
-
-
 def test_a_run_records_what_became_of_the_events(spark: SparkSession, tmp_path: Path) -> None:
     log, given = shown("r1 10:00 x y", "r2 23:30 x"), events("r1 x 10:01", "r1 q 10:05", "r0 z 00:20", "r2 x 23:50")
     done = run(
         spark,
         config(
-            write(tmp_path / "log.csv", log),
+            csv_file(tmp_path / "log.csv", log),
             tmp_path / "out",
             source={"format": "csv", "columns": {"time": "seen"}, "list": ["request"]},
-            events={"path": write(tmp_path / "events-2026-11-21.csv", given).replace("2026-11-21", "{date+1}"),
+            events={"path": csv_file(tmp_path / "events-2026-11-21.csv", given).replace("2026-11-21", "{date+1}"),
                     "columns": BY_LIST, "within": "1h"},
             evaluation_date="2026-11-20",
             quality={"gates": {"unmatched_event_rate": {"warn": 0.3}, "open_window_rate": {"warn": 0.1}}},

@@ -18,7 +18,7 @@ from tests.helpers.users import METRIC, apart, by_key, deciding_p, one, question
 
 
 def sparse(n: int, hits: int, seed: int, top: float = 1.0) -> Any:
-    """Values of n users, of whom so many have a hit."""
+    """Values of n users, so many of them with a hit."""
     rng = np.random.default_rng(seed)
     return rng.permutation(np.r_[np.zeros(n - hits), top * (0.05 + rng.random(hits) ** 2)])
 
