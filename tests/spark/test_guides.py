@@ -33,7 +33,7 @@ def placed(words: list[str], folder: Path, spark: SparkSession) -> list[str]:
     if is_laptop(spark):
         return words
     return [
-        f"{folder}/{word}" if not word.startswith("-") and (folder / word.split("/")[0]).exists() else word
+        f"{folder}/{word}" if not word.startswith(("-", "/")) and (folder / word.split("/")[0]).exists() else word
         for word in words
     ]
 
