@@ -52,6 +52,8 @@ MORE_LIBRARIES = ("laptop_port", "paper", "doors")
 """Tests that import the laptop engine, a parser of Markdown or Altair, which the oldest libraries do not bring."""
 OWN_WORDS = "tests/unit/test_printed.py::test_a_file_that_a_locale_has_no_name_for_is_one_sentence"
 """Click 8.0 refuses a locale of ASCII itself, in its own words."""
+SIMULATIONS = ("hard_data_simulated",)
+"""Errors and coverage in numbers, which no version of Spark changes: ``make test-slow`` runs them."""
 MORE_ROWS = ("real_data", "demo_run", "period_runs", "plan_ahead")
 
 
@@ -62,7 +64,10 @@ def _without(folder: str, names: Iterable[str]) -> list[str]:
 
 def _suite(*more_rows: str, unit: list[str] | None = None) -> list[str]:
     """What an environment runs: tests of Spark, with some of MORE_ROWS, and perhaps those that start none."""
-    return [*(unit or ()), *_without("tests/spark", [name for name in MORE_ROWS if name not in more_rows])]
+    return [
+        *(unit or ()),
+        *_without("tests/spark", [*SIMULATIONS, *(name for name in MORE_ROWS if name not in more_rows)]),
+    ]
 
 
 UNIT = ["rankmetrics_spark", *_without("tests/unit", ELSEWHERE)]
