@@ -34,7 +34,7 @@ class Row(NamedTuple):
     relevance: str | None = None
 
 
-NAMES = dict(zip(Row._fields, (USER, ITEM, POSITION, SCORE, RELEVANCE), strict=True))
+PARSED_NAMES = dict(zip(Row._fields, (USER, ITEM, POSITION, SCORE, RELEVANCE), strict=True))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,208 @@
+"""What a run is asked to do: frozen dataclasses from YAML or a mapping, with each field checked once. No pyspark."""
+
+# A section is frozen, so one default may serve every config.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date as day_of
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, tests
+from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates, with_primary
+from rankmetrics_spark.config.days import evaluation_day, resolved
+from rankmetrics_spark.config.document import json_schema, merged, override, read_document
+from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings
+from rankmetrics_spark.config.options import PATHS, Options, SectionWithOptions, option
+from rankmetrics_spark.config.places import refuse_overlap
+from rankmetrics_spark.config.sections import (
+    EXAMPLE_USERS,
+    FORMATS,
+    Events,
+    Input,
+    Judgements,
+    Lineage,
+    Quality,
+    Report,
+    Sink,
+    Source,
+    events_beside,
+    events_of,
+)
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import Convention, Metric
+
+ENGINES = ("spark", "sail")
+"""What can compute: Spark, or Sail on this machine."""
+
+
+@dataclass(frozen=True)
+class Config(SectionWithOptions):
+    """Everything a run is asked to do; made by ``load`` or ``from_mapping``, or from sections and plain values.
+
+    ``{date}`` in the paths and filters stands for the evaluation date.
+
+    >>> config = Config(source=Source(path="logs/{date}"), metrics="ap@10,map@10", evaluation_date="2026-11-21")
+    >>> config.source.path, [str(metric) for metric in config.metrics], config.rank_by
+    (('logs/2026-11-21',), ['ap@10'], 'position')
+    >>> config.options.metrics == config.metrics, config.options.confidence
+    (True, 0.95)
+    """
+
+    source: Source = key({}, section(Source), "The impressions.")
+    judgements: Judgements | None = key(None, section(Judgements), "By default m and the ideal list are what is shown.")
+    events: Events | None = key(None, events_of, "Clicks and the like in rows of their own, which give the relevance.")
+    assignments: Assignments | None = key(
+        None, section(Assignments), "Who is in which test, since when; the log names no experiments then."
+    )
+    tests: Mapping[str, OfTest] = key({}, tests, "Name of a test -> what it has of its own, beside ``comparison``.")
+    # ``Options`` reads these three, with what the user wrote.
+    rank_by: str = key(None, as_given)
+    metrics: tuple[Metric, ...] = key(None, as_given)
+    convention: Convention = key(None, as_given)
+    percentiles: tuple[float, ...] = option("percentiles")
+    quality: Quality = key({}, section(Quality), "What happens to faulty rows.")
+    comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
+    gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")
+    sink: Sink = key({}, section(Sink), "Where the tables go.")
+    lineage: Lineage = key({}, section(Lineage), "OpenLineage events; off unless an endpoint is set.")
+    report: Report = key({}, Report.given, "The page of the run: its file alone, or the keys below.")
+    evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
+    time_zone: str = option("time_zone")
+    engine: str | None = key(None, choice(*ENGINES), "What computes; by default what the command finds.")
+    spark: Mapping[str, str] = key({}, settings, "Further settings of the Spark session.")
+    options: Options = field(init=False, compare=False, repr=False)
+    """What the evaluation is asked to do, as ``evaluate`` takes it."""
+
+    def __post_init__(self) -> None:
+        """Checks the fields, fills in what depends on others, and refuses combinations that cannot work.
+
+        Raises:
+            ConfigError: One sentence with the path of the field, its value and what is allowed.
+        """
+        super().__post_init__()
+        date = resolved(self.evaluation_date, self.time_zone)
+        self._settle(events=events_beside(self.source, self.events))
+        for name in ("source", "judgements", "events", "assignments", "sink"):
+            self._settle(**{name: _dated(getattr(self, name), date)})
+        self._settle(evaluation_date=date)
+        if period := self.comparison.period:
+            self._settle(comparison=replace(self.comparison, period=period.on(date)))
+        file, examples = self.report.file, self.report.examples
+        if examples is None:
+            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
+        self._settle(report=replace(self.report, file=file and file.replace("{date}", date), examples=examples))
+        if self.source.format == "trec_run" and self.judgements is None:
+            raise ConfigError(
+                "judgements is missing, and source.format 'trec_run' has no relevance; "
+                "allowed: a judgements section, such as format: trec_qrels with a path"
+            )
+        if not self.rank_by:
+            # The ranks of a TREC run are not reliable.
+            self._settle(rank_by="score" if self.source.format in ("trec_run", "letor") else None)
+        refuse_overlap(self.inputs, self.sink)
+        own: dict[str, Any] = {}
+        for name, path in PATHS.items():
+            value: Any = self
+            for part in path.split("."):
+                # A section that is not given has none of its keys.
+                value = None if value is None else getattr(value, part)
+            own[name] = value
+        options = Options(
+            **own,
+            text_numbers=any(FORMATS[section.format].is_text for section in self.inputs),
+            judged=self.judgements is not None,
+            with_events=self.events is not None,
+            with_assignments=self.assignments is not None,
+            paths=PATHS,
+        )
+        self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
+        if self.assignments and self.source.names_experiments:
+            raise ConfigError("source names the experiments, and assignments are given; allowed: one of the two")
+        if self.assignments and self.report.file and (self.comparison.period or self.report.examples):
+            key = "comparison.period" if self.comparison.period else "report.examples"
+            raise ConfigError(
+                f"report is given with assignments and {key}; allowed: a page of the day without examples"
+            )
+        self._settle(comparison=replace(self.comparison, tests=self.tests))
+        check_tests(self.comparison, self.options)
+        check_gates(self.gates, self.metrics, self.comparison)
+        self._settle(comparison=with_primary(self.comparison, self.metrics, self.gates))
+        check_cuped(self.comparison, self.evaluation_date)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The sections of the tables that are read."""
+        return (*self.source.parts, *filter(None, [self.judgements, self.events, self.assignments]))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a config (draft 7); editors complete and check its keys with it.
+
+    >>> schema()["properties"]["engine"]["enum"]
+    ['spark', 'sail', None]
+    """
+    draft = "http://json-schema.org/draft-07/schema#"
+    return {"$schema": draft, "title": "rankmetrics-spark config", **json_schema(Config, description())}
+
+
+def description() -> dict[str, Setting]:
+    """Each setting once, by its path in a config, or by its name if only Python has it."""
+    return {setting.path: setting for cls in (Config, Options) for setting in described(cls)}
+
+
+_DAYS = re.compile(r"[{]date([+-][0-9]{1,3})?[}]")
+
+
+def _dated(part: Any, date: str) -> object:
+    """The section with the date in place of ``{date}`` in its paths and filter, and days from it for ``{date+1}``."""
+    of_day = day_of.fromisoformat(date)
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, str):
+            return _DAYS.sub(lambda match: str(of_day + timedelta(days=int(match[1] or 0))), value)
+        if isinstance(value, Mapping):
+            return {name: filled(item) for name, item in value.items()}
+        return value and tuple(map(filled, value))
+
+    values = {name: getattr(part, name, None) for name in ("path", "where", "ready")}
+    changes = {name: new for name, value in values.items() if (new := filled(value)) != value}
+    return replace(part, **changes) if changes else part
+
+
+def from_mapping(mapping: Mapping[str, object]) -> Config:
+    """A config from nested mappings, such as those that a YAML file holds.
+
+    Raises:
+        ConfigError: One sentence with the path of the field.
+
+    >>> from_mapping({"source": {"table": "logs.impressions"}, "metrics": ["MAP@10"]}).source.format
+    'table'
+    """
+    return Config.read(mapping)
+
+
+def load(
+    path: str | Path | Mapping[str, object], overrides: Sequence[str] = (), date: str | None = None, **top: object
+) -> Config:
+    """A config from a YAML file. Its paths are relative to the folder in which the process runs.
+
+    Args:
+        path: The file, ``-`` for stdin, or the mapping that one holds.
+        overrides: Assignments such as ``source.path=logs`` or ``metrics=ap@10,ndcg@10``; later ones win.
+        date: The evaluation date, ``yesterday`` or a number of days back; ``None`` keeps the one of the file.
+        **top: Values of top-level keys, which win over the file and the overrides. Mappings are merged, and ``None``
+            changes nothing.
+
+    Raises:
+        ConfigError: One sentence with the path of the field or the line of the file.
+    """
+    document = dict(path) if isinstance(path, Mapping) else read_document(path)
+    for assignment in overrides:
+        document = override(document, assignment)
+    return from_mapping(merged(document, {"evaluation_date": date, **top}))
