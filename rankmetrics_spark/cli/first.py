@@ -128,18 +128,27 @@ def with_events(first: tools.FirstConfig, request: InitRequest, roles: Mapping[s
     Raises:
         ConfigError: No kind of event looks like one that counts.
     """
-    log, user, columns = first.log, first.columns.get("user"), dict(first.columns)
+    log, columns = first.log, dict(first.columns)
     rows = log.rows if request.events is None else tools.sample(request.events, tools.EVENTS).rows
     if request.events and "list" not in columns and (shared := _shared_list(first, rows)):
         columns["list"] = tools.Guess(shared, "likely, since the events have it too")
-    of_list = columns["list"].columns if "list" in columns else ()
-    found = tools.EventSample.of(rows, of_list, user.column if user else None)
+
+    def found_in(columns: Mapping[str, tools.Guess]) -> tools.EventSample:
+        """The events, by the columns of the log."""
+        of_list = columns["list"].columns if "list" in columns else ()
+        return tools.EventSample.of(rows, of_list, columns["user"].column if "user" in columns else None)
+
+    found = found_in(columns)
     if request.events is None:
-        if not found.shown or not found.grades or log.nested or "relevance" in roles:
+        if not found.shown or not found.grades or "relevance" in roles:
             return first
-        shown = log.rows[log.rows[found.columns["kind"]].astype(str) == found.shown]
-        log = replace(log, rows=shown.drop(columns=found.columns["kind"]))
-        return replace(first, log=log, columns=tools.guesses(log.rows, roles, placed=log.roles), found=found)
+        kind = found.columns["kind"]
+        impressions = log.rows[log.rows[kind].astype(str) == found.shown].drop(columns=kind)
+        raw = None if log.raw is None else log.raw[log.raw[kind].astype(str) == found.shown]
+        log = replace(log, rows=impressions, raw=raw)
+        # Only the rows of impressions say which columns tell lists apart.
+        columns = dict(tools.guesses(log.rows, roles, placed=log.roles))
+        return replace(first, log=log, columns=columns, found=found_in(columns))
     if "kind" in found.columns and not found.grades:
         raise ConfigError(
             f"no kind of event in '{request.events}' looks like one that counts: {', '.join(found.others[:6])}; "

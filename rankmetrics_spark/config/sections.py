@@ -413,8 +413,12 @@ def events_beside(source: Source, given: Events | Mapping[str, object] | None) -
             "events.path and events.table: neither given; allowed: exactly one of the two, or source.rows, where the "
             "table of the source holds impressions and events"
         )
-    place = {name: getattr(source, name) for name in ("format", "path", "table", "where", "options")}
-    return Events.read({**{name: value for name, value in place.items() if value}, **given})
+    place = {name: getattr(source, name) for name in ("format", "path", "table", "options")}
+    column, shown = source.rows["column"].replace("`", "``"), source.rows["shown"].replace("'", "\\'")
+    of_events = f"(`{column}` IS NULL OR cast(`{column}` AS string) <> '{shown}')"
+    where = given.get("where", source.where)
+    both = f"({where}) AND {of_events}" if where else of_events
+    return Events.read({**{name: value for name, value in place.items() if value}, **given, "where": both})
 
 
 @dataclass(frozen=True)

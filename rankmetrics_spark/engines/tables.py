@@ -123,7 +123,7 @@ def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], comput
 
 
 def with_fields(table: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Add a column for each name that is the path of a struct field, such as ``user.id``.
+    """Add a column for each name that is the path of a struct field, such as ``user.id``; of an array, its fields.
 
     If a column is named ``user.id``, it stays as it is.
     """
@@ -148,8 +148,9 @@ def steps_to(schema: T.StructType, name: str) -> list[str]:
     for field in schema.fields:
         if field.name == name:
             return [name]
-        if name.startswith(f"{field.name}.") and isinstance(field.dataType, T.StructType):
-            inner = steps_to(field.dataType, name[len(field.name) + 1 :])
+        kind = field.dataType.elementType if isinstance(field.dataType, T.ArrayType) else field.dataType
+        if name.startswith(f"{field.name}.") and isinstance(kind, T.StructType):
+            inner = steps_to(kind, name[len(field.name) + 1 :])
             if inner:
                 return [field.name, *inner]
     return []

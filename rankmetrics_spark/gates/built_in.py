@@ -40,6 +40,8 @@ def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iter
     options, (rule, *_) = log.plan.options, log.plan.scoring.conventions
     column = log.plan.mapping.get("relevance")
     cause = f"the clicks or grades in '{column}' ({options.path_of('columns')}.relevance)"
+    if options.with_events:
+        cause = f"{options.path_of('grades')}, and by which columns the events belong to the log"
     if log.plan.scoring.judged:
         cause = "the judgements"
     if rule.relevant_from:

@@ -124,15 +124,27 @@ def micros(column: str, kind: T.DataType, zone: str, what: str = "impressions", 
     """
     if isinstance(kind, T.TimestampType):
         return f"unix_micros({column})"
+    if isinstance(kind, (T.IntegerType, T.LongType)):
+        return _since_1970(column)
     if not isinstance(kind, (T.StringType, *TIMES)):
         raise InputError(
-            f"column '{name}' (time) of the {what} has type {kind.simpleString()}; it must be a timestamp, or a text "
-            "such as 2026-11-20T10:00:00Z"
+            f"column '{name}' (time) of the {what} has type {kind.simpleString()}; it must be a timestamp, a text "
+            "such as 2026-11-20T10:00:00Z, or whole seconds, milliseconds or microseconds since 1970"
         )
     text = f"trim(string({column}))"
     local = f"try_cast(concat({text}, 'Z') AS timestamp)"
     local = local if zone == "UTC" else f"to_utc_timestamp({local}, {literal(zone)})"
-    return f"unix_micros(CASE WHEN {text} RLIKE '{_OFFSET}' THEN try_cast({text} AS timestamp) ELSE {local} END)"
+    return (
+        f"CASE WHEN {text} RLIKE '^[0-9]{{9,18}}$' THEN {_since_1970(f'try_cast({text} AS bigint)')} "
+        f"WHEN {text} RLIKE '{_OFFSET}' THEN unix_micros(try_cast({text} AS timestamp)) ELSE unix_micros({local}) END"
+    )
+
+
+def _since_1970(number: str) -> str:
+    """SQL: microseconds of a count since 1970, whose size says its unit; null for one before 1973 or after 5138."""
+    units = ((11, "* 1000000"), (14, "* 1000"), (17, ""))
+    cases = " ".join(f"WHEN {number} < {10**digits} THEN {number} {unit}" for digits, unit in units)
+    return f"CASE WHEN {number} < {10**8} THEN null {cases} END"
 
 
 def is_called_missing(name: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, microseconds
@@ -131,7 +132,11 @@ class _Sides:
         keys = [f"_key_{i}" for i in range(len(pairs))]
         timed = (shown_at, role[sch.TIME] or sch.TIME) if is_timed else (None, None)
         left = aligned(shown, [*pairs, item], timed[0], options.time_zone, "impressions")
-        right = aligned(events, [*pairs.values(), role["item"] or sch.ITEM], timed[1], options.time_zone, "events")
+        event_item = role["item"] or sch.ITEM
+        if event_item in events.columns and isinstance(events.schema[event_item].dataType, T.ArrayType):
+            # One event of several items, as GA4 has them.
+            events = events.withColumn(event_item, F.explode_outer(sch.quoted(event_item)))
+        right = aligned(events, [*pairs.values(), event_item], timed[1], options.time_zone, "events")
         is_faulty = " OR ".join(f"{sql} IS NULL" for sql in (right if is_timed else right[:-1]))
         names = [*keys, _ITEM, _AT]
         return cls(
@@ -195,8 +200,8 @@ def _state(options: Options, day: str | None, is_timed: bool) -> str:
     timed = f"WHEN {_SHOWN_AT} IS NULL OR {_AT} < {_SHOWN_AT} THEN {before} " if is_timed else ""
     late = f"WHEN {_AT} > {_SHOWN_AT} + {within}L THEN 'event_after_window' " if within is not None else ""
     return (
-        f"CASE WHEN NOT {_EVENT} THEN NULL WHEN {_FAULTY} THEN 'faulty_event' WHEN {_KIND} IS NULL THEN "
-        f"'kind_without_grade' WHEN {_N_SHOWN} = 0 THEN {none} {timed}{late}ELSE '{sch.MATCHED}' END"
+        f"CASE WHEN NOT {_EVENT} THEN NULL WHEN {_KIND} IS NULL THEN 'kind_without_grade' WHEN {_FAULTY} THEN "
+        f"'faulty_event' WHEN {_N_SHOWN} = 0 THEN {none} {timed}{late}ELSE '{sch.MATCHED}' END"
     )
 
 

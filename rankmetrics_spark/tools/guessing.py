@@ -383,7 +383,8 @@ def unusable(rows: pd.DataFrame, role: str, name: str) -> str:
     if len(commas):
         return f"column '{name}' holds {commas.iloc[0]}: decimal commas; allowed: decimal points"
     if faulty.str.split().str.len().median() > 2:
-        each = f"a row per item (pandas: df.assign({name}=df['{name}'].str.split()).explode('{name}'))"
+        split = "map(ast.literal_eval)" if faulty.iloc[0].startswith("[") else "str.split()"
+        each = f"a row per item (pandas: df.assign({name}=df['{name}'].{split}).explode('{name}'))"
         return f"column '{name}' holds lists in its cells, such as {faulty.iloc[0][:40]}; allowed: {each}"
     shown = ", ".join(faulty.unique()[:3])
     return f"column '{name}' holds {shown}; {_NEEDED[role]}: map it first"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -219,15 +220,46 @@ def test_a_run_records_what_became_of_the_events(spark: SparkSession, tmp_path: 
         ({"within": "soon"}, ConfigError, "within is 'soon'; allowed: a number of seconds, minutes, hours or days"),
         ({"event_columns": {"query": "q"}}, ConfigError, "event_columns.query: unknown key 'query'; did you mean"),
         ({"event_columns": {"list": "request", "item": "sku"}}, InputError, "the events have no column 'sku'"),
-        ({"columns": {"time": "position"}}, InputError, "column 'position' (time) of the impressions has type bigint"),
+        ({"columns": {"time": "half"}}, InputError, "column 'half' (time) of the impressions has type double; it must"),
     ],
 )  # fmt: skip
 def test_what_gives_no_grades_is_refused_in_one_sentence(
     spark: SparkSession, options: Any, error: type[Exception], sentence: str
 ) -> None:
     usual = {"columns": {"time": "seen"}, "list": "request", "event_columns": BY_LIST}
+    log = [{**row, "half": 0.5} for row in shown("r1 10:00 x")]
     with pytest.raises(error, match=re.escape(sentence)):
-        evaluate(shown("r1 10:00 x"), ["ap@3"], events=events("r1 x 10:01"), **{**usual, **options})
+        evaluate(log, ["ap@3"], events=events("r1 x 10:01"), **{**usual, **options})
+
+
+@pytest.mark.parametrize("unit", [1, 10**3, 10**6])
+@pytest.mark.parametrize("kind", [int, str])
+def test_times_may_be_whole_numbers_since_1970(spark: SparkSession, unit: int, kind: type) -> None:
+    def counts(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+        """The same rows with their times in seconds, milliseconds or microseconds."""
+        of = (datetime.fromisoformat(row[name].replace("Z", "+00:00")).timestamp() for row in rows)
+        return [{**row, name: kind(round(time) * unit)} for row, time in zip(rows, of, strict=True)]
+
+    log, clicks = counts(shown("r1 10:00 x y"), "seen"), counts(events("r1 x 11:00", "r1 y 11:01"), "at")
+    result = result_of(log, clicks, BY_LIST, within="1h")
+    assert counted(result) == {"matched": 1, "event_after_window": 1}
+    log[0]["seen"] = kind(1)  # in 1970: no time of a log
+    with pytest.raises(QualityError, match="check grades, and by which columns the events belong to the log; quality"):
+        counted(result_of(log[:1], clicks, BY_LIST, within="1h"))
+
+
+def test_a_table_of_both_has_no_impressions_among_its_events_and_needs_no_item_in_other_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [{**row, "event": "shown"} for row in shown("r1 10:00 x y")]
+    rows += [{**rows[1], "event": "click", "seen": "2026-11-20T10:01:00Z"}]
+    rows += [{**rows[0], "event": "page view", "item": None}]
+    columns = {"experiment": "experiment", "user": "user", "item": "item", "position": "position", "time": "seen"}
+    source = {"columns": columns, "list": "request", "rows": {"column": "event", "shown": "shown"}}
+    of = {"columns": {"list": "request", "item": "item", "kind": "event", "time": "seen"}, "grades": {"click": 1}}
+    log = csv_file(tmp_path / "log.csv", rows)
+    done = run(spark, config(log, tmp_path / "out", source=source, events=of, metrics=["ap@3"]))
+    assert done.record["events"] == {"matched": 1, "kind_without_grade": 1}
 
 
 def test_a_gate_refuses_events_of_other_lists(spark: SparkSession) -> None:
