@@ -6,7 +6,7 @@ Both say the same. ``Nested.rows`` is what every reader of a log understands; ``
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,14 +18,16 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Packed
 from rankmetrics_spark.engines import engine_of, field_of, steps_to
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.layouts import LONGEST, MASK_RANKS
+from rankmetrics_spark.layouts import LONGEST, MASK_RANKS, Packing
 from rankmetrics_spark.road import checking
 from rankmetrics_spark.road.plan import Plan
 from rankmetrics_spark.road.ranking import described
 
 _ELEMENT, _PLACE, _ITEMS = "_element", "_place", "_items"
-_SOUND, _REJECTS = "_sound", "_rejects"
-_OF_ROW = "_fault_of_row"
+_LOOK = f"({_ELEMENT}, {_PLACE}) ->"
+_SOUND, _REJECTS, _PLAIN, _SIZE, _IS_ODD = "_sound", "_rejects", "_plain", "_size", "_is_odd"
+_RELEVANT, _NEGATIVE = f"{sch.RELEVANCE} > 0", f"{sch.RELEVANCE} < 0"
+_OF_ROW, _OF_KEYS, _OF_SEGMENT = "_fault_of_row", "_fault_of_keys", "_fault_of_segment"
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def flat_log(table: DataFrame, options: Options) -> tuple[DataFrame, Options, Ne
 
     Where nothing tells the lists of a user apart, each row of a nested log is one: it has a number, ``_row``.
     """
-    place = f"bigint({_PLACE}) + {options.first_rank}L" if options.rank_by == sch.POSITION else None
+    # It may be null for Sail, which fails on a filter of structs of which one has a field that may not.
+    place = f"nullif(bigint({_PLACE}) + {options.first_rank}L, -1L)" if options.rank_by == sch.POSITION else None
     found = nested(table, options.columns, options.packed, place)
     if found is None:
         return table, options, None
@@ -200,116 +203,211 @@ def packed(lists: Nested, plan: Plan, kinds: Mapping[str, T.DataType]) -> DataFr
         plan: Its plan, in a layout whose rows travel one by one.
         kinds: Type of each column of ``lists.rows`` that is read, under its internal name.
     """
-    columns, mapping, engine = plan.columns, plan.mapping, engine_of(lists.table.sparkSession)
-    text = plan.options.text_numbers
-    shown = [sch.INTENTS] * (columns.intents == "shown")
-    of_item = [name for name in (*columns.values, *shown) if mapping.get(name) in lists.values]
-    texts = checking.texts(kinds, engine)
-    faults = checking.faults(plan.columns, kinds, mapping, text, plan.scoring.judged)
-    are_places = _PLACE in lists.values.get(sch.POSITION, "") and mapping.get(sch.POSITION) == sch.POSITION
-    of_keys, of_values, of_segments = (
-        # The place of an item is a rank.
-        [(label, sql) for name, label, sql in faults if name in names and not (name == sch.POSITION and are_places)]
-        for names in ((*columns.keys, *columns.timed), columns.values, columns.segment_columns)
-    )
-    names = (*columns.keys, *columns.of_user, *columns.timed)
-    row = {name: checking.source_of(mapping, name) for name in names}
-    items = ", ".join(f"{lists.values[str(mapping[name])]} AS {name}" for name in of_item)
-    empty = f"cast(array() AS array<struct<{', '.join(f'{name}: {kinds[name].simpleString()}' for name in of_item)}>>)"
-    raw = lists.table.selectExpr(
-        *(f"{sql} AS {name}" for name, sql in row.items()),
-        f"{lists.fault} AS {sch.LIST_FAULT}",
-        f"coalesce(transform({lists.array}, ({_ELEMENT}, {_PLACE}) -> struct({items})), {empty}) AS {_ITEMS}",
-    )
-    per_item = _PerItem({name: checking.typed(name, kinds[name], columns, text) or texts[name] for name in of_item})
-    is_faulty = " OR ".join(f"coalesce({sql}, false)" for _, sql in of_values) or "false"
-    of_row = checking.first_fault([(None, sch.LIST_FAULT), *of_keys])
-    some = f"exists({_ITEMS}, {_ELEMENT} -> {per_item.raw(is_faulty)}) AS _some"
-    raw = raw.selectExpr("*", f"{of_row} AS {_OF_ROW}", f"{checking.first_fault(of_segments)} AS _of_segment", some)
-    whole = f"{_OF_ROW} IS NULL AND _of_segment IS NULL"
-    reason = f"coalesce({_OF_ROW}, {per_item.raw(checking.first_fault(of_values))}, _of_segment)"
-    keys = ", ".join(f"{texts[name]} AS {name}" for name in columns.keys)
-    values = ", ".join(f"{per_item.raw(texts[name])} AS {name}" for name in columns.values)
-    none = ", ".join(f"string(null) AS {name}" for name in columns.values)
-    each = f"struct({reason} AS {sch.REASON}, {keys}, {values})"
-    faulty = f"filter({_ITEMS}, {_ELEMENT} -> NOT ({whole}) OR {per_item.raw(is_faulty)})"
-    nothing = f"array(struct({_OF_ROW} AS {sch.REASON}, {keys}, {none}))"
-    parted = raw.selectExpr(
-        *(f"{texts[name]} AS {name}" for name in (*columns.keys, *columns.of_user) if name != sch.COVARIATE),
-        *([checking.covariate(kinds)] if columns.covariate else []),
-        *(f"{checking.micros(name, kinds[name], str(columns.time_zone))} AS {name}" for name in columns.timed),
-        f"{whole} AS {sch.IS_LIST}",
-        f"CASE WHEN NOT ({whole}) THEN filter({_ITEMS}, x -> false) WHEN _some THEN "
-        f"filter({_ITEMS}, {_ELEMENT} -> NOT ({per_item.raw(is_faulty)})) ELSE {_ITEMS} END AS {_SOUND}",
-        f"CASE WHEN {_OF_ROW} IS NOT NULL AND ({sch.LIST_FAULT} IS NOT NULL OR size({_ITEMS}) = 0) THEN {nothing} "
-        f"WHEN NOT ({whole}) OR _some THEN transform({faulty}, {_ELEMENT} -> {each}) END AS {_REJECTS}",
-    )
+    columns, reading = plan.columns, _Reading(lists, plan, kinds)
+    parted = reading.parted(reading.looked_at())
     if sch.ROW not in plan.options.list:
         merged = (f"flatten(collect_list({name})) AS {name}" for name in (_SOUND, _REJECTS))
         aggregates = (f"{sql} AS {name}" for name, sql in described(columns).items())
         parted = parted.groupBy(*columns.keys, sch.IS_LIST).agg(*map(F.expr, (*merged, *aggregates)))
     elif columns.segments:
         parted = parted.withColumn(sch.MIXED, F.lit(False))
-    return _entries(parted, plan, per_item, are_places and sch.ROW in plan.options.list)
+    return reading.entries(parted)
 
 
-def _entries(lists: DataFrame, plan: Plan, per_item: _PerItem, are_distinct: bool) -> DataFrame:
-    """The lists with the arrays that their layout reads, and their counts; ``are_distinct`` = no rank repeats."""
-    columns, packing = plan.columns, plan.layout.pack(plan.columns, plan.scoring.repeats)
-    size = f"size({_SOUND})"
-    counts = {sch.N_ROWS: f"bigint({size})"}
-    if columns.relevance:
-        negative = per_item.typed(f"{sch.RELEVANCE} < 0")
-        counts[sch.N_NEGATIVE] = f"bigint(size(filter({_SOUND}, {_ELEMENT} -> coalesce({negative}, false))))"
-    ranks = f"transform({_SOUND}, {_ELEMENT} -> {per_item.typed(sch.POSITION)})"
-    if not columns.by_score:
-        counts[sch.TOP] = f"array_max({ranks})"
-    row = ", ".join(f"{per_item.typed(sql, packing.item_hash)} AS {name}" for name, sql in packing.entry.items())
-    entries = f"transform({_SOUND}, {_ELEMENT} -> struct({row}))"
-    if packing.condition:
-        # The layout of relevant rows: all rows of a list in which a rank may repeat.
-        top = f"array_max({ranks})"
-        plain = f"{top} <= {MASK_RANKS} OR ({top} = {size} AND {size} <= {LONGEST})"
-        distinct = "true" if are_distinct else f"size(array_distinct({ranks})) = {size}"
-        counts[sch.RANK_MAY_REPEAT] = f"{size} > 0 AND NOT (({plain}) AND {distinct})"
-        relevant = per_item.typed(f"{sch.RELEVANCE} > 0")
-        chosen = f"transform(filter({_SOUND}, {_ELEMENT} -> {relevant}), {_ELEMENT} -> struct({row}))"
-        lists = lists.selectExpr("*", f"{counts[sch.RANK_MAY_REPEAT]} AS {sch.RANK_MAY_REPEAT}")
-        counts[sch.RANK_MAY_REPEAT] = sch.RANK_MAY_REPEAT
-        entries = f"CASE WHEN {sch.RANK_MAY_REPEAT} THEN {entries} ELSE {chosen} END"
-    described_by = [*columns.of_user, *[sch.MIXED] * bool(columns.segments), *columns.timed]
-    rejects = f"CASE WHEN size({_REJECTS}) > 0 THEN {_REJECTS} END"
-    return lists.selectExpr(
-        *columns.keys,
-        *described_by,
-        *(f"{sql} AS {name}" for name, sql in counts.items()),
-        f"{entries} AS {sch.ENTRIES}",
-        f"{sch.IS_LIST} AND ({size} > 0 OR coalesce(size({_REJECTS}), 0) <= 0) AS {sch.IS_LIST}",
-        f"{rejects} AS {sch.REJECTED_ITEMS}",
-    )
+@dataclass(frozen=True)
+class _Reading:
+    """How the rows of a log of lists are read, as SQL.
+
+    Spark interprets what is done with each item. So most lists, without a faulty item and with their places as ranks,
+    are packed in one look at their items; the others are taken apart first.
+    """
+
+    lists: Nested
+    plan: Plan
+    kinds: Mapping[str, T.DataType]
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """Column -> its SQL as a text."""
+        return checking.texts(self.kinds, self.engine)
+
+    @cached_property
+    def engine(self) -> str:
+        """What computes it."""
+        return engine_of(self.lists.table.sparkSession)
+
+    def each(self, array: str, sql: str) -> str:
+        """``transform`` of an array by the SQL of an ``_element``, in a step that Spark compiles apart.
+
+        It compiles other steps into one method, which Java leaves to its interpreter if it is large: the look at each
+        item would take five times as long.
+        """
+        if self.engine == "sail":
+            return f"transform({array}, {_ELEMENT} -> {sql})"
+        return f"zip_with({array}, {array}, ({_ELEMENT}, _again) -> {sql})"
+
+    @cached_property
+    def given(self) -> _PerItem:
+        """SQL over an ``_element`` of the log and its ``_place``."""
+        plan, of_rows = self.plan, self.lists.values
+        names = (*plan.columns.values, *[sch.INTENTS] * (plan.columns.intents == "shown"))
+        sources = {name: str(plan.mapping.get(name)) for name in names}
+        values = {name: of_rows[source] for name, source in sources.items() if source in of_rows}
+        text = plan.options.text_numbers
+        types = {n: checking.typed(n, self.kinds[n], plan.columns, text) or self.texts[n] for n in values}
+        return _PerItem(types, values)
+
+    @cached_property
+    def own(self) -> _PerItem:
+        """SQL over an element of ``_items``."""
+        return replace(self.given, values={name: f"{_ELEMENT}.{name}" for name in self.given.values})
+
+    @cached_property
+    def are_places(self) -> bool:
+        """Whether the rank of an item is its place."""
+        is_place = _PLACE in self.lists.values.get(sch.POSITION, "")
+        return is_place and self.plan.mapping.get(sch.POSITION) == sch.POSITION
+
+    @cached_property
+    def at_once(self) -> bool:
+        """Whether lists are packed in one look."""
+        return sch.ROW in self.plan.options.list and (self.are_places or self.plan.columns.by_score)
+
+    @cached_property
+    def packing(self) -> Packing:
+        """What the layout reads."""
+        return self.plan.layout.pack(self.plan.columns, self.plan.scoring.repeats)
+
+    def faults(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """(reason, condition) of each possible fault of these columns; a place is a rank."""
+        plan, text = self.plan, self.plan.options.text_numbers
+        found = checking.faults(plan.columns, self.kinds, plan.mapping, text, plan.scoring.judged)
+        placed = [sch.POSITION] * self.are_places
+        return [(label, sql) for name, label, sql in found if name in names and name not in placed]
+
+    def entry(self, item: _PerItem, is_odd: str = "false") -> str:
+        """What the layout reads of an item; ``is_odd`` = its list is taken apart."""
+        hashed = _with(self.packing.item_hash, {sch.RANK_MAY_REPEAT: "false"} if item is self.given else {})
+        row = {name: item.typed(sql, hashed) for name, sql in self.packing.entry.items()}
+        row |= {_IS_ODD: is_odd} if self.at_once else {}
+        return f"struct({', '.join(f'{sql} AS {name}' for name, sql in row.items())})"
+
+    def looked_at(self) -> DataFrame:
+        """The lists: internal names, faults of rows, and ``_plain`` entries, or else ``_items`` as they came."""
+        columns, given, table, array = self.plan.columns, self.given, self.lists.table, self.lists.array
+        row = {n: checking.source_of(self.plan.mapping, n) for n in (*columns.keys, *columns.of_user, *columns.timed)}
+        faults = {
+            name: checking.first_fault([(label, _with(sql, row)) for label, sql in self.faults(names)])
+            for name, names in ((_OF_KEYS, (*columns.keys, *columns.timed)), (_OF_SEGMENT, columns.segment_columns))
+        }
+        found = {sch.LIST_FAULT: self.lists.fault, **faults, _SIZE: f"bigint(size({array}))"}
+        if self.at_once:
+            # What is below 0 is counted. A condition of null does not hold.
+            odd = [given.raw(sql) for _, sql in self.faults(columns.values)]
+            is_odd = " OR ".join([*odd, *[given.typed(_NEGATIVE)] * columns.relevance]) or "false"
+            entry = self.entry(given, f"coalesce({is_odd}, false)")
+            chosen = f"CASE WHEN {is_odd} OR {given.typed(_RELEVANT)} THEN {entry} END"
+            entries = f"transform({array}, {_LOOK} {chosen if self.packing.condition else entry})"
+            found[_PLAIN] = f"filter({entries}, x -> x IS NOT NULL)" if self.packing.condition else entries
+        looked = table.selectExpr("*", *(f"{sql} AS {name}" for name, sql in found.items()))
+        is_plain = f"coalesce({sch.LIST_FAULT}, {_OF_KEYS}, {_OF_SEGMENT}) IS NULL AND {_SIZE} <= {LONGEST}"
+        is_plain = f"{is_plain} AND NOT exists({_PLAIN}, x -> x.{_IS_ODD})" if self.at_once else "false"
+        values = ", ".join(f"{sql} AS {name}" for name, sql in given.values.items())
+        types = ", ".join(f"{name}: {self.kinds[name].simpleString()}" for name in given.values)
+        items = f"coalesce(transform({array}, {_LOOK} struct({values})), cast(array() AS array<struct<{types}>>))"
+        of_row = f"coalesce({sch.LIST_FAULT}, {_OF_KEYS}) AS {_OF_ROW}"
+        names = (sch.LIST_FAULT, _OF_SEGMENT, _SIZE, *[_PLAIN] * self.at_once)
+        items = f"CASE WHEN NOT ({is_plain}) THEN {items} END AS {_ITEMS}"
+        return looked.selectExpr(*(f"{sql} AS {name}" for name, sql in row.items()), of_row, *names, items)
+
+    def parted(self, looked: DataFrame) -> DataFrame:
+        """The lists with their ids as texts; of ``_items``, those without a fault, and the others with theirs."""
+        columns, item, texts = self.plan.columns, self.own, self.texts
+        faults = self.faults(columns.values)
+        is_faulty = " OR ".join(f"coalesce({sql}, false)" for _, sql in faults) or "false"
+        whole = f"{_OF_ROW} IS NULL AND {_OF_SEGMENT} IS NULL"
+        reason = f"coalesce({_OF_ROW}, {item.raw(checking.first_fault(faults))}, {_OF_SEGMENT})"
+        keys = ", ".join(f"{texts[name]} AS {name}" for name in columns.keys)
+        values = ", ".join(f"{item.raw(texts[name])} AS {name}" for name in columns.values)
+        none = ", ".join(f"string(null) AS {name}" for name in columns.values)
+        each = f"struct({reason} AS {sch.REASON}, {keys}, {values})"
+        faulty = f"filter({_ITEMS}, {_ELEMENT} -> NOT ({whole}) OR {item.raw(is_faulty)})"
+        nothing = f"array(struct({_OF_ROW} AS {sch.REASON}, {keys}, {none}))"
+        looked = looked.selectExpr("*", f"array_contains({self.each(_ITEMS, item.raw(is_faulty))}, true) AS _some")
+        return looked.selectExpr(
+            *(f"{texts[name]} AS {name}" for name in (*columns.keys, *columns.of_user) if name != sch.COVARIATE),
+            *([checking.covariate(self.kinds)] if columns.covariate else []),
+            *(f"{checking.micros(n, self.kinds[n], str(columns.time_zone))} AS {n}" for n in columns.timed),
+            *[_SIZE, _PLAIN] * self.at_once,
+            f"{whole} AS {sch.IS_LIST}",
+            f"CASE WHEN NOT ({whole}) THEN filter({_ITEMS}, x -> false) WHEN _some THEN "
+            f"filter({_ITEMS}, {_ELEMENT} -> NOT ({item.raw(is_faulty)})) ELSE {_ITEMS} END AS {_SOUND}",
+            f"CASE WHEN {_OF_ROW} IS NOT NULL AND ({sch.LIST_FAULT} IS NOT NULL OR size({_ITEMS}) = 0) THEN {nothing} "
+            f"WHEN NOT ({whole}) OR _some THEN {self.each(faulty, each)} END AS {_REJECTS}",
+        )
+
+    def entries(self, lists: DataFrame) -> DataFrame:
+        """The lists with the arrays that their layout reads, and their counts: ``_plain`` where ``_sound`` is null."""
+        columns, item, condition = self.plan.columns, self.own, self.packing.condition
+        size, ranks = f"size({_SOUND})", self.each(_SOUND, item.typed(sch.POSITION))
+        plain, counts = {sch.N_ROWS: _SIZE}, {sch.N_ROWS: f"bigint({size})"}
+        if columns.relevance:
+            negative = f"coalesce({item.typed(_NEGATIVE)}, false)"
+            counts[sch.N_NEGATIVE] = f"bigint(size(filter({_SOUND}, {_ELEMENT} -> {negative})))"
+            plain[sch.N_NEGATIVE] = "0L"
+        if not columns.by_score:
+            plain[sch.TOP], counts[sch.TOP] = f"nullif({_SIZE}, 0)", f"array_max({ranks})"
+        plain[sch.ENTRIES] = _PLAIN
+        counts[sch.ENTRIES] = self.each(_SOUND, self.entry(item))
+        if condition:
+            # The layout of relevant rows: all rows of a list in which a rank may repeat.
+            top = f"array_max({ranks})"
+            few = f"{top} <= {MASK_RANKS} OR ({top} = {size} AND {size} <= {LONGEST})"
+            distinct = "true" if self.at_once else f"size(array_distinct({ranks})) = {size}"
+            may_repeat = f"coalesce({size} > 0 AND NOT (({few}) AND {distinct}), false)"
+            lists = lists.selectExpr("*", f"{may_repeat} AS {sch.RANK_MAY_REPEAT}")
+            relevant = f"filter({_SOUND}, {_ELEMENT} -> {item.typed(_RELEVANT)})"
+            chosen = self.each(relevant, self.entry(item))
+            counts[sch.ENTRIES] = f"CASE WHEN {sch.RANK_MAY_REPEAT} THEN {counts[sch.ENTRIES]} ELSE {chosen} END"
+        described_by = [*columns.of_user, *[sch.MIXED] * bool(columns.segments), *columns.timed]
+        sound = (
+            counts
+            if not self.at_once
+            else {name: f"CASE WHEN {_SOUND} IS NULL THEN {plain[name]} ELSE {sql} END" for name, sql in counts.items()}
+        )
+        return lists.selectExpr(
+            *(*columns.keys, *described_by, *[sch.RANK_MAY_REPEAT] * bool(condition)),
+            *(f"{sql} AS {name}" for name, sql in sound.items()),
+            f"{sch.IS_LIST} AND ({size} > 0 OR coalesce(size({_REJECTS}), 0) <= 0) AS {sch.IS_LIST}",
+            f"CASE WHEN size({_REJECTS}) > 0 THEN {_REJECTS} END AS {sch.REJECTED_ITEMS}",
+        )
+
+
+def _with(sql: str, values: Mapping[str, str]) -> str:
+    """The SQL with values in the place of names."""
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"(?<![\w.])({names})\b(?!')", lambda match: f"({values[match[0]]})", sql) if names else sql
 
 
 @dataclass(frozen=True)
 class _PerItem:
-    """SQL over the columns of a row of the log -> SQL over an element of ``_items``.
+    """SQL over the columns of a row of the log -> SQL over an item of a list.
 
     Attributes:
         types: Column -> its SQL with the type that the engine computes with.
+        values: Column -> its SQL as it came.
     """
 
     types: Mapping[str, str]
+    values: Mapping[str, str]
 
     def raw(self, sql: str) -> str:
         """With the values as they came."""
-        return self._with(sql, {name: f"{_ELEMENT}.{name}" for name in self.types})
+        return _with(sql, self.values)
 
     def typed(self, sql: str, item_hash: str = "") -> str:
         """With typed values; ``_hash`` is that of the item."""
         values = {name: self.raw(typed) for name, typed in self.types.items()}
         if item_hash:
-            values[sch.HASH] = self._with(item_hash, values)
-        return self._with(sql, values)
-
-    def _with(self, sql: str, values: Mapping[str, str]) -> str:
-        names = "|".join(map(re.escape, values))
-        return re.sub(rf"(?<![\w.])({names})\b(?!')", lambda match: f"({values[match[0]]})", sql) if names else sql
+            values[sch.HASH] = _with(item_hash, values)
+        return _with(sql, values)

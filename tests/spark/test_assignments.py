@@ -252,14 +252,49 @@ def test_values_are_those_of_a_log_that_names_the_experiments(spark: SparkSessio
             named += [{**row, "experiment": f"{test}:{arm}"} for test in "ts"]
     result = result_of(rows, log, baseline="a", **options)
     expected = evaluate(named, ["rr"], **{"list": "request", "baseline": "t:a", **options})
+    by_list = result_of(rows, nested(log), **{**options, "columns": {"time": "seen", "items": "items"}})
     for table in ("user_metrics", "experiment_metrics"):
         assert plain(getattr(result, table).collect()) == plain(getattr(expected, table).collect())
+        # Without columns of lists, each row of a nested log is one.
+        if "list" not in options:
+            assert plain(getattr(by_list, table).collect()) == plain(getattr(expected, table).collect())
     only = {"candidates": "t:b", "baseline": "t:a", "confidence": options.get("confidence", 0.95)}
     asked = {name: options[name] for name in ("segments", "mean_over") if name in options}
     users = expected.user_metrics
     compared = compare(users, **only, **asked, before="before" if "covariate" in options else None)
     found = [row for row in result.comparisons.collect() if row["test_name"] == "t"]
     assert found and plain(found) == plain(compared.collect())
+
+
+def nested(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The log with a row per list."""
+    of_item = ("item", "position", "score", "relevance")
+    lists: dict[Any, dict[str, Any]] = {}
+    for row in log:
+        own = {name: value for name, value in row.items() if name not in of_item}
+        items = lists.setdefault((row["user"], row["request"]), {**own, "items": []})["items"]
+        items.append({name: row[name] for name in of_item if name in row})
+    return [*lists.values()]
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("told_apart", [(), ("request",)], ids=["rows are lists", "requests are lists"])
+def test_lists_of_a_row_have_the_times_and_faults_of_their_items(
+    spark: SparkSession, told_apart: tuple[str, ...]
+) -> None:
+    log = lists(*LOG, ("u1", "r5", "noon"), ("u3", "r6", "10:30"))
+    for row in log:
+        row["seen"] = {"r6": None}.get(row["request"], row["seen"])
+    log[3]["relevance"] = None
+    rows = assigned("t:a u1 11:00", "t:b u2 10:00", "s:a u1 09:00", "s:b u3 10:01")
+    flat = result_of(rows, log)
+    by_list = result_of(rows, nested(log), columns={"time": "seen", "items": "items"}, list=told_apart)
+    assert n_lists(by_list) == n_lists(flat) == {("t:a", "u1"): 1, ("t:b", "u2"): 1, ("s:a", "u1"): 2}
+    for table in ("user_metrics", "experiment_metrics"):
+        assert plain(getattr(by_list, table).collect()) == plain(getattr(flat, table).collect())
+    reasons = [sorted(row["reason"] for row in result.quarantine.collect()) for result in (by_list, flat)]
+    expected = ["null_relevance", "null_time", "null_time", "unreadable_time", "unreadable_time"]
+    assert reasons == [expected, expected]
 
 
 def run_of(spark: SparkSession, tmp_path: Path, of_users: Any, log: Any = None, **changes: Any) -> Any:

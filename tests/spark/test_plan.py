@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from rankmetrics_spark import compare, evaluate, read
+from rankmetrics_spark import compare, evaluate, read, sources
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import Entry, Pointer
@@ -32,6 +33,8 @@ JOBS = 5
 """Of the averages, without comparisons."""
 JOBS_OF_A_RUN = {"averages": 14, "comparisons": 18}
 """Of the whole job, from reading schemas to the run record. Two of them stage ``checks``, after the other tables."""
+JOBS_OF_JSON = 2
+"""Of a look at the first rows, before the log is read."""
 JOBS_OF_A_PERIOD = 4
 """More jobs at most, whatever the number of its days."""
 
@@ -84,6 +87,37 @@ def test_only_the_needed_columns_are_read(spark: SparkSession, folder: str) -> N
 def test_planning_starts_no_job(spark: SparkSession, folder: str) -> None:
     log = spark.read.parquet(folder)
     assert jobs(spark, lambda: evaluate(log, TWELVE_METRICS, segments=["country"])) == 0
+
+
+LARGEST_METHOD = 8_000
+"""Bytes of code up to which Java compiles a method."""
+
+
+@pytest.mark.compiled
+def test_java_compiles_what_looks_at_the_items_of_lists(
+    spark: SparkSession, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "lists")
+    items = F.collect_list(F.struct("item_id", "relevance")).alias("items")
+    spark.read.parquet(folder).groupBy("experiment_id", "user_id").agg(items).write.parquet(path)
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        evaluate(spark.read.parquet(path), TWELVE_METRICS, columns={"items": "items"}).user_metrics.explain("codegen")
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", capsys.readouterr().out)]
+    assert 0 < max(sizes) <= LARGEST_METHOD
+
+
+@pytest.mark.parametrize("items", ["a", ["a"]], ids=["a row per item", "a row per list"])
+def test_one_job_finds_the_columns_and_the_lists_of_json(spark: SparkSession, tmp_path: Path, items: Any) -> None:
+    row = {"experiment": "a", "user": "u", "item": items, "position": 1, "relevance": 1}
+    if isinstance(items, list):
+        row |= {"position": [1], "relevance": [1]}
+    (tmp_path / "log.json").write_text(json.dumps(row))
+    section = config(tmp_path / "log.json", tmp_path / "out", source={"format": "json"}).source
+    found = jobs(spark, lambda: sources.read(spark, section, [*row]))
+    assert found == JOBS_OF_JSON or not spark.version.startswith(PINNED)
 
 
 @pytest.mark.slow
