@@ -256,11 +256,8 @@ class Log:
         impressions = sources.read(spark, config.source, config.source.required_columns())
         section = config.judgements
         judgements = None if section is None else sources.read(spark, section, section.required_columns())
-        impressions, options, _ = road.flat_log(impressions, config.options)
-        if (events := sources.read_events(spark, config.events)) is not None:
-            impressions, options, _ = road.with_grades(impressions, events, options, config.evaluation_date)
-        if judgements is not None:
-            judgements, options = road.flat_judgements(judgements, options)
+        tables = impressions, judgements, sources.read_events(spark, config.events)
+        impressions, judgements, options, *_ = road.flattened(*tables, config.options, config.evaluation_date)
         plan = road.make_plan(options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(sch.ITEM) in impressions.columns))
         text_numbers, judged = plan.options.text_numbers, plan.scoring.judged

@@ -42,7 +42,7 @@ from rankmetrics_spark.road.checking import (
     pools,
     typed_judgements,
 )
-from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, shown_rows, unmatched_rate, with_grades
+from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, flattened, shown_rows, unmatched_rate
 from rankmetrics_spark.road.nested import flat_judgements, flat_log
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import sound_rows, top_rows
@@ -96,21 +96,17 @@ class Tables:
             ConfigError: A table is none, or the options do not fit one another.
             InputError: A column is missing or has a type that cannot serve.
         """
-        timed = None
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
         impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
-        impressions, options, lists = flat_log(impressions, options)
         if judgements is not None:
             own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
-            judgements, options = flat_judgements(judgements, options)
         if events is not None:
             named = options.event_columns
             of_events = (*named.get("list", ()), *(name for role, name in named.items() if role != "list"))
             usual = [name for several in sch.EVENT_NAMES.values() for name in several]
             events = table_of(events, "events", of_events, usual, impressions)
-            impressions, options, timed = with_grades(impressions, events, options, day)
-            lists = None
+        impressions, judgements, options, lists, timed = flattened(impressions, judgements, events, options, day)
         schema, assigned = None if judgements is None else judgements.schema, None
         if assignments is not None:
             stored = keep or (lambda rows, name: rows)

@@ -19,7 +19,7 @@ from rankmetrics_spark.config import Options, microseconds
 from rankmetrics_spark.engines import as_text, engine_of, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.road.checking import literal, micros
-from rankmetrics_spark.road.nested import flat_log
+from rankmetrics_spark.road.nested import Nested, flat_judgements, flat_log
 
 _EVENT, _AT, _ITEM, _KIND, _FAULTY = "_event", "_at", "_item_of_both", "_grade_of_kind", "_no_event"
 _SHOWN_AT, _N_SHOWN, _STATE = "_shown_at", "_n_shown", "_state"
@@ -91,6 +91,26 @@ def with_grades(
     options = replace(options, columns={**options.columns, "relevance": sch.GRADE_OF_EVENTS})
     within = microseconds(options.within) if options.within else None
     return rows, options, None if within is None else Timed(sides.shown, sides.events, within)
+
+
+def flattened(
+    impressions: DataFrame,
+    judgements: DataFrame | None,
+    events: DataFrame | None,
+    options: Options,
+    day: str | None = None,
+) -> tuple[DataFrame, DataFrame | None, Options, Nested | None, Timed | None]:
+    """Impressions and judgements with a row per item, and the options that fit them; the lists as they came.
+
+    Events give the impressions their grades; their lists are then read as items.
+    """
+    impressions, options, lists = flat_log(impressions, options)
+    if judgements is not None:
+        judgements, options = flat_judgements(judgements, options)
+    if events is None:
+        return impressions, judgements, options, lists, None
+    impressions, options, timed = with_grades(impressions, events, options, day)
+    return impressions, judgements, options, None, timed
 
 
 @dataclass(frozen=True)
@@ -223,9 +243,6 @@ def shown_rows(log: DataFrame, options: Options, events: DataFrame | None = None
 
     It is for what reads rows and no tables of an evaluation: rows of events, and why they do not count, are left out.
     """
-    rows, options, _ = flat_log(log, options)
-    if events is None:
-        return rows, options
-    rows, options, _ = with_grades(rows, events, options)
+    rows, _, options, *_ = flattened(log, None, events, options)
     states = ", ".join(map(repr, sch.EVENT_STATES))
-    return rows.where(f"NOT coalesce({sch.LIST_FAULT} IN ({states}), false)"), options
+    return rows if events is None else rows.where(f"NOT coalesce({sch.LIST_FAULT} IN ({states}), false)"), options
