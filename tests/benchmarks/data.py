@@ -59,6 +59,24 @@ def ensure(spark: SparkSession, folder: Path, dataset: Dataset) -> str:
     return str(path)
 
 
+def other_shapes(path: str) -> None:
+    """The same log as other shapes beside it, once: a row per list; with its requests; its clicks as events."""
+    spark = SparkSession.active()
+    rows = spark.read.parquet(path)
+    keys = ["experiment", "user"]
+    in_order = "array_sort(collect_list(struct(position, item, score, relevance)))"
+    items = f"transform({in_order}, x -> struct(x.item, x.score, x.relevance))"
+    request = F.xxhash64(*keys).alias("request")
+    shapes: dict[str, Callable[[], DataFrame]] = {
+        "nested": lambda: rows.groupBy(*keys).agg(F.expr(items).alias("items")),
+        "requests": lambda: rows.select(*keys, "item", "position", "relevance", request),
+        "events": lambda: rows.where("relevance > 0").select("item", request),
+    }
+    for shape, table in shapes.items():
+        if not Path(f"{path}-{shape}", "_SUCCESS").exists():
+            table().write.mode("overwrite").parquet(f"{path}-{shape}")
+
+
 def frame(spark: SparkSession, dataset: Dataset) -> DataFrame:
     """The log as a lazy table."""
     number = F.col("id") if dataset.layout == "in_order" else F.expr(f"(id * {STRIDE}) % {dataset.rows}")

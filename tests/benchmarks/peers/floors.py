@@ -39,6 +39,12 @@ def count_item(path: str) -> dict:
     return _away(_read(path).groupBy(*KEYS).agg(F.count(F.lit(1)), hashed))
 
 
+def explode_and_group(path: str) -> dict:
+    """What a log with a row per list costs where its items become rows, and these are grouped again."""
+    exploded = _read(f"{path}-nested").selectExpr(*KEYS, "posexplode(items) AS (place, item)")
+    return _away(exploded.groupBy(*KEYS).agg(F.expr("collect_list(struct(place, item.item, item.relevance))")))
+
+
 # "Spark alone": moves the data that the metrics need and computes no metrics. Spark aggregates the needed columns to
 # lists, Python gets the lists as Arrow batches and only counts them, and Spark adds up the counts per experiment.
 _BITS = "bit_or(shiftleft(1L, position - 1)) FILTER (WHERE {} > 0)"

@@ -19,10 +19,23 @@ last_frame: DataFrame | None = None
 """The last collected table; its adaptive plan is final."""
 
 
-def frame(path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevance", **options: Any) -> DataFrame:
-    rows = SparkSession.active().read.parquet(path)
-    columns = {"relevance": relevance}
-    return evaluate(rows, metrics=metrics, columns=columns, **options).experiment_metrics
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "nested": ("nested", {"columns": {"items": "items"}}),
+    "requests": ("requests", {"list": "request"}),
+    "events": ("requests", {"list": "request", "event_columns": {"list": "request"}, "columns": {}}),
+}
+"""Shape of a log -> ending of its path, and how it is read: see ``data.other_shapes``."""
+
+
+def frame(
+    path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevance", shape: str = "", **options: Any
+) -> DataFrame:
+    read = SparkSession.active().read.parquet
+    ending, how = SHAPES.get(shape, ("", {"columns": {"relevance": relevance}}))
+    rows = read(f"{path}-{ending}" if ending else path)
+    if shape == "events":
+        rows, options = rows.drop("relevance"), options | {"events": read(f"{path}-events")}
+    return evaluate(rows, metrics=metrics, **how, **options).experiment_metrics
 
 
 def run(path: str, **options: Any) -> Values:
