@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ import numpy as np
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
-from rankmetrics_spark.comparison.families import Question, interval, intervals_at
-from rankmetrics_spark.comparison.measures import SIDES, Ints, Key, Totals
+from rankmetrics_spark.comparison.families import interval, intervals_at
+from rankmetrics_spark.comparison.measures import SIDES, Ints
 from rankmetrics_spark.comparison.notes import notes
-from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
+from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import replicate_means
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
@@ -397,32 +396,3 @@ def period(rows: Compared) -> tuple[Texts, ...]:
 def n_days(rows: Compared) -> Any:
     """Dates of the period that are published."""
     return np.full(len(rows.keys), len(rows.question.days.dates) if rows.question.days else 0)
-
-
-def comparison_rows(
-    totals: Totals,
-    ranks: Mapping[Key, Ranks],
-    question: Question,
-    statistics: Iterable[Statistic] | None = None,
-) -> dict[str, Any]:
-    """The table ``comparisons``, column by column.
-
-    Args:
-        totals: Of all users.
-        ranks: Of all users; empty if no signed ranks are asked for.
-        question: Which pairs, and how rows are made.
-        statistics: Those that become columns; by default all that are registered in this process.
-
-    Returns:
-        Column -> (g,) values; NaN and None are null. What was not asked for is left out.
-
-    Raises:
-        ConfigError: There is no experiment with the name of the baseline, of a candidate or of a share.
-    """
-    rows = Compared.of(totals, ranks, question)
-    columns: dict[str, Any] = {}
-    with np.errstate(all="ignore"):
-        for each in (statistics or STATISTICS.values()) if rows.keys else ():
-            if not each.needs or rows.has(each.needs):
-                columns |= each.values(rows)
-    return columns

@@ -20,6 +20,7 @@ from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
 from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Ints, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
+from rankmetrics_spark.comparison.rows import table_of_sums
 from rankmetrics_spark.comparison.sums import (
     PARTIALS,
     Layout,
@@ -27,27 +28,22 @@ from rankmetrics_spark.comparison.sums import (
     alike_columns,
     as_batches,
     noted,
-    read,
     refuse_several,
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.engines import Batches, Step, in_one_step, rows_of
+from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 
-_NUMBERS = ("mean_baseline", "mean_candidate", "difference", "ci_low", "ci_high", "relative_difference",
-            "relative_ci_low", "relative_ci_high", "p_value", "p_adjusted",
-            *(f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS), "confidence")  # fmt: skip
-OVER_TIME = {
-    **dict.fromkeys((BASELINE_NAME, sch.EXPERIMENT, sch.METRIC, "kind", "label"), "string"),
-    **dict.fromkeys(("day_number", "n_users"), "long"),
-    **dict.fromkeys(("design", "test"), "string"),
-    **dict.fromkeys(_NUMBERS, "double"),
-    **dict.fromkeys(("valid_at", "note"), "string"),
-}
+OVER_TIME = sch.columns(
+    "string: baseline experiment_id metric kind label; long: day_number n_users; string: design test; "
+    "double: mean_baseline mean_candidate difference ci_low ci_high relative_difference relative_ci_low "
+    "relative_ci_high p_value p_adjusted adjusted_ci_low adjusted_ci_high adjusted_relative_ci_low "
+    "adjusted_relative_ci_high confidence; string: valid_at note"
+)
 """Columns of an effect over time -> their types."""
 _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
@@ -75,7 +71,7 @@ def over_time(table: UserTable, request: Comparison, start: str | None) -> DataF
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
     parts = Step(body, PARTIALS).of(by_user(dated, *numbers, *alike_columns(table.alike)))
     whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
-    return in_one_step(whole, partial(_final, question=Question.of(plain, table), start=start), OVER_TIME)
+    return table_of_sums(whole, partial(over_time_rows, question=Question.of(plain, table), start=start), OVER_TIME)
 
 
 def _sums_of_days(
@@ -94,13 +90,6 @@ def _sums_of_days(
     yield from as_batches(totals)
 
 
-def _final(batches: Batches, question: Question, start: str | None) -> Iterator[pa.RecordBatch]:
-    totals, _ = read(batches)
-    refuse_several(totals)
-    if totals.sums:
-        yield from rows_of(over_time_rows(totals, question, start), OVER_TIME)
-
-
 def over_time_rows(totals: Totals, question: Question, start: str | None = None) -> dict[str, Any]:
     """The rows of an effect over time, column by column.
 
@@ -112,6 +101,7 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
     Raises:
         ConfigError: There is no experiment with the name of the baseline or of a candidate.
     """
+    refuse_several(totals)
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
         changes: dict[Key, dict[str, Ints]] = defaultdict(dict)

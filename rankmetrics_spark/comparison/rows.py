@@ -2,36 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
-from rankmetrics_spark.comparison.columns import comparison_rows
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.comparison import columns as _columns  # noqa: F401  registers its functions, before contrasts
+from rankmetrics_spark.comparison import contrasts as _contrasts  # noqa: F401
+from rankmetrics_spark.comparison.compared import Compared, Ranks
 from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import Key, Name, Totals
-from rankmetrics_spark.comparison.registry import Statistic, types_of
+from rankmetrics_spark.comparison.registry import STATISTICS as STATISTICS
+from rankmetrics_spark.comparison.registry import Statistic
+from rankmetrics_spark.comparison.registry import statistic as statistic
+from rankmetrics_spark.comparison.registry import types_of as types_of
 from rankmetrics_spark.comparison.sums import read, refuse_several
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
-from rankmetrics_spark.engines import Batches, rows_of
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
+from rankmetrics_spark.engines import Batches, in_one_step, rows_of
 from rankmetrics_spark.statistics import decompose, t_interval
 
-DECOMPOSITION = {
-    **dict.fromkeys((EXPERIMENT, BASELINE, METRIC, SEGMENT), "string"),
-    **dict.fromkeys(("n_users_baseline", "n_users_candidate"), "long"),
-    **dict.fromkeys(("mean_baseline", "mean_candidate", "mix", "within"), "double"),
-}
+DECOMPOSITION = sch.columns(
+    "string: experiment_id baseline metric segment; long: n_users_baseline n_users_candidate; "
+    "double: mean_baseline mean_candidate mix within"
+)
 """Columns of a decomposition -> their types."""
-MEANS = {
-    **dict.fromkeys((EXPERIMENT, SEGMENT, METRIC), "string"),
-    **dict.fromkeys(("bootstrap_ci_low", "bootstrap_ci_high"), "double"),
-}
-CLUSTER_MEANS = {
-    **dict.fromkeys((EXPERIMENT, SEGMENT, METRIC), "string"),
-    **dict.fromkeys(("ci_low", "ci_high"), "double"),
-}
+MEANS = sch.columns("string: experiment_id segment metric; double: bootstrap_ci_low bootstrap_ci_high")
+CLUSTER_MEANS = sch.columns("string: experiment_id segment metric; double: ci_low ci_high")
+
+
+def comparison_rows(
+    totals: Totals,
+    ranks: Mapping[Key, Ranks],
+    question: Question,
+    statistics: Iterable[Statistic] | None = None,
+) -> dict[str, Any]:
+    """The table ``comparisons``, column by column.
+
+    Args:
+        totals: Of all users.
+        ranks: Of all users; empty if no signed ranks are asked for.
+        question: Which pairs, and how rows are made.
+        statistics: Those that become columns; by default all that are registered in this process.
+
+    Returns:
+        Column -> (g,) values; NaN and None are null. What was not asked for is left out.
+
+    Raises:
+        ConfigError: There is no experiment with the name of the baseline, of a candidate or of a share.
+    """
+    rows = Compared.of(totals, ranks, question)
+    columns: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        for each in (statistics or STATISTICS.values()) if rows.keys else ():
+            if not each.needs or rows.has(each.needs):
+                columns |= each.values(rows)
+    return columns
+
+
+Columns = Callable[[Totals], Mapping[str, Any]]
+"""The sums of all users -> the columns of a table."""
+
+
+def table_of_sums(sums: DataFrame, make: Columns, kinds: Mapping[str, str]) -> DataFrame:
+    """The table that is made of sums; without rows where there are none."""
+    return in_one_step(sums, partial(_made, make=make, kinds=kinds), kinds)
+
+
+def _made(batches: Batches, make: Columns, kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    totals, _ = read(batches)
+    if totals.sums:
+        yield from rows_of(make(totals), kinds)
 
 
 def final(batches: Batches, question: Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
@@ -41,37 +85,21 @@ def final(batches: Batches, question: Question, statistics: Sequence[Statistic])
     if question.by_test:
         parts = [(part, question.of_test(name)) for name, part in totals.by_test()]
         # An arm without a list is said where the lists are counted.
-        parts = [(part, own) for part, own in parts if own.request.is_requested and _has_baseline(part, own)]
+        parts = [
+            (part, own)
+            for part, own in parts
+            if own.request.is_requested and own.request.baseline in (None, *experiments_of(part))
+        ]
     for part, own in parts:
         yield from rows_of(comparison_rows(part, ranks, own, statistics), types_of(statistics))
 
 
-def _has_baseline(totals: Totals, question: Question) -> bool:
-    name = question.request.baseline
-    return name is None or name in experiments_of(totals)
-
-
-def final_means(batches: Batches, confidence: float) -> Iterator[pa.RecordBatch]:
-    totals, _ = read(batches)
-    if totals.sums:
-        yield from rows_of(mean_intervals(totals, confidence), MEANS)
-
-
-def final_cluster_means(batches: Batches, confidence: float) -> Iterator[pa.RecordBatch]:
-    totals, _ = read(batches)
+def cluster_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
+    """Intervals of the mean of every experiment, segment and metric, with clusters as units; columns as above."""
     keys = [key for key in totals.sums if key.kind == "arm"]
-    if keys:
-        bounds = t_interval(arm_moments(totals.of("arm_lists", keys)), confidence)
-        low, high = (np.where(totals.of("arm", keys)["beyond"] > 0, np.nan, bound) for bound in bounds)
-        yield from rows_of(_names(keys) | {"ci_low": low, "ci_high": high}, CLUSTER_MEANS)
-
-
-def final_decomposition(
-    batches: Batches, baseline: str | None, candidates: tuple[str, ...], segment: str
-) -> Iterator[pa.RecordBatch]:
-    totals, _ = read(batches)
-    if totals.sums:
-        yield from rows_of(decomposition_rows(totals, baseline, candidates, segment), DECOMPOSITION)
+    bounds = t_interval(arm_moments(totals.of("arm_lists", keys)), confidence)
+    low, high = (np.where(totals.of("arm", keys)["beyond"] > 0, np.nan, bound) for bound in bounds)
+    return _names(keys) | {"ci_low": low, "ci_high": high}
 
 
 def mean_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
@@ -94,7 +122,7 @@ def mean_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
 
 
 def _names(keys: Sequence[Key]) -> dict[str, Any]:
-    fields = {EXPERIMENT: "candidate", SEGMENT: "segment", METRIC: "metric"}
+    fields = {sch.EXPERIMENT: "candidate", sch.SEGMENT: "segment", sch.METRIC: "metric"}
     return {column: [getattr(key, field) for key in keys] for column, field in fields.items()}
 
 
@@ -115,7 +143,7 @@ def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name
     """
     known = experiments_of(totals)
     refuse_unknown([baseline, *candidates], known)
-    start = segment_label(segment, "")
+    start = sch.segment_label(segment, "")
     arms = [key for key in totals.sums if key.kind == "arm" and key.segment.startswith(start)]
     chosen = [name for name in known if name != baseline and (not candidates or name in candidates)]
     columns: dict[str, list[Any]] = {}

@@ -33,7 +33,6 @@ MOST_ROWS = 100_000
 """Rows of a table that are read for the verdict and for the checks."""
 MOST_NAMED = 5
 """Experiments of other runs that a note names."""
-_BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
 
 
 def refuse_comparison(
@@ -174,11 +173,7 @@ def averages(users: Users, tables: Tables) -> DataFrame:
     means = comparison.with_cluster_intervals(means, users.table, users.request, users.sums)
     if users.request.bootstrap is None or users.sums is None:
         return means
-    bootstrap = comparison.bootstrap_means(users.table, users.request, users.sums)
-    keys = (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC)
-    intervals = bootstrap.select(*(F.col(name).alias(f"_{name}") for name in keys), *_BOOTSTRAP)
-    same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
-    return means.join(intervals, same_row, "left").drop(*(f"_{name}" for name in keys))
+    return comparison.with_bootstrap_intervals(means, users.request, users.sums)
 
 
 def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> Written:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from rankmetrics_spark.comparison import (
-    SUM_KINDS,
+    KINDS,
     Key,
     Totals,
     measures,
@@ -29,7 +29,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
 from tests.helpers.users import METRIC, keys_of, table, times, totals_of, user_rows
 
-ARM_SUMS, PAIR_SUMS = SUM_KINDS["arm"].columns, SUM_KINDS["pair"].columns
+ARM_SUMS, PAIR_SUMS = KINDS["arm"].columns, KINDS["pair"].columns
 EVERYTHING = Comparison("a", pairs="all", bootstrap=times(130), randomization=times(134), aa_check=times(129))
 
 
