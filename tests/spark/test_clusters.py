@@ -91,8 +91,6 @@ def test_a_segment_may_be_the_cluster_and_a_column_that_is_not_there_is_named(sp
         evaluate(impressions, ["p@3"], columns=COLUMNS, baseline="a", cluster="home").user_metrics.collect()
     with pytest.raises(InputError, match="user_metrics has no column home, which cluster needs"):
         compare(result.user_metrics, "a", cluster="home").collect()
-    with pytest.raises(ConfigError, match=r"comparison.cluster is household, and comparison.bootstrap works with one"):
-        compare(result.user_metrics, "a", cluster="household", bootstrap=True)
 
 
 @pytest.mark.parametrize(("units", "named"), [({"cluster": "household"}, "cluster is household"),

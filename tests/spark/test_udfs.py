@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import ap_at, evaluate, metric_udf, ndcg_at, register_udfs
 from rankmetrics_spark.errors import ConfigError
 from tests.helpers.logs import impressions, random_log
+from tests.helpers.messages import messages
 
 METRICS = ["ap@10", "ndcg@10", "rr", "p@5", "ap", "rbp(p=0.5)", "err@5"]
 
@@ -95,28 +96,12 @@ def test_a_rank_of_0_ends_the_query_unless_ranks_start_there(spark: SparkSession
         ap_at(10, first_rank=2)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: metric_udf("ndgc@10"), "metrics: unknown metric 'ndgc@10'; did you mean 'ndcg@10'"),
-        (lambda: metric_udf("softmax_loss"), "metric 'softmax_loss(t=1)' needs scores; allowed: rank_by='score'"),
-        (lambda: metric_udf(5), "metrics is 5; allowed: metric names such as ap@10"),
-        (lambda: metric_udf("ap", {"ties": "expected"}), "convention.ties is 'expected', but rank_by is 'position'"),
-        (lambda: metric_udf("ap", {"population": "judged"}), "convention.population is 'judged', but judgements"),
-        (lambda: metric_udf("ap", rank_by="rank"), "rank_by: unknown value 'rank'; known: position, score"),
-        (
-            lambda: ap_at(3)("position"),
-            "ap@3 by position got 1 columns; allowed: position, relevance, item; the last one may",
-        ),
-        (
-            lambda: metric_udf("ap", rank_by="score")("s", "r"),
-            "ap by score got 2 columns; allowed: score, relevance, item, position; the last",
-        ),
-    ],
-)
-def test_a_wrong_call_raises_a_config_error_with_the_reason(make: Any, message: str) -> None:
+@pytest.mark.parametrize(("given", "message"), messages("UDFs"))
+def test_a_wrong_call_raises_a_config_error_with_the_reason(given: dict[str, Any], message: str) -> None:
+    options = {"columns": [], **given}
+    name, columns = options.pop("metric"), options.pop("columns")
     with pytest.raises(ConfigError) as caught:
-        make()
+        metric_udf(name, **options)(*columns)
     assert str(caught.value).startswith(message)
 
 

@@ -154,15 +154,6 @@ def test_where_nobody_comes_back_the_variance_stays() -> None:
     assert effects[17] / effects[5] == pytest.approx(math.sqrt(1 / 3), rel=0.05)
 
 
-@pytest.mark.parametrize("within", [0.3, 3.0])
-def test_the_expected_variance_is_that_of_simulated_users_who_come_back(within: float) -> None:
-    chances = np.random.default_rng(6).beta(0.6, 2.4, 6_000)
-    came, values = returning_users(chances, 15, within, seed=7)
-    expected, _ = arrivals_of(came[:, :5], values[:, :5]).variances_by(15)
-    truth = arrivals_of(came, values).variance
-    assert expected == pytest.approx(truth, rel=0.06)
-
-
 def test_what_values_from_before_explain_stays_and_the_rest_shrinks() -> None:
     # 100 users who come every day.
     alike = [np.full(2, number) for number in (100.0, 0.0, 100.0, 0.5, 0.06, 0.04)]
