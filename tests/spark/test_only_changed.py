@@ -175,6 +175,11 @@ def test_rows_that_were_logged_twice_change_no_list(spark: SparkSession, repeate
     assert row["n_users"] == len(changed_users(impressions, 3)) == 4
 
 
+def test_an_empty_log_has_no_comparison(spark: SparkSession) -> None:
+    empty = spark.createDataFrame(log(1)).where("false")
+    assert evaluate(empty, ["p@3"], columns=COLUMNS, baseline="a", only_changed=True).comparisons.collect() == []
+
+
 def test_users_without_a_hash_are_refused(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log(6))
     plain = evaluate(impressions, ["p@3"], columns=COLUMNS).user_metrics
