@@ -244,27 +244,6 @@ def _check_twins(result: dict[tuple[str, str], dict[str, Any]]) -> None:
         assert not different, f"{experiment}, {user}: {different} depend on the order of the rows"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["relevant of sessions", "by score and rank"])
-def test_files_and_partitions_change_no_bit(
-    spark: SparkSession, logs: dict[bool, Logs], tmp_path: Path, name: str
-) -> None:
-    case = _with_metrics(next(case for case in CASES if case.name == name))
-    few = [result.collect() for result in _tables(result_of(logs[False], case))]
-    logs[False].table.repartition(7, F.rand(seed=3)).write.parquet(str(tmp_path / "seven files"))
-    spark.conf.set("spark.sql.shuffle.partitions", "5")
-    try:
-        many = [
-            result.collect()
-            for result in _tables(result_of(logs[False], case, spark.read.parquet(str(tmp_path / "seven files"))))
-        ]
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", "2")
-    for one, other in zip(few, many, strict=True):
-        assert Counter(tuple(map(bits, row)) for row in one) == Counter(tuple(map(bits, row)) for row in other)
-        assert one
-
-
 KEPT = ["masks", "own relevance, judged pool", "relevant of sessions", "ignored repeats", "by score"]
 
 
@@ -322,10 +301,6 @@ def _left_out(quarantine: DataFrame) -> Counter[tuple[Any, ...]]:
     for name, *key, n in quarantine.groupBy(*keys).count().collect():
         total[(name or None, *key)] += n
     return total
-
-
-def _tables(result: Any) -> list[DataFrame]:
-    return [result.user_metrics, result.experiment_metrics]
 
 
 def test_the_logs_hold_every_fault(logs: dict[bool, Logs]) -> None:
