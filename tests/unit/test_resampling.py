@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
-from unit.test_significance import REFERENCES, measures
 
 from rankmetrics_spark import statistics as st
 from tests.helpers.samples import Floats
@@ -131,6 +131,21 @@ def test_percentiles_are_those_of_numpy_without_nan() -> None:
 def test_intervals_without_spread_are_a_point() -> None:
     still = np.full((1, 50), 0.3)
     assert [float(bound[0]) for bound in st.percentile(still, 0.95)] == [0.3] * 2
+
+
+REFERENCES = ("clef_tar2017", "lightgbm_rank")
+
+
+def measures(folder: Path) -> list[tuple[pd.DataFrame, Floats]]:
+    """Per measure the rows of the reference, and the (pairs, queries) differences that they are about."""
+    expected = pd.read_csv(folder / "ref.significance.csv")
+    per_query = pd.read_csv(folder / "ref.perquery.csv.gz", float_precision="round_trip")
+    result = []
+    for measure, rows in expected.groupby("measure"):
+        # A topic for which a system returned nothing counts 0.
+        table = per_query.pivot(index="query", columns="run", values=measure).fillna(0.0)
+        result.append((rows, (table[rows.run_b].to_numpy() - table[rows.run_a].to_numpy()).T))
+    return result
 
 
 def bootstrapped(values: Floats, seed: int, replicates: int) -> Floats:

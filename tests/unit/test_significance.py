@@ -1,13 +1,11 @@
-"""Tests of differences against SciPy, statsmodels and the reference files of real experiments."""
+"""Tests of differences against SciPy and statsmodels."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
@@ -16,9 +14,6 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from rankmetrics_spark import statistics as st
 from tests.helpers.samples import Floats, joined, moments, pair_moments
-
-REFERENCES = ("clef_tar2017", "lightgbm_rank")
-DRAWS = 5_000
 
 
 def ranked(differences: Floats) -> tuple[int, int, int, int]:
@@ -35,18 +30,6 @@ def shown_of(result: st.Estimate) -> tuple[Floats, Floats, Floats]:
 
 def wilcoxon(rows: Any) -> Floats:
     return st.signed_rank(*np.array([ranked(np.asarray(row)) for row in rows], dtype=object).T)
-
-
-def measures(folder: Path) -> list[tuple[pd.DataFrame, Floats]]:
-    """Per measure the rows of the reference, and the (pairs, queries) differences that they are about."""
-    expected = pd.read_csv(folder / "ref.significance.csv")
-    per_query = pd.read_csv(folder / "ref.perquery.csv.gz", float_precision="round_trip")
-    result = []
-    for measure, rows in expected.groupby("measure"):
-        # A topic for which a system returned nothing counts 0.
-        table = per_query.pivot(index="query", columns="run", values=measure).fillna(0.0)
-        result.append((rows, (table[rows.run_b].to_numpy() - table[rows.run_a].to_numpy()).T))
-    return result
 
 
 def relative_of(baseline: st.Moments, candidate: st.Moments) -> st.Estimate:
@@ -81,36 +64,6 @@ def test_welchs_test_is_that_of_scipy_and_its_interval_that_of_statsmodels() -> 
         assert result.p_value[i] == pytest.approx(stats.ttest_ind(right, left, equal_var=False).pvalue, rel=1e-9)
         expected = CompareMeans(DescrStatsW(right), DescrStatsW(left)).tconfint_diff(0.05, usevar="unequal")
         assert (result.ci_low[i], result.ci_high[i]) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_paired_t_and_signed_ranks_are_those_of_the_reference(shared_data: Path, name: str) -> None:
-    for expected, differences in measures(shared_data / name):
-        result = st.paired_t(moments(differences), 0.95)
-        assert result.difference == pytest.approx(expected["diff"].to_numpy(), abs=1e-12)
-        assert result.p_value == pytest.approx(expected.p_t.to_numpy(), abs=1e-10)
-        assert wilcoxon(differences) == pytest.approx(expected.p_wilcoxon.to_numpy(), abs=1e-10)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("name", REFERENCES)
-def test_the_randomisation_test_is_within_monte_carlo_error_of_the_reference(
-    shared_data: Path, name: str, seed: int
-) -> None:
-    replicates = 9_999
-    for expected, differences in measures(shared_data / name):
-        keys = np.arange(differences.shape[1], dtype=np.uint64)
-        signs = st.random_signs(keys, seed, replicates)
-        flipped = st.weighted_totals(st.weighted_sums(signs, differences.T)).T
-        result = st.sign_flip_p(differences.sum(axis=1), flipped)
-        counts = [
-            np.rint(p * (n + 1) - 1) for p, n in ((result, replicates), (expected.p_randomization.to_numpy(), 99_999))
-        ]
-        # Given how many of all replicates are as large, the number of ours is binomial: no p-value is too small for it.
-        of_ours = stats.binom(counts[0] + counts[1], replicates / (replicates + 99_999))
-        chance = 2 * np.minimum(of_ours.cdf(counts[0]), of_ours.sf(counts[0] - 1))
-        assert chance.min() > 0.05 / (2 * 280)
-        assert np.mean(chance) > 0.3
 
 
 def test_signed_ranks_are_those_of_scipy() -> None:
