@@ -73,23 +73,10 @@ def test_a_share_of_nothing_is_left_out_and_other_metrics_are_not_told() -> None
 
 def test_the_page_says_where_the_effect_differs() -> None:
     pytest.importorskip("jinja2")
-    counts = {"n_users": 1000, "n_users_with_relevant": 600, "confidence": 0.95, "convention": "standard"}
-    means = [
-        {
-            "experiment_id": name,
-            "segment": "all",
-            "metric": "ap@10",
-            "mean": 0.5,
-            "ci_low": 0.4,
-            "ci_high": 0.6,
-            **counts,
-        }
-        for name in "ab"
-    ]
     more = {"mean_baseline": 0.5, "mean_candidate": 0.6, "ci_low": 0.0, "ci_high": 0.2, "relative_ci_low": 0.0}
     more |= {"relative_ci_high": 0.4, "p_adjusted": 0.5, "better": None, "correction": "holm", "n_comparisons": 1}
     rows = [row(name, p, n_users=10, **more) for name, p in (("all", None), ("c=x", 0.01), ("c=y", 0.5), ("c=z", 0.5))]
-    page = html.page(Figures(means, rows)).replace("\N{MINUS SIGN}", "-")
+    page = html.page(Figures([made.mean(name) for name in "ab"], rows)).replace("\N{MINUS SIGN}", "-")
     assert "<li>The effect of b on MAP@10 differs in c=x: +0.1000 (+20.0 %) against +0.2000 (+40.0 %) elsewhere" in page
 
 

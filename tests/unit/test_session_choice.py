@@ -99,9 +99,6 @@ def chosen(master: str | None = None, local: bool = False, engine: str | None = 
     [
         (None, None, ("local", "local[*]")),
         (None, "sc://a:1", ("connect", "sc://a:1")),
-        (None, "local[3]", ("local", "local[3]")),
-        ("sc://b:2", None, ("connect", "sc://b:2")),
-        ("sc://b:2", "sc://a:1", ("connect", "sc://b:2")),
         ("local[1]", "sc://a:1", ("local", "local[1]")),
         ("spark://c:3", None, ("local", "spark://c:3")),
     ],

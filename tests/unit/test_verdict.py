@@ -65,10 +65,6 @@ def test_a_metric_without_a_direction_has_no_winner() -> None:
     assert "neither direction is better, 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001" in result
 
 
-def test_map_is_called_map() -> None:
-    assert sentence(row(), parse("ap")).startswith("b beats a on MAP: ")
-
-
 def test_segments_are_left_out_and_shown_differences_come_first() -> None:
     rows = [
         row(experiment_id="c", better=None, p_adjusted=0.3),
