@@ -117,7 +117,8 @@ WAYS: list[Any] = [
     ("search_log", ["train.csv"], RIGHT),
     ("compact_dates", ["log"], RIGHT),
     ("compact_dates", ["ymd"], RIGHT),
-    ("compact_dates", config(SHOWN | {"where": "dt = '{date}'"}), "cannot filter by "),
+    ("compact_dates", config(SHOWN | {"where": "dt = '{date}'"}),
+     "cannot filter by | the input is empty: no rows in "),  # the second one without ANSI mode, before Spark 4
     ("numbered_models", ["model*.csv"], RIGHT),
     ("numbered_models", ["."], RIGHT),
     ("numbered_models", ["folds"], "holds pop_fold0, pop_fold1, which look like folds of one experiment, or are"),
@@ -197,7 +198,7 @@ def test_a_file_of_the_field_comes_in_right_or_is_refused(
     if said:
         assert code in (2, 3, 4), (code, err)
         (sentence,) = re.findall(r"^rankmetrics: (.*)$", err, re.MULTILINE)
-        assert said in sentence
+        assert any(part in sentence for part in said.split("| "))
         return
     assert code == 0, err
     means: dict[str, dict[str, Any]] = {}
