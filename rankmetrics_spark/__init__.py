@@ -7,6 +7,5 @@ __version__ = "0.3.0"
 # The Spark layer is loaded on first use, so that the pure layer imports without pyspark.
 __getattr__, __dir__, __all__ = door(__name__)
 
-# The Python steps of the first query. Where one thread loads a package and another one a module of it, either may fail;
-# so the module is named that a query of assignments loads first.
-LOADED_AHEAD[:] = ["pyspark.worker", f"{__name__}.road.assignments"]
+# The Python steps of the first query.
+LOADED_AHEAD[:] = ["pyspark.worker", f"{__name__}.road"]
