@@ -245,6 +245,8 @@ class RankmetricsError(Exception):
     """Of a run whose numbers were refused: its record, with ``means``, ``comparisons``, ``verdict`` and ``checks``."""
     page: str | None = None
     """The page of these numbers, marked as not published; None if none could be written."""
+    published: Any = None
+    """The outcome of a run that has published other tests than those of these numbers."""
 
     def __init__(self, message: str = "") -> None:
         """An error with its one sentence, without the secrets that a path or a setting in it may hold."""

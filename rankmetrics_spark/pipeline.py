@@ -152,6 +152,10 @@ def evaluate(
     options = cfg.Options.of(keywords | {"judged": judgements is not None, **given})
     compared = replace(cfg.Comparison.of(keywords), tests=cfg.tests("tests", tests or {}))
     cfg.check_tests(compared, options)
+    if gated := [name for name, own in compared.tests.items() if own.gates]:
+        raise ConfigError(
+            f"tests.{gated[0]}.gates is given, and evaluate publishes nothing; allowed: a run of a config"
+        )
     cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
     tables = Tables.of(impressions, judgements, options, events=events, assignments=assignments, compared=compared)

@@ -17,7 +17,7 @@ from rankmetrics_spark import config as cfg
 from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.exit_codes import live, verbose
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
-from rankmetrics_spark.errors import ConfigError, RankmetricsError, printable, without_secrets
+from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, printable, without_secrets
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 
 if TYPE_CHECKING:
@@ -409,9 +409,16 @@ def run_days(
                     check_places(of_day, choice)
             if not is_last:
                 progress(f"evaluating {day}")
-            published[day] = of_day, run(spark, of_day, *([progress] if is_last else []))
+            try:
+                outcome = run(spark, of_day, *([progress] if is_last else []))
+            except MetricGateError as error:
+                if error.published is None:
+                    raise
+                print_failure(error, of_day)
+                outcome, failed[day] = error.published, error
+            published[day] = of_day, outcome
             if not is_last and of_day.report.file and of_day.report.file != days[-1].report.file:
-                rep.write_page(rep.figures_of_run(spark, of_day, published[day][1].record), of_day.report.file)
+                rep.write_page(rep.figures_of_run(spark, of_day, outcome.record), of_day.report.file)
         except BaseException as error:
             if isinstance(error, RankmetricsError):
                 print_failure(error, of_day)
@@ -436,7 +443,8 @@ def end_days(days: Sequence[cfg.Config], failed: Mapping[str, RankmetricsError])
         raise worst
     for day in (each.evaluation_date for each in days):
         say.print(f"{day}: " + (f"exit code {failed[day].exit_code}" if day in failed else "published"))
-    raise type(worst)(f"{len(failed)} of {len(days)} days are not published: {cfg.dates_in_words([*failed])}")
+    part = " in whole" if any(error.published for error in failed.values()) else ""
+    raise type(worst)(f"{len(failed)} of {len(days)} days are not published{part}: {cfg.dates_in_words([*failed])}")
 
 
 T = TypeVar("T")

@@ -75,15 +75,17 @@ def days_until(
 def _day(day: str, pointer: Pointer | None, runs: Sequence[Mapping[str, Any]]) -> Day:
     """One day, by its pointer and its runs, the newest first."""
     newest: Mapping[str, Any] = runs[0] if runs else {}
-    error = newest.get("error") if newest.get("outcome") == "failed" else None
-    code = error["exit_code"] if error else 0 if newest.get("outcome") == "done" else None
+    # A run that has published may have withheld a test.
+    error, has_published = newest.get("error"), newest.get("outcome") == "done"
+    code = error["exit_code"] if error else 0 if has_published else None
     words = without_secrets(str(error["message"])) if error else ""
     run, counted = newest.get("run_id"), (newest.get("rows") or {}).get("in")
     if pointer is not None:
         counting = {*pointer.run_of().values()}
         of_log = ((each.get("quality") or {}).get("warnings", ()) for each in runs if each["run_id"] in counting)
         warnings = [*chain.from_iterable(of_log)]
-        sentence = f"published, and a later run failed: {words}" if error else "; ".join(map(str, warnings[:1]))
+        failed = "published in part" if has_published else "published, and a later run failed"
+        sentence = f"{failed}: {words}" if error else "; ".join(map(str, warnings[:1]))
         return Day(day, "published", bool(error), code, run, counted, len(warnings), sentence)
     if error:
         return Day(day, "late" if code == 3 else "refused", True, code, run, counted, sentence=words)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from rankmetrics_spark.config import fields
-from rankmetrics_spark.config.comparing import Comparison
+from rankmetrics_spark.config.comparing import Comparison, Gate, check_gates, gates
 from rankmetrics_spark.config.options import Options, SectionWithOptions, option
 from rankmetrics_spark.config.sections import FORMATS, Input
 from rankmetrics_spark.errors import ConfigError
@@ -62,6 +62,9 @@ class OfTest(fields.Section):
     last: str | None = fields.key(None, fields.day, "Last day of the test.")
     looks: Any = _own("looks")
     tuning_users: int = _own("tuning_users")
+    gates: tuple[Gate, ...] = fields.key(
+        (), gates, "Limits beside ``gates``, whose ``experiment`` is an arm; one that fails withholds this test alone."
+    )
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the days are in order."""
@@ -72,7 +75,7 @@ class OfTest(fields.Section):
     @property
     def compared(self) -> dict[str, Any]:
         """Field of ``Comparison`` -> its value, of those that are given."""
-        names = (name for name in fields.field_names(type(self)) if name not in self.words)
+        names = (name for name in fields.field_names(type(self)) if name in Comparison.__dataclass_fields__)
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def is_on(self, day: str | None) -> bool:
@@ -89,8 +92,15 @@ def tests(path: str, value: object) -> dict[str, OfTest]:
         try:
             found[fields.text(path, name)] = read(f"{path}.{name}", {} if own is None else own)
         except ConfigError as error:
-            raise ConfigError(str(error).replace(OfTest.at, f"{path}.{name}")) from None
+            raise _of_test(error, name) from None
     return found  # type: ignore[return-value]
+
+
+def _of_test(error: ConfigError, name: str) -> ConfigError:
+    """The error of a key, with the name of the test that has it."""
+    at = f"tests.{name}"
+    text = str(error).replace(OfTest.at, at).replace(f"{Comparison.at}.", f"{at}.", 1)
+    return ConfigError(f"{at}.{text}" if text.startswith(Gate.at) else text)
 
 
 def check_tests(comparison: Comparison, options: Options) -> None:
@@ -113,11 +123,13 @@ def check_tests(comparison: Comparison, options: Options) -> None:
     if comparison.cuped and comparison.cuped.date:
         path = f"{comparison.path_of('cuped')}.date"
         raise ConfigError(f"{path} is given with assignments; allowed: one of the two, or comparison.cuped.column")
-    for name in comparison.tests:
+    for name, own in comparison.tests.items():
         try:
-            of_test(comparison, name).roles(options.metrics)
+            compared = of_test(comparison, name)
+            compared.roles(options.metrics)
+            check_gates(own.gates, options.metrics, compared)
         except ConfigError as error:
-            raise ConfigError(str(error).replace(f"{comparison.at}.", f"tests.{name}.", 1)) from None
+            raise _of_test(error, name) from None
 
 
 def of_test(request: Comparison, name: str) -> Comparison:

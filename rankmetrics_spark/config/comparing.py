@@ -419,14 +419,20 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
 
 
 def with_primary(comparison: Comparison, metrics: Sequence[Metric], limits: Sequence[Gate]) -> Comparison:
-    """The comparison with the metric of the first gate as its primary one, unless others are given.
+    """The comparison, and its tests, with the metric of the first gate as primary one, unless others are given.
 
     Raises:
         ConfigError: A primary metric or a guardrail is not among the metrics.
     """
-    gated = tuple(gate.metric for gate in limits if gate.metric not in comparison.guardrails)[:1]
-    if gated and not comparison.primary:
-        comparison = replace(comparison, primary=gated)
+
+    def gated(own: Any, limits: Sequence[Gate]) -> Any:
+        guardrails = own.guardrails or comparison.guardrails
+        first = tuple(gate.metric for gate in limits if gate.metric not in guardrails)[:1]
+        return replace(own, primary=first) if first and not own.primary else own
+
+    if not comparison.primary:
+        tests = {name: gated(own, own.gates) for name, own in comparison.tests.items()}
+        comparison = replace(gated(comparison, limits), tests=tests)
     comparison.roles(metrics)
     return comparison
 

@@ -136,6 +136,11 @@ class Config(SectionWithOptions):
         check_cuped(self.comparison, self.evaluation_date)
 
     @property
+    def every_gate(self) -> tuple[Gate, ...]:
+        """The gates of all tests, and those of each."""
+        return (*self.gates, *(gate for test in self.tests.values() for gate in test.gates))
+
+    @property
     def inputs(self) -> tuple[Input, ...]:
         """The sections of the tables that are read."""
         return (*self.source.parts, *filter(None, [self.judgements, self.events, self.assignments]))

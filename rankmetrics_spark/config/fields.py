@@ -158,7 +158,8 @@ def described(cls: type[Section]) -> Iterator[Setting]:
         except errors.ConfigError as error:
             allowed = error.allowed
         yield Setting(path, spec.name, hint, default, allowed, spec.metadata["help"], read)
-        for part in sections:
+        # Those of another place are described there.
+        for part in (part for part in sections if path.startswith(part.at.partition(".")[0])):
             yield from described(part)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import sinks, sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
-from rankmetrics_spark.errors import ConfigError, RankmetricsError, lost_engine, raised_by_python
+from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
@@ -66,6 +66,8 @@ class _Context:
     """The tables of the evaluation; known after the plan."""
     counts: Counts = field(init=False)
     """What was counted, per experiment; known after the pass over the input."""
+    withheld: MetricGateError | None = None
+    """Says which tests are not published, if their own gates have failed."""
 
     @cached_property
     def convention(self) -> tuple[str, str]:
@@ -106,7 +108,8 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         InputError: The input cannot be read, lacks a column, or is empty.
         OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
         QualityError: More faulty rows than ``quality`` allows, or users who do not follow the planned shares.
-        MetricGateError: A metric is beyond the limit of one of ``gates``; it has the numbers.
+        MetricGateError: A metric is beyond the limit of one of ``gates``; it has the numbers. Where the gate is one of
+            a test, ``published`` is the outcome of the others.
     """
     if not isinstance(config, Config):
         raise ConfigError(
@@ -136,6 +139,9 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             store.release()
         if sentence := events.complete(outcome.paths["tables"], context.checks):
             outcome.record["warnings"].append(sentence)
+        if context.withheld:
+            context.withheld.published = outcome
+            raise context.withheld
         return outcome
 
 
@@ -226,17 +232,20 @@ def _evaluate(context: _Context) -> Outcome:
             results.refuse_comparison(config, counts, store.pointers, tables.by_test)
         users = _users(context)
         written = _stage_tables(context, users)
-        with steps("checks", "checking the gates" if config.gates else ""):
+        with steps("checks", "checking the gates" if config.every_gate else ""):
             written["checks"] = _checked(context, written, users)
         name, digest = context.convention
         # So that the counts survive if the run is killed while it publishes.
         store.note(context.record.entries | {"outcome": "publishing"})
         with steps("publish", "publishing"):
+            counts = context.counts  # without the tests that are withheld
             compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
             entry = sinks.Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
             entry = replace(entry, log=log_of(counts, written["user_metrics"].counts))
-            warnings = sinks.publish(store, [*written.values()], entry, every_partition)
-        path = context.record.finish(store, warnings)
+            warnings = sinks.publish(store, [*written.values()], entry, context.partitions("rows"))
+        path = context.record.finish(store, warnings, context.withheld, context.checks)
+        if context.withheld:
+            results.write_unpublished(context.withheld, context.record, store, config)
         return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
     finally:
         store.discard(like=tables.rows)
@@ -374,12 +383,25 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
         record.warn_of(of_past)
         context.checks += of_past
     staged = results.Staged(written, users, config, counts, context.earlier.days)
-    context.checks = staged.checks(record, context.checks)
+    of_tests, others = staged.checks(record, context.checks)
+    context.checks = [*of_tests, *others]
     try:
-        results.refuse_failed_gates(context.checks, config)
+        results.refuse_failed_gates(others, config)
+        arms, context.withheld = results.withheld_arms(of_tests, counts)
     except RankmetricsError:
         staged.add_numbers(record)
         raise
-    table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
+    if context.withheld:
+        _withhold(context, staged, arms)
+        record.entries["verdict"] = earlier.settled(store, config, verdict_of)
+    table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, context.counts)
     record.entries["tables"]["checks"] = {"rows": table.n}
     return table
+
+
+def _withhold(context: _Context, staged: results.Staged, arms: set[str]) -> None:
+    """Take experiments out of what will be published; the record keeps their numbers."""
+    staged.add_numbers(context.record, arms)
+    staged.written.update({name: table.without(arms) for name, table in staged.written.items()})
+    context.counts = {name: count for name, count in context.counts.items() if name not in arms}
+    context.record.entries["tables"] = {name: {"rows": table.n} for name, table in staged.written.items()}

@@ -72,7 +72,7 @@ class Earlier:
                 f"comparison.period: {store.name_of('user_metrics')} holds {dates_in_words(other_days)} under the "
                 f"convention '{name}', and this run has '{own.name}'; allowed: days of one convention"
             )
-        for gate in config.gates:
+        for gate in config.every_gate:
             if gate.compares and gate.segment != sch.EVERYONE and config.source.list:
                 raise ConfigError(
                     f"gates: the gate on {gate.metric} is about a comparison in {gate.segment}, and comparison.period "

@@ -28,7 +28,7 @@ from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check, rows_of
-from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk
+from rankmetrics_spark.sinks import Store, Written, dated, refuse_checks, refuse_on_disk
 
 if TYPE_CHECKING:
     from rankmetrics_spark.report import Figures
@@ -159,9 +159,15 @@ class Record:
         more = [f"{len(texts) - MOST_WARNINGS:,} more: the table checks has them"] if texts[MOST_WARNINGS:] else []
         self.entries["quality"]["warnings"] += [*texts[:MOST_WARNINGS], *more]
 
-    def finish(self, store: Store, warnings: Sequence[str]) -> str:
-        """Write the record of a run that has published; return where it is."""
-        self._close("done")
+    def finish(
+        self, store: Store, warnings: Sequence[str], withheld: RankmetricsError | None, checks: Sequence[Check]
+    ) -> str:
+        """Write the record of a run that has published; return where it is. What was withheld is among the refused."""
+        self._close("done", withheld)
+        if withheld:
+            self.add_checks(checks)
+            with suppress(Exception):
+                refuse_checks(store, self.entries)
         self.entries["warnings"] = [without_secrets(sentence) for sentence in warnings]
         try:
             return store.record(self.entries)
@@ -172,21 +178,22 @@ class Record:
 
     def fail(self, error: BaseException, *writers: Callable[[dict[str, Any]], object]) -> None:
         """Write the record of a run that has failed, with the first writer that succeeds."""
-        self._close("failed")
-        ours = isinstance(error, RankmetricsError)
-        message = str(error) if ours else first_sentence(Exception(str(error) or type(error).__name__))
-        self.entries["error"] = {
-            "class": type(error).__name__,
-            "exit_code": error.exit_code if isinstance(error, RankmetricsError) else 1,
-            "message": without_secrets(message),
-        }
+        self._close("failed", error)
         for write in writers:
             with suppress(Exception):
                 write(self.entries)
                 return
 
-    def _close(self, outcome: str) -> None:
+    def _close(self, outcome: str, error: BaseException | None = None) -> None:
         self.entries["outcome"] = outcome
+        if error is not None:
+            ours = isinstance(error, RankmetricsError)
+            message = str(error) if ours else first_sentence(Exception(str(error) or type(error).__name__))
+            self.entries["error"] = {
+                "class": type(error).__name__,
+                "exit_code": error.exit_code if isinstance(error, RankmetricsError) else 1,
+                "message": without_secrets(message),
+            }
         self.entries["total_seconds"] = round(time.monotonic() - self._started, 3)
 
 

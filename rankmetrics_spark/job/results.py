@@ -5,7 +5,7 @@ The rows of ``checks``, the gates on metrics, and the numbers of a run that fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +117,7 @@ def refuse_missing_date(store: Store, config: Config) -> None:
 def reads_users_again(config: Config) -> bool:
     """Whether a comparison reads the users twice, or gates limit segments that are too small to be published."""
     compared = config.comparison
-    limited = any(gate.compares and gate.segment != sch.EVERYONE for gate in config.gates)
+    limited = any(gate.compares and gate.segment != sch.EVERYONE for gate in config.every_gate)
     return compared.wilcoxon or bool(compared.min_users and limited)
 
 
@@ -257,14 +257,16 @@ class Staged:
             return [row for row in here if row[sch.SEGMENT] in segments and baseline in (None, row.get(sch.BASELINE))]
         return _read(written.rows, segments, baseline)
 
-    def checks(self, record: Record, earlier: Sequence[sch.Check]) -> list[sch.Check]:
-        """All rows of ``checks``: gates first, then the ``earlier`` ones, then what the tables say about themselves.
+    def checks(self, record: Record, earlier: Sequence[sch.Check]) -> tuple[list[sch.Check], list[sch.Check]]:
+        """The rows of ``checks`` of the gates of tests, then all others.
+
+        These are gates first, then the ``earlier`` ones, then what the tables say about themselves.
 
         Means are those of the day, drops those of the comparisons: of the period, if there is one. Every experiment
         with lists must meet every limit of a gate. An experiment without a row, for example without users in the
         segment, fails.
         """
-        gates, request = self.config.gates, self.config.comparison
+        gates, request = self.config.every_gate, self.config.comparison
         segments = {gate.segment for gate in gates}
         names = [str(name) for name, count in self.counts.items() if count["lists"]]
         by_test = self.users.table.by_test
@@ -289,23 +291,30 @@ class Staged:
                 compared += [
                     row for row in rows if (row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) not in known
                 ]
-        of_gates = gate_checks(gates, means, compared, names, candidates)
+        of_gates = gate_checks(self.config.gates, means, compared, names, candidates)
+        of_tests: list[sch.Check] = []
+        for test, own in self.config.tests.items():
+            limits = [replace(gate, experiment=gate.experiment and f"{test}:{gate.experiment}") for gate in own.gates]
+            arms, pairs = ([name for name in known if _test_of(name) == test] for known in (names, candidates))
+            of_arms = [[row for row in every if row[sch.EXPERIMENT] in arms] for every in (means, compared)]
+            of_tests += gate_checks(limits, of_arms[0], of_arms[1], arms, pairs) if arms else []
         of_tables = rep.check_rows(self.figures(record), earlier)
         # One of several tests is no reason to withhold the others: it has no verdict, and its rows say why.
         if self.config.quality.on_broken_split == "fail" and not by_test:
             of_tables = [replace(row, status=sch.FAIL) if _is_broken_split(row) else row for row in of_tables]
-        return [*of_gates, *earlier, *of_tables]
+        return of_tests, [*of_gates, *earlier, *of_tables]
 
     def figures(self, record: Record) -> rep.Figures:
         """Means and comparisons of all users, with the record so far."""
         means, compared = (self.rows(table, {sch.EVERYONE}) for table in ("experiment_metrics", "comparisons"))
         return rep.Figures(rep.period_means(means, compared), compared, record=record.entries, days=self.days)
 
-    def add_numbers(self, record: Record) -> None:
-        """Put the means and the comparisons of all users, and of the segments of gates, into the record."""
-        segments = {sch.EVERYONE, *(gate.segment for gate in self.config.gates)}
+    def add_numbers(self, record: Record, arms: Collection[str] = ()) -> None:
+        """Put means and comparisons, of all experiments or these, and of the segments of gates, into the record."""
+        segments = {sch.EVERYONE, *(gate.segment for gate in self.config.every_gate)}
         for name, table in (("means", "experiment_metrics"), ("comparisons", "comparisons")):
             rows = sorted(self.rows(table, segments), key=lambda row: row[sch.SEGMENT] != sch.EVERYONE)
+            rows = [row for row in rows if not arms or row[sch.EXPERIMENT] in arms]
             # As JSON can hold them.
             record.entries[name] = [
                 {column: sch.number(value) if isinstance(value, float) else value for column, value in row.items()}
@@ -343,6 +352,28 @@ def refuse_failed_gates(checks: Sequence[sch.Check], config: Config) -> None:
         )
 
 
+def _test_of(experiment: str | None) -> str:
+    return str(experiment).partition(sch.NAME_OF_ARM)[0]
+
+
+def withheld_arms(checks: Sequence[sch.Check], counts: Counts) -> tuple[set[str], MetricGateError | None]:
+    """The experiments of tests whose own gates have failed, and the error that says so.
+
+    Raises:
+        MetricGateError: No other experiment has lists.
+    """
+    failed: dict[str, dict[str, None]] = {}
+    for check in checks:
+        if check.status == sch.FAIL:
+            failed.setdefault(_test_of(check.experiment), {})[check.sentence] = None
+    arms = {str(name) for name in counts if name and _test_of(name) in failed}
+    text = "; ".join(f"{'; '.join(sentences)} (tests.{test}.gates)" for test, sentences in failed.items())
+    if failed and arms >= {name for name, count in counts.items() if count["lists"]}:
+        raise MetricGateError(f"{text}; nothing was published")
+    what = f"{', '.join(failed)} {'is' if len(failed) == 1 else 'are'} not published, the other tests are"
+    return arms, MetricGateError(f"{text}; {what}") if failed else None
+
+
 def stage_checks(store: Store, rows: DataFrame, checks: Sequence[sch.Check], date: str, counts: Counts) -> Written:
     """Stage the table ``checks``; nothing is published.
 
@@ -369,11 +400,14 @@ def write_unpublished(error: RankmetricsError, record: Record, store: Store, con
     The record is written by now, and nothing else is: a run that is killed here has lost at most this page.
     """
     error.record = record.entries
+    if record.entries["outcome"] == "done":  # its verdict is about the tests that are published
+        error.record = record.entries | {"verdict": []}
     with suppress(Exception):  # the gate that failed is what matters
         if rep.has_page_libraries():
             entries = record.entries
             means, compared = entries["means"], entries["comparisons"]
             without = {name: entry for name, entry in entries.items() if name not in ("means", "comparisons", "checks")}
+            without["outcome"] = "failed"  # also of a run that has published other tests
             figures = rep.Figures(rep.period_means(means, compared), compared, record=without, checks=entries["checks"])
             path = store.write_page(rep.page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
             if path is None and config.report.file:

@@ -24,7 +24,7 @@ def status_line(figures: Figures) -> list[Fact]:
         total, each = people.total, f"{range_text(people.users.values())} users in each experiment"
         items = [Fact(each if total is None else "1 user" if total == 1 else f"{total:,} users", "ok")]
     # Runs of newer dates that failed have lines of their own.
-    newer = [record for record in figures.history if str(record.get(sch.DATE)) > shown and not record.get("error")]
+    newer = [record for record in figures.history if str(record.get(sch.DATE)) > shown and not _has_failed(record)]
     if newer := [record for record in newer if str(record.get(sch.DATE))[:1].isdigit()]:
         dates = sorted(str(record[sch.DATE]) for record in newer)
         warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
@@ -88,10 +88,15 @@ def _last_date(figures: Figures) -> str:
     return str(last or next((row.get(sch.DATE) for row in figures.means), ""))
 
 
+def _has_failed(record: Mapping[str, object]) -> bool:
+    """Whether a run has published nothing; one that has may have withheld a test."""
+    return bool(record.get("error")) and record.get("outcome") != "done"
+
+
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     """The dates after the one that is shown whose run failed, in words, the newest first."""
     shown = _last_date(figures)
-    failed = [record for record in figures.history if record.get("error") and str(record.get(sch.DATE)) > shown]
+    failed = [record for record in figures.history if _has_failed(record) and str(record.get(sch.DATE)) > shown]
     # A run that was refused may have no date.
     dated = sorted(
         (str(record[sch.DATE]), record["error"]) for record in failed if str(record.get(sch.DATE))[:1].isdigit()

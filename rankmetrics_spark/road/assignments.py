@@ -247,7 +247,8 @@ def _refuse_names(arms: Mapping[str | None, list[str]], compared: cfg.Comparison
         own = compared.tests.get(test or "", cfg.OfTest())
         at, of = (f"tests.{test}", f"the test '{test}'") if by_test else (compared.at, "the assignments")
         shares = own.shares or compared.shares or {}
-        for key, names in (("baseline", [own.baseline or compared.baseline]), ("shares", [*shares])):
+        named = ("baseline", [own.baseline or compared.baseline]), ("shares", [*shares])
+        for key, names in (*named, ("gates", [gate.experiment for gate in own.gates])):
             if missing := [arm for arm in names if arm is not None and arm not in known]:
                 said = f"{at if getattr(own, key) else compared.at}.{key}"
                 raise ConfigError(

@@ -46,7 +46,7 @@ from rankmetrics_spark.sinks.reading import (
     texts_of,
     with_schema,
 )
-from rankmetrics_spark.sinks.refusals import SCHEMA, begin, refuse, refuse_on_disk
+from rankmetrics_spark.sinks.refusals import SCHEMA, begin, refuse, refuse_checks, refuse_on_disk
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import experiment_of, problem_with_name
 

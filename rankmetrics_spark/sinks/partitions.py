@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -224,6 +224,23 @@ class Written:
     def n(self) -> int:
         """Number of rows."""
         return sum(self.counts.values())
+
+    def without(self, experiments: Collection[str]) -> Written:
+        """The table without some experiments, whose partitions stay as they are."""
+
+        def kept(names: Iterable[str | None]) -> list[str | None]:
+            return [name for name in names if name not in experiments]
+
+        filled, emptied = kept(self.partitions.filled), kept(self.partitions.emptied)
+        names = pa.array([*experiments], pa.string())
+        return replace(
+            self,
+            rows=self.rows.where(F.col(EXPERIMENT).isNull() | ~F.col(EXPERIMENT).isin([*experiments])),
+            partitions=replace(self.partitions, filled=filled, emptied=emptied),
+            files=tuple(file for file in self.files if file.experiment not in experiments),
+            counts={name: self.counts[name] for name in kept(self.counts)},
+            here=self.here and self.here.filter(pc.invert(pc.is_in(self.here[EXPERIMENT], names))),
+        )
 
     def rows_here(self) -> list[dict[str, Any]] | None:
         """The rows, if this process has them."""

@@ -16,6 +16,7 @@ from rankmetrics_spark import compare, evaluate, read, run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError
 from rankmetrics_spark.report import figures_of_period
+from tests.helpers.commands import Call
 from tests.helpers.logs import config, csv_file
 
 GOLDEN = Path(__file__).parent / "field" / "golden_inputs"
@@ -437,3 +438,54 @@ def test_assignments_that_fit_nothing_are_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(error, match=re.escape(sentence)):
         result_of(assigned(*texts), **options).check()
+
+
+@pytest.mark.both_engines
+def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_path: Path) -> None:
+    users = {f"{test}{arm}{i}": (test, arm) for test in ("good", "bad") for arm in "ab" for i in range(6)}
+    # In "bad", b shows the click second.
+    log = [
+        {**row, "relevance": int(row["position"] == 1 + (row["user"][:4] == "badb"))}
+        for row in lists(*((user, user, "10:00") for user in users))
+    ]
+    csv_file(tmp_path / "log.csv", log)
+    csv_file(
+        tmp_path / "assigned.csv", assigned(*(f"{test}:{arm} {user} 09:00" for user, (test, arm) in users.items()))
+    )
+    gate = [{"metric": "rr", "max_drop": 0.1}, {"metric": "rr", "min": 0.4, "experiment": "b"}]
+    out = tmp_path / "out"
+    document = {
+        "source": {"path": f"{tmp_path}/log.csv", "columns": {"time": "seen"}, "list": ["request"], "format": "csv"},
+        "assignments": {"path": f"{tmp_path}/assigned.csv"}, "metrics": ["rr"], "comparison": {"baseline": "a"},
+        "evaluation_date": "2026-11-20", "sink": {"path": f"{out}"},
+    }  # fmt: skip
+    file = tmp_path / "config.yaml"
+
+    def evaluated(**changes: Any) -> tuple[int, str, str]:
+        """The command with these sections."""
+        file.write_text(json.dumps(document | changes))
+        return call("evaluate", "--config", file, "--format", "json")
+
+    assert evaluated()[0] == 0
+    code, text, err = evaluated(tests={"good": {"gates": gate}, "bad": {"gates": gate}})
+    said = "MRR of bad:b fell by 0.5000 (1.000 → 0.500) against bad:a; the gate allows 0.1 (tests.bad.gates)"
+    said += "; bad is not published, the other tests are"
+    assert code == 5 and err.splitlines()[-1] == f"rankmetrics: {said}", err
+    assert "Not published: a gate failed" in err
+    result = json.loads(text)
+    assert {row["experiment_id"] for row in result["means"]} == {"good:a", "good:b"}
+    assert [row["experiment_id"] for row in result["comparisons"]] == ["good:b"]
+    assert all(sentence.startswith("good:b") for sentence in result["verdict"])
+    entries = json.loads((out / "published" / "2026-11-20.json").read_text())["runs"]
+    assert [{*each["experiments"]} - {None} for each in entries] == [{"good:a", "good:b"}, {"bad:a", "bad:b"}]
+    record = json.loads((out / "runs" / f"{entries[0]['run_id']}.json").read_text())
+    assert record["outcome"] == "done" and record["error"]["message"] == said
+    assert {row["experiment_id"] for row in record["means"]} == {"bad:a", "bad:b"}
+    refused = [row for row in spark.read.parquet(f"{out}/refused_checks").collect() if row["status"] == "fail"]
+    assert {(row["name"], row["experiment_id"]) for row in refused} == {("run", None), ("max_drop", "bad:b")}
+    _, text, _ = call("status", "-o", out, "--format", "json")
+    day = json.loads(text)[0]
+    assert (day["state"], day["alert"], day["exit_code"]) == ("published", True, 5)
+    assert day["sentence"] == f"published in part: {said}"
+    code, _, err = evaluated(tests={name: {"gates": {"metric": "rr", "min": 2}} for name in ("good", "bad")})
+    assert code == 5 and err.rstrip().endswith("(tests.bad.gates); nothing was published")
