@@ -13,7 +13,7 @@ import click
 from rankmetrics_spark import __version__
 from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli import options as opts
-from rankmetrics_spark.cli.exit_codes import exit_codes, live
+from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.cli.status import status
 from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text
@@ -49,23 +49,20 @@ def main() -> None:
 @opts.MASTER
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **options: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
-    with exit_codes(opts.say):
-        document = opts.document_of(config)
-        first, last, keep_going = (options.pop(name) for name in ("first", "last", "keep_going"))
-        if options["date"] and ".." in options["date"] and not (first or last):
-            # For schedulers that have a parameter for the date only.
-            first, _, last = options.pop("date").partition("..")
-            options["date"] = None
-        *earlier, loaded = (
-            opts.configs_of_days(document, first, last, options)
-            if first or last
-            else [opts.loaded(document, **options)]
-        )
-        choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-        shown, outcome, failed = _evaluate(loaded, style, choice, segments, earlier, keep_going)
-        _say_report(shown.report.file)
-        opts.print_answer(outcome)
-        opts.end_days((*earlier, loaded), failed)
+    document = opts.document_of(config)
+    first, last, keep_going = (options.pop(name) for name in ("first", "last", "keep_going"))
+    if options["date"] and ".." in options["date"] and not (first or last):
+        # For schedulers that have a parameter for the date only.
+        first, _, last = options.pop("date").partition("..")
+        options["date"] = None
+    *earlier, loaded = (
+        opts.configs_of_days(document, first, last, options) if first or last else [opts.loaded(document, **options)]
+    )
+    choice = choose(engine or loaded.engine, master, settings=loaded.spark)
+    shown, outcome, failed = _evaluate(loaded, style, choice, segments, earlier, keep_going)
+    _say_report(shown.report.file)
+    opts.print_answer(outcome)
+    opts.end_days((*earlier, loaded), failed)
 
 
 @main.command()
@@ -86,15 +83,14 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     from rankmetrics_spark.tools import make_log
 
-    with exit_codes(opts.say):
-        # The log is on this machine; a Connect server may be unable to read it.
-        choice = choose(engine, local=True)
-        output = output or ("out/demo" if log["days"] == 1 else "out/days")
-        made = make_log(Path(output) / "input", **log)
-        opts.note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
-        file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
-        *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
-        written, *_ = _evaluate(last, style, choice, segments, earlier)
+    # The log is on this machine; a Connect server may be unable to read it.
+    choice = choose(engine, local=True)
+    output = output or ("out/demo" if log["days"] == 1 else "out/days")
+    made = make_log(Path(output) / "input", **log)
+    opts.note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
+    file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
+    *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
+    written, *_ = _evaluate(last, style, choice, segments, earlier)
     _say_report(written.report.file, f"no report: its charts need {rep.INSTALL_PAGE}")
 
 
@@ -119,26 +115,25 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 def report(folder: str, html: str, engine: str | None, master: str | None, **more: Any) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
     n, config = more.pop("examples"), more.pop("config")
-    with exit_codes(opts.say):
-        rep.check_page_file("--html", html)
-        rep.check_page_libraries()
-        chosen = opts.dates_of(**more)
-        day, first = chosen["date"], chosen["first"]
-        tables = None if first or (master or "").startswith("sc://") else rep.local_tables(folder)
-        period = (first, chosen["last"]) if first else rep.period_of(tables, day) if tables else None
-        sink = Sink(path=folder, format=rep.format_of(folder))
-        here, log = None if period else tables, opts.document_of(config) if config else None
+    rep.check_page_file("--html", html)
+    rep.check_page_libraries()
+    chosen = opts.dates_of(**more)
+    day, first = chosen["date"], chosen["first"]
+    tables = None if first or (master or "").startswith("sc://") else rep.local_tables(folder)
+    period = (first, chosen["last"]) if first else rep.period_of(tables, day) if tables else None
+    sink = Sink(path=folder, format=rep.format_of(folder))
+    here, log = None if period else tables, opts.document_of(config) if config else None
 
-        def read(spark: SparkSession) -> rep.Figures:
-            """What the page shows, where this process cannot read all of it."""
-            figures = rep.figures_of(here, day) if here else rep.figures_of_output(spark, sink, day, period)
-            return rep.with_examples(spark, figures, sink, log, n) if n or log else figures
+    def read(spark: SparkSession) -> rep.Figures:
+        """What the page shows, where this process cannot read all of it."""
+        figures = rep.figures_of(here, day) if here else rep.figures_of_output(spark, sink, day, period)
+        return rep.with_examples(spark, figures, sink, log, n) if n or log else figures
 
-        by_arrow = here if not (n or log) else None
-        figures = rep.figures_of(by_arrow, day) if by_arrow else opts.on_session(choose(engine, master), read)
-        if figures.examples and figures.examples.note:
-            opts.say.print(f"warning: {figures.examples.note}", soft_wrap=True)
-        path = rep.write_page(figures, html)
+    by_arrow = here if not (n or log) else None
+    figures = rep.figures_of(by_arrow, day) if by_arrow else opts.on_session(choose(engine, master), read)
+    if figures.examples and figures.examples.note:
+        opts.say.print(f"warning: {figures.examples.note}", soft_wrap=True)
+    path = rep.write_page(figures, html)
     _say_report(str(path))
 
 
@@ -149,8 +144,7 @@ def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
     from rankmetrics_spark.tools import by_kernels, by_spark, golden_checks
 
-    with exit_codes(opts.say):
-        lines = golden_checks(opts.on_session(choose("spark", master), by_spark) if on_spark else by_kernels())
+    lines = golden_checks(opts.on_session(choose("spark", master), by_spark) if on_spark else by_kernels())
     for line in lines:
         click.echo(str(line))
     if not all(line.ok for line in lines):
@@ -185,19 +179,18 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
 
     LOG is a file, a folder, a TREC run or a table. On a terminal, it asks what it cannot guess.
     """
-    with exit_codes(opts.say):
-        from rankmetrics_spark.cli import first
+    from rankmetrics_spark.cli import first
 
-        request, file = first.InitRequest(**options), Path(output)
-        if file.exists() and not force:
-            raise ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
-        choice = choose(engine, master)
-        config = first.first_config(request, first.sample_of(request, lambda work: opts.on_session(choice, work)))
-        first.write_first_config(config, file)
-        opts.note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
-        day = config.dates[-1] if config.dates else None
-        loaded = opts.loaded(output, (), date=day)
-        rows, refusal = opts.on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
+    request, file = first.InitRequest(**options), Path(output)
+    if file.exists() and not force:
+        raise ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
+    choice = choose(engine, master)
+    config = first.first_config(request, first.sample_of(request, lambda work: opts.on_session(choice, work)))
+    first.write_first_config(config, file)
+    opts.note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
+    day = config.dates[-1] if config.dates else None
+    loaded = opts.loaded(output, (), date=day)
+    rows, refusal = opts.on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
     if rows or style != "table":
         rep.LIST_PRINTERS[style](rows)
     for line in (*refusal, *first.open_questions(config)):
@@ -226,11 +219,10 @@ def schema() -> None:
 @opts.READS
 def check(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """What a config would do: columns, metrics, comparisons, tables; reads schemas and computes nothing."""
-    with exit_codes(opts.say):
-        from rankmetrics_spark.cli.first import next_command, plan_in_words
+    from rankmetrics_spark.cli.first import next_command, plan_in_words
 
-        loaded, choice = opts.read_by(config, engine, master, options)
-        lines = opts.on_session(choice, lambda spark: plan_in_words(spark, loaded))
+    loaded, choice = opts.read_by(config, engine, master, options)
+    lines = opts.on_session(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
     rep.LIST_PRINTERS[style](rows)
     words = next_command(config, options["overrides"], options["date"])
@@ -242,20 +234,19 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 @opts.READS
 def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
-    with exit_codes(opts.say):
-        loaded, choice = opts.read_by(config, engine, master, options, writes=False)
-        opts.refuse_assignments(loaded, "conventions")
+    loaded, choice = opts.read_by(config, engine, master, options, writes=False)
+    opts.refuse_assignments(loaded, "conventions")
 
-        def table(spark: SparkSession) -> list[dict[str, Any]]:
-            from rankmetrics_spark import sources
-            from rankmetrics_spark.conventions import compare_conventions
-            from rankmetrics_spark.job import errors_in_words, inputs
+    def table(spark: SparkSession) -> list[dict[str, Any]]:
+        from rankmetrics_spark import sources
+        from rankmetrics_spark.conventions import compare_conventions
+        from rankmetrics_spark.job import errors_in_words, inputs
 
-            with errors_in_words(loaded):
-                events = sources.read_events(spark, loaded.events)
-                return compare_conventions(*inputs(spark, loaded), loaded.options, events=events)
+        with errors_in_words(loaded):
+            events = sources.read_events(spark, loaded.events)
+            return compare_conventions(*inputs(spark, loaded), loaded.options, events=events)
 
-        rows = opts.on_session(choice, table)
+    rows = opts.on_session(choice, table)
     rep.CONVENTION_PRINTERS[style](rows)
     from rankmetrics_spark.conventions import tie_bounds
 
@@ -287,28 +278,27 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @opts.MASTER
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
-    with exit_codes(opts.say):
-        from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
+    from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
 
-        options |= opts.dates_of(options["date"], options["first"], options["last"])
-        request = CompareRequest(folder, **options)
-        tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
-        flags = [name for name, value in tables.items() if value]
-        if style == "csv" and len(flags) > 1:
-            raise ConfigError(
-                f"--format csv is one table, and {' and '.join(flags)} are given; allowed: one of them, or json"
-            )
-        _ = request.comparison  # refused before an engine is started
-        choice = choose(engine, master)
-        if request.per_user:
-            check_new_file("--per-user", request.per_user, choice)
-        if request.over_time:
-            days, rows, metrics = opts.on_session(choice, lambda spark: development_of(spark, request))
-            if style != "table":
-                opts.note.print(f"users of {days.sentence_part}", soft_wrap=True)
-            rep.print_over_time(days, rows, style, metrics)
-            return
-        result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
+    options |= opts.dates_of(options["date"], options["first"], options["last"])
+    request = CompareRequest(folder, **options)
+    tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
+    flags = [name for name, value in tables.items() if value]
+    if style == "csv" and len(flags) > 1:
+        raise ConfigError(
+            f"--format csv is one table, and {' and '.join(flags)} are given; allowed: one of them, or json"
+        )
+    _ = request.comparison  # refused before an engine is started
+    choice = choose(engine, master)
+    if request.per_user:
+        check_new_file("--per-user", request.per_user, choice)
+    if request.over_time:
+        days, rows, metrics = opts.on_session(choice, lambda spark: development_of(spark, request))
+        if style != "table":
+            opts.note.print(f"users of {days.sentence_part}", soft_wrap=True)
+        rep.print_over_time(days, rows, style, metrics)
+        return
+    result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
         opts.note.print(result.of_day, soft_wrap=True)
     if request.per_user:
@@ -324,11 +314,10 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
 
     source.team names the column with the ranker that drafted an item.
     """
-    with exit_codes(opts.say):
-        from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
+    from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
 
-        loaded, choice = opts.read_by(config, engine, master, options, writes=False)
-        rows = opts.on_session(choice, lambda spark: preferences_of(spark, loaded))
+    loaded, choice = opts.read_by(config, engine, master, options, writes=False)
+    rows = opts.on_session(choice, lambda spark: preferences_of(spark, loaded))
     print_preferences(rows, loaded.evaluation_date, style)
 
 

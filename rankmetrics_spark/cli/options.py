@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark import report as rep
-from rankmetrics_spark.cli.exit_codes import live, verbose
+from rankmetrics_spark.cli.exit_codes import exit_codes, live, verbose
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, printable, without_secrets
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
@@ -204,6 +204,11 @@ class Command(click.Command):
                 last = values[option.name or ""]
                 ctx.fail(f"{option.opts[-1]} is given {n} times, the last time as '{last}'; allowed: once")
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what a user can fix is one sentence and an exit code."""
+        with exit_codes(say) if not isinstance(self, click.Group) else nullcontext():
+            return super().invoke(ctx)
 
     def main(self, *arguments: Any, **more: Any) -> Any:
         """Run the command; SystemExit with its code if it fails."""

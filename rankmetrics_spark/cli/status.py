@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.exit_codes import exit_codes
-from rankmetrics_spark.cli.options import MASTER, Command, on_session, say
+from rankmetrics_spark.cli.options import MASTER, Command, on_session
 from rankmetrics_spark.cli.stored import days_of
 from rankmetrics_spark.config import Sink, evaluation_day, resolved
 from rankmetrics_spark.engines import choose
@@ -140,20 +139,19 @@ def as_prometheus(days: Sequence[Day], output: str) -> str:
 @MASTER
 def status(output: str, since: str, style: str, master: str | None) -> None:
     """A line per day: published, refused, late or missing; exit code 5 if somebody should look, else 0."""
-    with exit_codes(say):
-        n = days_of(since, "--since")
-        published, records = _read(output, n, lambda work: on_session(choose(None, master), work))
-        if not published and not records:
-            raise InputError(f"'{output}' has no run records; allowed: the output of an earlier run")
-        zone = str((records[0].get("config") or {}).get("time_zone") or "UTC") if records else "UTC"
-        last = resolved(evaluation_day("--since", "yesterday"), zone)
-        days = [*days_until(last, n, published, records)]
-        if style == "prometheus":
-            click.echo(as_prometheus(days, output), nl=False)
-        else:
-            LIST_PRINTERS[style]([asdict(day) for day in days])
-        if alerts := [day.date for day in days if day.alert]:
-            raise MetricGateError(f"{len(alerts)} of {len(days)} days need a look: {', '.join(alerts)}")
+    n = days_of(since, "--since")
+    published, records = _read(output, n, lambda work: on_session(choose(None, master), work))
+    if not published and not records:
+        raise InputError(f"'{output}' has no run records; allowed: the output of an earlier run")
+    zone = str((records[0].get("config") or {}).get("time_zone") or "UTC") if records else "UTC"
+    last = resolved(evaluation_day("--since", "yesterday"), zone)
+    days = [*days_until(last, n, published, records)]
+    if style == "prometheus":
+        click.echo(as_prometheus(days, output), nl=False)
+    else:
+        LIST_PRINTERS[style]([asdict(day) for day in days])
+    if alerts := [day.date for day in days if day.alert]:
+        raise MetricGateError(f"{len(alerts)} of {len(days)} days need a look: {', '.join(alerts)}")
 
 
 def _read(output: str, days: int, on_spark: Callable[[Callable[[SparkSession], Read]], Read]) -> Read:

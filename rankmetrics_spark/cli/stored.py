@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.exit_codes import exit_codes
 from rankmetrics_spark.cli.options import ENGINE, FORMAT, MASTER, Command, on_session, say
 from rankmetrics_spark.config import Sink, override
 from rankmetrics_spark.engines import choose
@@ -51,13 +50,12 @@ def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -
 
     Dates that a kept comparison of several days names stay, and so does what a run is writing.
     """
-    with exit_codes(say):
-        if keep is None and not compact:
-            raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both")
-        days = None if keep is None else days_of(keep)
-        from rankmetrics_spark import sinks
+    if keep is None and not compact:
+        raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both")
+    days = None if keep is None else days_of(keep)
+    from rankmetrics_spark import sinks
 
-        rows = sinks.prune(sinks.files_of(output), output, days, dry, compact)
+    rows = sinks.prune(sinks.files_of(output), output, days, dry, compact)
     if rows or style != "table":
         LIST_PRINTERS[style]([asdict(row) for row in rows])
     say.print(sinks.in_words(rows, dry), soft_wrap=True)
@@ -82,8 +80,7 @@ def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -
 @MASTER
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
-    with exit_codes(say):
-        result = on_session(choose(engine, master), lambda spark: plan_of(spark, **options))
+    result = on_session(choose(engine, master), lambda spark: plan_of(spark, **options))
     # As people read them: changes with their share of the mean.
     lines = [
         {
@@ -159,11 +156,10 @@ def _digits(value: float) -> str:
 @MASTER
 def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
-    with exit_codes(say):
-        from rankmetrics_spark.cli.earlier import records_of, summaries
+    from rankmetrics_spark.cli.earlier import records_of, summaries
 
-        if (output is None) == (table is None):
-            raise ConfigError("allowed: exactly one of --output and --table")
-        sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
-        records = records_of(sink, lambda work: on_session(choose(None, master), work))
+    if (output is None) == (table is None):
+        raise ConfigError("allowed: exactly one of --output and --table")
+    sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
+    records = records_of(sink, lambda work: on_session(choose(None, master), work))
     LIST_PRINTERS[style](records if style == "json" else summaries(records))

@@ -17,7 +17,6 @@ from rankmetrics_spark import config as cfg
 from rankmetrics_spark import report as rep
 from rankmetrics_spark import sources, studies
 from rankmetrics_spark.cli import options as opts
-from rankmetrics_spark.cli.exit_codes import exit_codes
 from rankmetrics_spark.engines import as_number, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -85,20 +84,19 @@ class Study:
 
     def run(self, config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
         """Read the log of a config, and print a table."""
-        with exit_codes(opts.say):
-            loaded, choice = opts.read_by(config, engine, master, options, writes=False)
-            opts.refuse_assignments(loaded, f"a study such as {self.function.__name__}")
-            given = {each.name: _read(each, options[each.name]) for each in self._own if options[each.name] is not None}
-            files = {name: options[name] for name in self.files if options[name] is not None}
-            # Refused before an engine is started.
-            self.section.of(_of_config(loaded) | given)
-            needed = {name for name, each in self._arguments.items() if each.default is each.empty}
-            if loaded.judgements is None and "judgements" in needed:
-                raise ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
-            if loaded.comparison.baseline is None and "baseline" in needed:
-                raise cfg.refuse("comparison.baseline", None, "the experiment that the others are compared with")
-            show = options.get("show") or next(iter(self.tables))
-            rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, files, show))
+        loaded, choice = opts.read_by(config, engine, master, options, writes=False)
+        opts.refuse_assignments(loaded, f"a study such as {self.function.__name__}")
+        given = {each.name: _read(each, options[each.name]) for each in self._own if options[each.name] is not None}
+        files = {name: options[name] for name in self.files if options[name] is not None}
+        # Refused before an engine is started.
+        self.section.of(_of_config(loaded) | given)
+        needed = {name for name, each in self._arguments.items() if each.default is each.empty}
+        if loaded.judgements is None and "judgements" in needed:
+            raise ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
+        if loaded.comparison.baseline is None and "baseline" in needed:
+            raise cfg.refuse("comparison.baseline", None, "the experiment that the others are compared with")
+        show = options.get("show") or next(iter(self.tables))
+        rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, files, show))
         rep.LIST_PRINTERS[style](rows)
 
     def _rows(

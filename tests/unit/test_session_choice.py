@@ -226,8 +226,7 @@ from rankmetrics_spark.errors import RankmetricsError
 def show(style):
     cli.opts.say.print("a step")
     print("[1]")
-    with cli.exit_codes(cli.opts.say):
-        raise RankmetricsError("no disk")
+    raise RankmetricsError("no disk")
 
 cli.main(["show", "--format", "STYLE"])
 """

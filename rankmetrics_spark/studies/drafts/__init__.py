@@ -12,17 +12,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import engines as eng
-from rankmetrics_spark.config import Options, Quality, Section, choice, count, key, number, text, two_ranks
-from rankmetrics_spark.errors import ConfigError, InputError, QualityError, RankmetricsError, unknown
+from rankmetrics_spark.config import Options, Quality
+from rankmetrics_spark.errors import InputError, QualityError, RankmetricsError
 from rankmetrics_spark.layouts import entry
 from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, ROLES, USER, quoted
-from rankmetrics_spark.statistics import CORRECTIONS
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.drafts.credits import LIST_COUNTS, LOG_COUNTS, PAIR_SUMS, RANK_COUNTS
 from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Preferences, counts_in_words, preference_rows
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, refuse_ranks_from_0
+from rankmetrics_spark.studies.refusals import refuse_ranks_from_0
 
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
 

@@ -20,7 +20,7 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
 from rankmetrics_spark.road import flat_judgements, flat_log, make_plan, pools, top_rows
 from rankmetrics_spark.studies import frame, refusals
-from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
+from rankmetrics_spark.studies.labels.kernels import KERNELS, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
     Arms,
     Key,

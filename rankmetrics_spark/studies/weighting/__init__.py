@@ -17,13 +17,13 @@ from pyspark.sql import types as T
 from rankmetrics_spark import engines as eng
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, Section, as_given, choice, key, listed, number, refuse, text
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
-from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
+from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements
 from rankmetrics_spark.studies.weighting.estimates import (
     ESTIMATORS,
     ROW_COUNTS,
@@ -40,7 +40,7 @@ from rankmetrics_spark.studies.weighting.estimates import (
     self_normalised,
 )
 from rankmetrics_spark.studies.weighting.examination import PROPENSITY_COLUMNS, examined_ranks, propensities
-from rankmetrics_spark.studies.weighting.harvesting import Harvest, Pairs, rows_of_ranks
+from rankmetrics_spark.studies.weighting.harvesting import Harvest, rows_of_ranks
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
 COLUMNS = sch.columns(
