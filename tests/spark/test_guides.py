@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from rankmetrics_spark.engines import is_laptop
 from tests.helpers.commands import Call, Typed
 from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
 from tests.helpers.readme import blocks, commands, section
+from tests.spark.test_own_shapes import MEANS, ga4
 
 FIELD = Path(__file__).parent / "field"
 GUIDES = [guide if guide == "guide-search" else pytest.param(guide, marks=pytest.mark.slow) for guide in FILES]
@@ -129,8 +131,16 @@ def test_the_guide_of_logs_reads_each_of_them(call: Call, spark: SparkSession, f
     # hat is second of three, and one of two relevant items.
     assert names["frames"].set_index("metric")["mean"].to_dict() == {"ap@3": (1 / 2) / 2, "p@3": 1 / 3}
     assert [*names["searches"]["mean"]] == [1.0]
+    (events,) = [text for text in blocks("yaml", page) if "rows: {column: event_name" in text]
     for text in blocks("yaml", page):
         assert from_mapping(yaml.safe_load(text)).source.columns
+    (folder / "warehouse" / "events").mkdir(parents=True)
+    shutil.move(*ga4(), folder / "warehouse" / "events" / "day.parquet")
+    (folder / "ga4.yaml").write_text(events.replace("path: ", f"path: {folder}/"))
+    given = ("--set", "metrics=ap@3", "--date", "2026-11-20", "-o", "out/ga4", "--format", "json")
+    code, out, err = call(*placed(["evaluate", "-c", "ga4.yaml", *given], folder, spark))
+    assert code == 0, err
+    assert {row["experiment_id"]: row["mean"] for row in json.loads(out)["means"]} == pytest.approx(MEANS)
 
 
 def test_each_task_is_done_by_its_commands(call: Call, spark: SparkSession, folder: Path) -> None:
