@@ -12,18 +12,11 @@ import numpy.typing as npt
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
-from rankmetrics_spark.comparison.families import Families, Question, intervals_at
+from rankmetrics_spark.comparison.families import TUKEY, Families, Question, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
 from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Name, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
-from rankmetrics_spark.comparison.totals import (
-    arm_moments,
-    experiments_of,
-    large_enough,
-    pair_moments,
-    refuse_unknown,
-    row_keys,
-)
+from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
@@ -73,7 +66,10 @@ class Compared:
         known, request = experiments_of(totals), question.request
         if not question.by_test:  # an arm without a list is an arm all the same
             refuse_unknown([request.baseline, *request.candidates, *(request.shares or ())], known)
-        keys = large_enough(totals, row_keys(totals, request, known), request.min_users)
+        keys = row_keys(totals, request, known)
+        # Of segments, those with so many users in both experiments.
+        enough = np.minimum(*(sums["users"] for sums in totals.sides("arm", keys))) >= request.min_users
+        keys = [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]
         paired = np.full(len(keys), request.design == PAIRED)
         if request.design == "auto":
             # All segments of a pair follow its users as a whole.
@@ -219,7 +215,8 @@ class Compared:
         """The deciding test and its relative difference, with intervals that exclude 0 exactly where it found one."""
         p, alpha = self.deciding.p_value, 1 - self.request.confidence
         levels = st.adjusted_levels(p, self.p_adjusted, alpha, self.families.strictest_levels)
-        if self.families.covers_jointly:
+        # These do not depend on the p-values of the family.
+        if self.request.simultaneous or self.request.correction == TUKEY:
             levels = np.where(np.isnan(p), np.nan, self.families.strictest_levels)
         alone = levels == alpha
         both = self.at(np.where(alone, self.request.confidence, 1 - levels))

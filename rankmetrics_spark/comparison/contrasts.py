@@ -154,23 +154,17 @@ def _has_rest(rows: Compared) -> Bools:
     columns = {key.segment: segment_columns(key.segment) for key in rows.totals.sums}
     users = Counter[tuple[Key, str]]()
     for key, sums in rows.totals.sums.items():
-        if key.kind in _COUNTED and key.segment != EVERYONE:
+        # Their sums begin with a number of users.
+        if key.kind in ("arm", "pair") and key.segment != EVERYONE:
             users[key._replace(segment=EVERYONE), columns[key.segment]] += int(sums[0])
-
-    def complete(key: Key, column: str) -> bool:
-        return users[key, column] == rows.totals.count(key)
 
     rests = np.zeros(len(rows.keys), bool)
     for i, key in enumerate(rows.keys):
         if key.segment != EVERYONE:
             whole, column = key._replace(segment=EVERYONE), columns.get(key.segment) or segment_columns(key.segment)
             counted = [whole] if rows.paired[i] else [whole.arm(place) for place in SIDES]
-            rests[i] = all(complete(each, column) for each in counted)
+            rests[i] = all(users[each, column] == rows.totals.count(each) for each in counted)
     return rests
-
-
-_COUNTED = ("arm", "pair")
-"""Kinds of sums that begin with a number of users."""
 
 
 def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:

@@ -144,11 +144,6 @@ class Families:
         return levels
 
     @cached_property
-    def covers_jointly(self) -> bool:
-        """Whether the intervals of a family are at levels that do not depend on its p-values."""
-        return self.request.simultaneous or self.request.correction == TUKEY
-
-    @cached_property
     def _tested(self) -> Bools:
         return np.asarray(~np.isnan(self.deciding.p_value))
 

@@ -110,7 +110,7 @@ class Totals:
     replicates: dict[Key, Ints] = field(default_factory=dict)
     n_cells: int = 0
     keeps_values: bool = True
-    _pieces: dict[Key, dict[int, Ints]] = field(default_factory=dict)
+    _pieces: dict[Key, dict[Any, Ints]] = field(default_factory=dict)
 
     def add(self, key: Key, sums: Ints) -> None:
         """Add sums of a key."""
@@ -159,18 +159,20 @@ class Totals:
                     getattr(parts.setdefault(test, Totals()), name)[key] = values
         yield from sorted(parts.items())
 
-    def add_replicates(self, key: Key, sums: Ints) -> None:
-        """Add weighted sums of a key; refuse more than fit into memory."""
-        old = self.replicates.get(key)
-        self.replicates[key] = sums if old is None else old + sums
-        self._count(0 if old is not None else sums.size)
-
-    def add_piece(self, key: Key, piece: int, sums: Ints) -> None:
-        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together."""
-        pieces = self._pieces.setdefault(key, {})
-        old = pieces.get(piece)
-        pieces[piece] = sums if old is None else old + sums
-        self._count(0 if old is not None else sums.size)
+    def add_replicates(self, key: Key, sums: Ints, piece: int | None = None) -> None:
+        """Add weighted sums of a key, or a piece of them, which ``joined`` puts together; refuse more than fit."""
+        sums_of: dict[Any, Ints] = self.replicates if piece is None else self._pieces.setdefault(key, {})
+        at = key if piece is None else piece
+        if (old := sums_of.get(at)) is not None:
+            sums_of[at] = old + sums
+            return
+        sums_of[at] = sums
+        self.n_cells += sums.size
+        if self.n_cells > MOST_CELLS:
+            raise ConfigError(
+                f"comparison: the replicates of all pairs, metrics and segments are more than {MOST_CELLS:,} numbers; "
+                "allowed: fewer replicates, pairs, metrics or segments"
+            )
 
     def joined(self) -> Totals:
         """The same, with the pieces of each key as one array."""
@@ -179,14 +181,6 @@ class Totals:
             whole = np.concatenate([pieces[place] for place in sorted(pieces)])
             self.replicates[key] = whole.reshape(LIMBS, SHAPES[key.kind], -1)
         return self
-
-    def _count(self, n: int) -> None:
-        self.n_cells += n
-        if self.n_cells > MOST_CELLS:
-            raise ConfigError(
-                f"comparison: the replicates of all pairs, metrics and segments are more than {MOST_CELLS:,} numbers; "
-                "allowed: fewer replicates, pairs, metrics or segments"
-            )
 
 
 Group = tuple[str, Name, Name]

@@ -231,11 +231,6 @@ def _columns(
     }
 
 
-def _in_shares(test: st.Estimate, of: st.Floats) -> st.Estimate:
-    """A test as a share of numbers that count as known."""
-    return replace(test, difference=test.difference / of, ci_low=test.ci_low / of, ci_high=test.ci_high / of)
-
-
 def _day_number(kind: str, label: str, first: str) -> int | None:
     """Days since the first day of the period, or since a user's first date."""
     if kind == daily.SINCE_FIRST:
@@ -262,7 +257,9 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
     levels = levels_of(slope.p_value, p_adjusted, request.correction, alpha)
     corrected = st.with_decision(slope.within(st.critical_value(slope.df, 1 - levels)), p_adjusted < alpha)
     texts = {"kind": daily.SLOPE, "label": "per day since the first date", "valid_at": "a single look"}
-    of = [(each, _in_shares(each, share)) for each in (slope, corrected)]
+    # Shares of numbers that count as known.
+    names = ("difference", "ci_low", "ci_high")
+    of = [(each, replace(each, **{name: getattr(each, name) / share for name in names})) for each in (slope, corrected)]
     columns: dict[str, Any] = {
         **_columns(rows, of[0], p_adjusted, of[1], (base, mean)),
         **{name: [text] * n for name, text in texts.items()},

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable
-from rankmetrics_spark.config import Comparison, Days, dates_in_words
+from rankmetrics_spark.config import Comparison, Days, count, dates_in_words
 from rankmetrics_spark.engines import AnyTable, few_rows, spark_table
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric
@@ -168,11 +168,11 @@ def plan(
     """
     Comparison.read({"confidence": confidence, "power": power})
     design = Design(_shares(shares), confidence, power, tuning_users)
-    _refuse_outside("tuning_users", tuning_users, 1, 10**12)
+    count(1, 10**12)("tuning_users", tuning_users)
     if days is not None:
-        _refuse_outside("days", days, 1, MOST_DAYS)
+        count(1, MOST_DAYS)("days", days)
     if users is not None:
-        _refuse_outside("users", users, 4, 10**12)
+        count(4, 10**12)("users", users)
     table = spark_table(user_metrics, "user_metrics")
     chosen = UserTable.of(table, [metric]).metrics[0]
     refuse_missing(table)
@@ -246,12 +246,6 @@ def _known(value: float) -> float | None:
 
 def _in_words(days: int) -> str:
     return "1 day" if days == 1 else f"{days} days"
-
-
-def _refuse_outside(name: str, value: object, least: int, most: int) -> None:
-    """Refuse what is no whole number of a range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{name} is {value!r}; allowed: a whole number from {least:,} to {most:,}")
 
 
 def _shares(shares: Sequence[float]) -> tuple[float, float]:

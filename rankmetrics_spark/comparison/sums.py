@@ -247,7 +247,7 @@ def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
             if sums[i].is_valid:
                 totals.add(key, np.asarray(sums[i].values))
             if replicates[i].is_valid:
-                totals.add_piece(key, piece[i].as_py(), np.asarray(replicates[i].values))
+                totals.add_replicates(key, np.asarray(replicates[i].values), piece[i].as_py())
             if ranked[i].is_valid:
                 ranks[key] = Ranks(*map(int, ranked[i].as_py().split(",")))
     return totals.joined(), ranks

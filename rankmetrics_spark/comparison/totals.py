@@ -128,12 +128,6 @@ def row_keys(totals: Totals, request: Comparison, known: Sequence[Name]) -> list
     return rows
 
 
-def large_enough(totals: Totals, keys: Sequence[Key], min_users: int) -> list[Key]:
-    """The rows of all users, and of the segments with so many users in both experiments."""
-    enough = np.minimum(*(sums["users"] for sums in totals.sides("arm", keys))) >= min_users
-    return [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]
-
-
 def arm_moments(sums: st.Sums) -> st.Moments:
     """Moments of experiments; where means are over lists, those of the users' influence on them.
 

@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import sinks, sources
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
+from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings, version_of
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
-from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here, versions_of
+from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
@@ -77,8 +77,9 @@ class _Context:
     @cached_property
     def record(self) -> Record:
         """The record of this run."""
-        more = {"refused_settings": self.refused, "seconds": self.steps.seconds}
-        return Record.open(self.config, engine_of(self.spark), versions_of(self.spark), more)
+        engine, more = engine_of(self.spark), {"refused_settings": self.refused, "seconds": self.steps.seconds}
+        versions = {"spark": self.spark.version} | ({"sail": version_of(self.spark)} if engine == "sail" else {})
+        return Record.open(self.config, engine, versions, more)
 
     @cached_property
     def store(self) -> sinks.Store:
@@ -176,7 +177,7 @@ def _tables_of(context: _Context) -> Tables:
     store.check()
     store.note(record.entries)
     sinks.refuse_other_date(store, config.evaluation_date, *context.convention)
-    results.refuse_missing_date(store, config)
+    results.cuped_rows(store, config)  # refused before anything is computed
     context.earlier = Earlier.of(store, config)
     sources.check_ready(context.spark, config.source)
     impressions, judgements = inputs(context.spark, config)
@@ -314,7 +315,8 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Wr
     groups = few_rows(left_out.rows.groupBy(REASON).count()) if left_out.partitions.filled else []
     # An engine counts groups in any order.
     reasons = {row[REASON]: row["count"] for row in sorted(groups, key=lambda row: (-row["count"], row[REASON]))}
-    context.record.add_tables(written, reasons)
+    context.record.entries["tables"] = {name: {"rows": table.n} for name, table in written.items()}
+    context.record.entries["quarantine_reasons"] = reasons
     return written
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 import rankmetrics_spark
 from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.engines import engine_of, few_rows, version_of
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
 from rankmetrics_spark.gates import Findings
 from rankmetrics_spark.job.lineage import Events
@@ -140,11 +140,6 @@ class Record:
             **({"assignments": findings.assigned.as_record()} if findings.assigned else {}),
             "notes": [*self.entries.get("notes", ()), *findings.notes],
         }
-
-    def add_tables(self, tables: Mapping[str, Written], reasons: Mapping[str, int]) -> None:
-        """Add the numbers of rows of the tables."""
-        self.entries["tables"] = {name: {"rows": table.n} for name, table in tables.items()}
-        self.entries["quarantine_reasons"] = dict(reasons)
 
     def add_checks(self, checks: Sequence[Check]) -> None:
         """Add what was checked, what failed first: for a run that publishes no table of it."""
@@ -276,11 +271,3 @@ def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None
     events.start()
     record.fail(error, partial(refuse_on_disk, config.sink.path))
     events.fail(())
-
-
-def versions_of(spark: SparkSession) -> dict[str, str]:
-    """Return the versions of the session's engine."""
-    versions = {"spark": spark.version}
-    if engine_of(spark) == "sail":
-        versions["sail"] = version_of(spark)
-    return versions

@@ -108,12 +108,6 @@ def _parts(request: Comparison, counts: Counts, by_test: bool) -> list[tuple[Com
     return [(of_test(request, test), arms) for test, arms in of_tests.items()]
 
 
-def refuse_missing_date(store: Store, config: Config) -> None:
-    """Refuse a CUPED date without users before anything is computed."""
-    if config.comparison.is_requested:
-        _cuped_rows(store, config)
-
-
 def reads_users_again(config: Config) -> bool:
     """Whether a comparison reads the users twice, or gates limit segments that are too small to be published."""
     compared = config.comparison
@@ -141,8 +135,8 @@ class Users:
     def of(cls, store: Store, tables: Tables, config: Config, earlier: Earlier) -> Users:
         """Return the users of the day of a run."""
         # The values for CUPED, as a column's name or a table: see ``comparison.UserTable``.
-        rows = _cuped_rows(store, config) if config.comparison.is_requested else None
-        table = replace(compared_users(tables, tables.plan.public_covariate or rows), looks=earlier.looks)
+        before = tables.plan.public_covariate or cuped_rows(store, config)
+        table = replace(compared_users(tables, before), looks=earlier.looks)
         return cls(table, table, config.comparison)
 
     def over(
@@ -189,10 +183,10 @@ def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> 
     return store.write("comparisons", rows, partitions_for(date, counts_by_name, "compared"))
 
 
-def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
-    """Return ``user_metrics`` of the CUPED date; None without one."""
+def cuped_rows(store: Store, config: Config) -> DataFrame | None:
+    """Return ``user_metrics`` of the CUPED date; None without one. Refuse a date without users."""
     cuped = config.comparison.cuped
-    if cuped is None or cuped.date is None:
+    if cuped is None or cuped.date is None or not config.comparison.is_requested:
         return None
     user_metrics = store.existing("user_metrics")
     rows = None if user_metrics is None else user_metrics.where(F.col(sch.DATE) == cuped.date)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from string import ascii_lowercase
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding, by_metric, label_of
@@ -292,15 +291,6 @@ def losers_of(found: Iterable[Finding]) -> dict[str, list[str]]:
         if each.winner:
             losers[each.winner[0]].append(each.winner[1])
     return losers if len(losers) >= FEWEST and len(baselines) > 1 else {}
-
-
-def letters_of(names: Sequence[str]) -> dict[str, str]:
-    """Experiment -> its letter, in this order; none where there are more experiments than letters.
-
-    >>> letters_of(["new", "old"]), letters_of(["x"] * 27)
-    ({'new': 'a', 'old': 'b'}, {})
-    """
-    return dict(zip(names, ascii_lowercase, strict=False)) if len(names) <= len(ascii_lowercase) else {}
 
 
 def raised(losers: Iterable[str], letters: Mapping[str, str]) -> str:

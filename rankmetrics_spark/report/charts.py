@@ -139,24 +139,20 @@ def trend() -> alt.LayerChart:
     return _layers(band, line, point, rule, sign)
 
 
-def difference_by_date() -> alt.LayerChart:
+def difference(by: str) -> alt.LayerChart:
     """Differences with their intervals by date. Rows: date, name, value, low, high, colour, texts,
     and the opacities band and rule.
 
-    Bad days are rows with state, from and to instead; they are shaded.
+    Bad days are rows with state, from and to instead; they are shaded. By ``days`` since a user's first date, rows have
+    a day instead of a date.
     """
-    axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
-    return _difference(alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc", padding=10)), "date")
-
-
-def difference_by_day() -> alt.LayerChart:
-    """The same by days since a user's first date. Rows: day instead of date."""
-    axis = alt.Axis(format="d", labelAngle=0, tickMinStep=1, tickCount=7, grid=False)
-    scale = alt.Scale(padding=10, nice=False)
-    return _difference(alt.X("day:Q", title="days since the user's first date", axis=axis, scale=scale), "days")
-
-
-def _difference(x: alt.X, title: str) -> alt.LayerChart:
+    if by == "date":
+        axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
+        x = alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc", padding=10))
+    else:
+        axis = alt.Axis(format="d", labelAngle=0, tickMinStep=1, tickCount=7, grid=False)
+        scale = alt.Scale(padding=10, nice=False)
+        x = alt.X("day:Q", title="days since the user's first date", axis=axis, scale=scale)
     labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
     y = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=5, labelExpr=labels), scale=alt.Scale(zero=True))
     bad = alt.Chart(ROWS).transform_filter("datum.state").encode(tooltip=_tips("label:date", "alert:what"))
@@ -168,13 +164,13 @@ def _difference(x: alt.X, title: str) -> alt.LayerChart:
     bounds = base.mark_area().encode(y=low, y2="high:Q", detail=detail, opacity=alt.Opacity("band:Q", scale=None))
     dash = alt.StrokeDash("dash:N", scale=None)
     line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=dash)
-    tooltip = _tips(f"label:{title}", *_WHO, "text:difference", "interval", "means", "users")
+    tooltip = _tips(f"label:{by}", *_WHO, "text:difference", "interval", "means", "users")
     rule = base.mark_rule(strokeWidth=1.5)
     whisker = rule.encode(y=low, y2="high:Q", opacity=alt.Opacity("rule:Q", scale=None))
     point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
     name = base.mark_text(align="right", dx=-2, dy=-11).encode(y=y, text="end:N", color=alt.value("var(--ink)"))
     layers = [bounds, zero, line, whisker, point, name]
-    layers = [shade, *layers] if title == "date" else layers
+    layers = [shade, *layers] if by == "date" else layers
     suffix = alt.param(name="suffix", value="")
     chart: alt.LayerChart = _layers(*layers).add_params(suffix)
     return chart
@@ -188,8 +184,8 @@ def templates() -> dict[str, dict[str, Any]]:
         "distribution": distribution(),
         "changes": changes(),
         "trend": trend(),
-        "byDate": difference_by_date(),
-        "byDay": difference_by_day(),
+        "byDate": difference("date"),
+        "byDay": difference("days"),
     }
     axes = {"cutoffs": ["y"]}
     # Whatever theme a notebook has: these templates are kept for other pages.

@@ -6,27 +6,21 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road, sources
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.comparison import UserTable
-from rankmetrics_spark.config import Comparison, from_mapping, load
+from rankmetrics_spark.config import Comparison, Config, Sink, from_mapping, load
 from rankmetrics_spark.engines import few_rows, session_settings
 from rankmetrics_spark.errors import HIDDEN, ConfigError, InputError
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from rankmetrics_spark.config import Config, Sink
 
 MOST_USERS = 200
 """Users whose lists are read."""
@@ -137,12 +131,8 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
     stored = tables.read("user_metrics")
     assert stored is not None
     with session_settings(spark, config.spark):
-        described = filter(None, (config.options.covariate, config.options.cluster))
-        impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
-        section = config.judgements
-        judgements = None if section is None else sources.read(spark, section, section.required_columns())
-        events, day = sources.read_events(spark, config.events), config.evaluation_date
-        log = road.Tables.of(impressions, judgements, config.options, events=events, day=day)
+        impressions, judgements, events = _inputs(spark, config)
+        log = road.Tables.of(impressions, judgements, config.options, events=events, day=config.evaluation_date)
         of_users = F.col(sch.USER).isin(users)
         pools = None if log.pools is None else log.pools.where(of_users)
         now = replace(log, rows=log.rows.where(of_users), pools=pools).user_metrics
@@ -158,6 +148,14 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
         )
     changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
     return f"{len(changed):,} of {len(users):,} users have other values" if changed else ""
+
+
+def _inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None, DataFrame | None]:
+    """The schemas of impressions, judgements and events."""
+    described, judged = filter(None, (config.options.covariate, config.options.cluster)), config.judgements
+    impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
+    judgements = None if judged is None else sources.read(spark, judged, judged.required_columns())
+    return impressions, judgements, sources.read_events(spark, config.events)
 
 
 def _alike(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> bool:
@@ -195,18 +193,17 @@ class Changes:
     section: Comparison
     figures: Figures
 
-    @cached_property
-    def fitting(self) -> UserTable:
-        """The users with all metrics, the one that decides first; with it alone where all are too many."""
+    def fitting(self, n: int) -> UserTable:
+        """The users with all metrics, the one that decides first; with it alone where so many of each are too many."""
         stored = {str(metric) for metric in self.table.metrics}
         metrics = [metric for metric in self.figures.metrics if str(metric) in stored]
-        return replace(self.table, metrics=tuple(sorted(metrics, key=lambda metric: metric != self.figures.primary)))
+        metrics.sort(key=lambda metric: metric != self.figures.primary)
+        are_few = n * len(self.section.candidates) * len(metrics) <= MOST_ROWS
+        return replace(self.table, metrics=tuple(metrics if are_few else metrics[:1]))
 
     def largest(self, n: int) -> list[dict[str, Any]]:
         """The changes of the users who lost and gained most: of the metric that decides first, the largest first."""
-        table = self.fitting
-        if 2 * n * len(self.section.candidates) * len(table.metrics) > MOST_ROWS:
-            table = replace(table, metrics=table.metrics[:1])
+        table = self.fitting(2 * n)
         rows = [
             {**row.asDict(), "kind": kind, "size": row[kind]}
             for kind in KINDS
@@ -226,10 +223,7 @@ class Changes:
         paired = [each for each in self.figures.compared if {*each.pair} <= shown and each.design == "paired"]
         if not paired or max(each.n_users for each in paired) > MOST_TOPICS:
             return []
-        table = self.fitting
-        if MOST_TOPICS * len(self.section.candidates) * len(table.metrics) > MOST_ROWS:
-            table = replace(table, metrics=table.metrics[:1])
-        rows = few_rows(comparison.user_changes(table, self.section).limit(MOST_ROWS))
+        rows = few_rows(comparison.user_changes(self.fitting(MOST_TOPICS), self.section).limit(MOST_ROWS))
         known = (row.asDict() for row in rows if row["difference"] is not None)
         return sorted(known, key=lambda row: (row["difference"], row[sch.USER]))
 
@@ -253,10 +247,7 @@ class Log:
     @classmethod
     def of(cls, spark: SparkSession, config: Config) -> Log:
         """Read the schemas."""
-        impressions = sources.read(spark, config.source, config.source.required_columns())
-        section = config.judgements
-        judgements = None if section is None else sources.read(spark, section, section.required_columns())
-        tables = impressions, judgements, sources.read_events(spark, config.events)
+        tables = _inputs(spark, config)
         impressions, judgements, options, *_ = road.flattened(*tables, config.options, config.evaluation_date)
         plan = road.make_plan(options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(sch.ITEM) in impressions.columns))

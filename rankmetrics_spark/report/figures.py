@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from string import ascii_lowercase
 from typing import Any
 
 from rankmetrics_spark import schemas as sch
@@ -20,7 +21,7 @@ from rankmetrics_spark.findings import (
     primary_names,
 )
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
-from rankmetrics_spark.report.beside import letters_of, losers_of
+from rankmetrics_spark.report.beside import losers_of
 from rankmetrics_spark.words import percent
 
 Row = Mapping[str, Any]
@@ -317,8 +318,9 @@ class Figures:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """Experiment -> its letter, the best one first; empty unless every pair is compared."""
-        return letters_of(self.best_first) if any(self.losers.values()) else {}
+        """Experiment -> its letter, the best one first; empty unless every pair is compared, with a letter for each."""
+        are_few = any(self.losers.values()) and len(self.best_first) <= len(ascii_lowercase)
+        return dict(zip(self.best_first, ascii_lowercase, strict=False)) if are_few else {}
 
     @cached_property
     def in_percent(self) -> dict[str, bool]:

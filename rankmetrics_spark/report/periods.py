@@ -7,14 +7,14 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Comparison, Days, Gate, as_dict, without_gap
+from rankmetrics_spark.config import Comparison, Config, Days, Gate, Sink, as_dict, without_gap
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
@@ -26,11 +26,6 @@ from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, 
 from rankmetrics_spark.report.trust import GATES, check_rows
 from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
 from rankmetrics_spark.sinks import settled
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from rankmetrics_spark.config import Config, Sink
 
 MOST_ROWS_OF_FRAMES = 10_000
 """Rows of segments that are read of a result."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import sinks
-from rankmetrics_spark.config import local_path
+from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.findings import surest_first
@@ -26,11 +26,6 @@ from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.over_time import difference_rows
 from rankmetrics_spark.report.reruns import checks_of_runs, parted, record_of_date
 from rankmetrics_spark.report.trust import check_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from rankmetrics_spark.config import Sink
 
 
 def figures_of(tables: Tables, date: str | None = None, place: str = "--date") -> Figures:
@@ -105,8 +100,6 @@ def format_of(folder: str) -> str:
 
 def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> SparkTables:
     """The tables of an output that Spark can read."""
-    from rankmetrics_spark import sinks
-
     store = sinks.store_of(spark, sink, "report")
     if not store.exists("experiment_metrics"):
         raise InputError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import without_gap
+from rankmetrics_spark.config import Days, without_gap
 from rankmetrics_spark.findings import (
     NEWS,
     Finding,
@@ -27,7 +27,6 @@ from rankmetrics_spark.words import STATES, Fact
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
-    from rankmetrics_spark.config import Days
 
 Row = Mapping[str, Any]
 
