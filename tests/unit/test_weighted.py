@@ -324,7 +324,8 @@ def test_only_the_clipped_estimate_reads_clipped_weights() -> None:
 # ---- rows of the result
 
 
-RULES = Rules(True, "a propensity that is null", least_effective=30, least_share=0.01, confidence=0.95)
+POLICY, EXAMINED = Weighting(target="target"), Weighting(clip=2.0)
+RULES = Rules(POLICY, confidence=0.95)
 
 
 def row(
@@ -366,13 +367,13 @@ def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
             row([1e9] * 40 + [0.0] * 9_960),
             "the weights leave 40.0 effective rows of 10,000, which is 0.40%; an estimate needs at least 1.00%",
         ),
-        (row([1.0] * 99, unweighted=1), "rows with a propensity that is null: 1; allowed: none, so remove or repair"),
+        (row([1.0] * 99, unweighted=1), f"rows with {POLICY.fault()}: 1; allowed: none, so remove or repair"),
         (row([], faulty=3), "no usable row; rows with a fault in another column: 3"),
         (
             row([1.0] * 99 + [math.nan, 2.0**61]),
             "users without a usable value: 2; allowed: none, so every value from relevance 0 or 1",
         ),
-        (row([1.0] * 99, "self_normalised", replace(RULES, policy=False)), "there is no self-normalised estimate"),
+        (row([1.0] * 99, "self_normalised", Rules(EXAMINED, 0.95)), "there is no self-normalised estimate"),
     ],
 )
 def test_without_an_estimate_a_row_says_why_in_one_sentence(result: dict[str, Any], note: str) -> None:
@@ -380,7 +381,7 @@ def test_without_an_estimate_a_row_says_why_in_one_sentence(result: dict[str, An
     assert (result["value"], result["ci_low"], result["ci_high"]) == (None, None, None)
 
 
-CLICKS = replace(RULES, policy=False, clip=2.0, ranges={"ndcg@3": (0.0, 1.0)})
+CLICKS = replace(RULES, weighting=EXAMINED, ranges={"ndcg@3": (0.0, 1.0)})
 
 
 @pytest.mark.parametrize("estimator", ["ips", "clipped"])
@@ -435,7 +436,7 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     joint = np.prod(np.where(clicked > 0, np.maximum(weight, 1), 1), axis=1)
     of = UserValues(values, ones, rows, weight.sum(1), (weight**2).sum(1), (weight < full).sum(1) * 1.0, joint)
     sums = limb_sums(of, np.arange(len(values)) // users, draws_of).table
-    rules = replace(CLICKS, clip=clip, ranges={name: (0.0, 1.0)})
+    rules = Rules(replace(EXAMINED, clip=min(clip, 1e9)), 0.95, {name: (0.0, 1.0)})
     keys = [Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
     cells = {key: np.array([0] * len(ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)}
     rows_of_all = off_policy_rows(cells, rules, keys)

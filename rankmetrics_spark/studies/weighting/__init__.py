@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark import engines as eng
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Options, Section, as_given, choice, key, listed, number, refuse, text
+from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
@@ -25,12 +24,14 @@ from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements
 from rankmetrics_spark.studies.weighting.estimates import (
+    COLUMNS,
     ESTIMATORS,
     ROW_COUNTS,
     Estimate,
     Key,
     Rules,
     UserValues,
+    Weighting,
     effective_sample_size,
     effective_users,
     importance_weights,
@@ -43,59 +44,9 @@ from rankmetrics_spark.studies.weighting.examination import PROPENSITY_COLUMNS, 
 from rankmetrics_spark.studies.weighting.harvesting import Harvest, rows_of_ranks
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
-COLUMNS = sch.columns(
-    "string: experiment_id metric estimator; double: value ci_low ci_high; long: n_users n_rows; double: "
-    "effective_sample_size effective_share effective_users mean_weight; long: n_faulty_rows n_repeated; double: "
-    "confidence; string: note"
-)
-"""Columns of the result -> their types."""
 _SUMS = eng.SumTable((sch.EXPERIMENT, sch.METRIC, "estimator"))
 _FAULTY, _UNWEIGHTED, _BELOW = "_faulty", "_unweighted", "_below"
 _WEIGHT = "_off_policy_weight"
-
-
-def _estimators(path: str, value: object) -> tuple[str, ...]:
-    names = tuple(choice(*ESTIMATORS)(path, item) for item in listed(path, value))
-    if not names:
-        raise refuse(path, value, f"at least one of {', '.join(ESTIMATORS)}")
-    return tuple(str(name) for name in dict.fromkeys(names))
-
-
-@dataclass(frozen=True)
-class Weighting(Section):
-    """Columns and limits of the weights, and the estimators that use them: see ``off_policy``."""
-
-    propensity: str = key("propensity", text)
-    target: str | None = key(None, text)
-    ranks: Mapping[int, float] | None = key(None, as_given)
-    estimators: tuple[str, ...] = key(ESTIMATORS, _estimators)
-    clip: float = key(10.0, number(0, math.inf, inclusive=False))
-    least_effective: float = key(30.0, number(0, 1e15, inclusive=True))
-    least_share: float = key(0.01, number(0, 1, inclusive=True))
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns of probabilities."""
-        own = [self.propensity] if self.ranks is None else []
-        return (*own, *([self.target] if self.target else []))
-
-    def sql(self, rank: str, first_rank: int) -> str:
-        """Return SQL of a row's weight; null if a probability is invalid. Spark orders NaN above every number."""
-        chance, target = sch.quoted(self.propensity), sch.quoted(self.target) if self.target else "1"
-        if self.ranks is not None:
-            # A rank that is no whole number is a fault of its own.
-            shift = first_rank - 1
-            cases = [f"WHEN {rank} = {at + shift} THEN double('{value!r}')" for at, value in self.ranks.items()]
-            chance = f"CASE {' '.join(cases)} END"
-        sound = f"{chance} > 0 AND {chance} <= 1 AND {target} >= 0 AND {target} <= 1"
-        return f"CASE WHEN {sound} THEN double({target}) / double({chance}) END"
-
-    def fault(self) -> str:
-        """Return the fault of a row without a weight, in words."""
-        if self.ranks is not None:
-            return "a rank without a propensity in the table"
-        of_target = f" or a {self.target} that is null, NaN or outside [0, 1]" if self.target else ""
-        return f"a {self.propensity} that is null, NaN or outside (0, 1]{of_target}"
 
 
 @dataclass(frozen=True)
@@ -185,15 +136,7 @@ def off_policy(
     table, options, _ = flat_log(table, options)
     users, has_items = _users(table, options, weighting)
     work = _Work(options.metrics, weighting, has_items, options.first_rank)
-    rules = Rules(
-        target is not None,
-        weighting.fault(),
-        weighting.least_effective,
-        weighting.least_share,
-        confidence,
-        weighting.clip,
-        {str(metric): metric.definition.range for metric in options.metrics},
-    )
+    rules = Rules(weighting, confidence, {str(metric): metric.definition.range for metric in options.metrics})
     sums = frame.added_up(users, _SUMS, partial(_sums, work=work))
     return frame.of_sums(sums, _SUMS, COLUMNS, partial(_rows, work=work, rules=rules))
 

@@ -33,7 +33,8 @@ from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER, Columns
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
-from rankmetrics_spark.studies.weighting.examination import DEEPEST, examined_ranks
+from rankmetrics_spark.studies.weighting.examination import examined_ranks
+from rankmetrics_spark.studies.weighting.harvesting import DEEPEST
 
 COEC_COLUMNS = sch.columns(
     "string: user_id item_id; double: relevance ci_low ci_high; long: n_shown n_clicks; double: expected; string: note"

@@ -20,13 +20,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from rankmetrics_spark import config as cfg
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT, METRIC
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
 
 Ints = npt.NDArray[np.int64]
 
+COLUMNS = sch.columns(
+    "string: experiment_id metric estimator; double: value ci_low ci_high; long: n_users n_rows; double: "
+    "effective_sample_size effective_share effective_users mean_weight; long: n_faulty_rows n_repeated; double: "
+    "confidence; string: note"
+)
+"""Columns of the result -> their types."""
 SUMS = st.Measure("n rows clipped beyond | v b c w a j vv vb vc bb bc cc ww aa jj")
 """Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed; the
 value (v), the mean weight of a list (b), its mean number of rows (c), the weight of all rows (w), and as ``ww`` that of
@@ -192,26 +199,62 @@ class Key(NamedTuple):
     estimator: str
 
 
+def _estimators(path: str, value: object) -> tuple[str, ...]:
+    names = tuple(cfg.choice(*ESTIMATORS)(path, item) for item in cfg.listed(path, value))
+    if not names:
+        raise cfg.refuse(path, value, f"at least one of {', '.join(ESTIMATORS)}")
+    return tuple(str(name) for name in dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Weighting(cfg.Section):
+    """Columns and limits of the weights, and the estimators that use them: see ``off_policy``."""
+
+    propensity: str = cfg.key("propensity", cfg.text)
+    target: str | None = cfg.key(None, cfg.text)
+    ranks: Mapping[int, float] | None = cfg.key(None, cfg.as_given)
+    estimators: tuple[str, ...] = cfg.key(ESTIMATORS, _estimators)
+    clip: float = cfg.key(10.0, cfg.number(0, math.inf, inclusive=False))
+    least_effective: float = cfg.key(30.0, cfg.number(0, 1e15, inclusive=True))
+    least_share: float = cfg.key(0.01, cfg.number(0, 1, inclusive=True))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns of probabilities."""
+        own = [self.propensity] if self.ranks is None else []
+        return (*own, *([self.target] if self.target else []))
+
+    def sql(self, rank: str, first_rank: int) -> str:
+        """Return SQL of a row's weight; null if a probability is invalid. Spark orders NaN above every number."""
+        chance, target = sch.quoted(self.propensity), sch.quoted(self.target) if self.target else "1"
+        if self.ranks is not None:
+            # A rank that is no whole number is a fault of its own.
+            shift = first_rank - 1
+            cases = [f"WHEN {rank} = {at + shift} THEN double('{value!r}')" for at, value in self.ranks.items()]
+            chance = f"CASE {' '.join(cases)} END"
+        sound = f"{chance} > 0 AND {chance} <= 1 AND {target} >= 0 AND {target} <= 1"
+        return f"CASE WHEN {sound} THEN double({target}) / double({chance}) END"
+
+    def fault(self) -> str:
+        """Return the fault of a row without a weight, in words."""
+        if self.ranks is not None:
+            return "a rank without a propensity in the table"
+        of_target = f" or a {self.target} that is null, NaN or outside [0, 1]" if self.target else ""
+        return f"a {self.propensity} that is null, NaN or outside (0, 1]{of_target}"
+
+
 @dataclass(frozen=True)
 class Rules:
     """Conditions and settings of an estimate.
 
     Attributes:
-        policy: Whether another policy's probabilities are the target; otherwise position bias is removed.
-        weights: What messages call the columns that the weights come from.
-        least_effective: Fewer effective rows or users are too few.
-        least_share: A smaller share of effective rows or users is too small.
+        weighting: The weights; without a target, they remove position bias.
         confidence: Of the intervals, in (0, 1).
-        clip: The largest weight of ``clipped``.
         ranges: Metric -> its lowest and highest value.
     """
 
-    policy: bool
-    weights: str
-    least_effective: float
-    least_share: float
+    weighting: Weighting
     confidence: float
-    clip: float = math.inf
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -229,34 +272,24 @@ def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[
             estimate = None
         elif estimate is not None:
             note = "; ".join(_notes(counts, rules)) or None
-        row = {
-            EXPERIMENT: key.experiment,
-            METRIC: key.metric,
-            "estimator": key.estimator,
-            "value": estimate and float(estimate.value[0]),
-            "ci_low": estimate and float(estimate.low[0]),
-            "ci_high": estimate and float(estimate.high[0]),
-            "n_users": counts["n"],
-            "n_rows": counts["rows"],
-            "effective_sample_size": effective["rows"],
-            "effective_share": effective["rows"] / counts["rows"] if counts["rows"] else None,
-            "effective_users": effective["users"],
-            "mean_weight": float(of_key.mean("w", "rows")[0]),
-            "n_faulty_rows": counts["faulty"] + counts["unweighted"],
-            "n_repeated": counts["repeated"],
-            "confidence": rules.confidence,
-            "note": note,
-        }
-        rows.append(row)
+        bounds = (estimate.value, estimate.low, estimate.high) if estimate else ()
+        value, low, high = (float(each[0]) for each in bounds) if bounds else (None, None, None)
+        share = effective["rows"] / counts["rows"] if counts["rows"] else None
+        size = (counts["n"], counts["rows"], effective["rows"], share, effective["users"])
+        left = (counts["faulty"] + counts["unweighted"], counts["repeated"])
+        mean_weight = float(of_key.mean("w", "rows")[0])
+        cells = (*key, value, low, high, *size, mean_weight, *left, rules.confidence, note)
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
     return rows
 
 
 def _notes(counts: Mapping[str, int], rules: Rules) -> Iterator[str]:
     """Yield what biases a value: clipped weights, and rows that are left out, where they are many."""
+    clip = rules.weighting.clip
     if clipped := counts["clipped"]:
         yield (
-            f"{clipped:,} of {counts['rows']:,} rows have a weight above {rules.clip:g} and count with "
-            f"{rules.clip:g}: the value is biased, and the interval is that of the clipped value, not of the metric"
+            f"{clipped:,} of {counts['rows']:,} rows have a weight above {clip:g} and count with {clip:g}: the value "
+            "is biased, and the interval is that of the clipped value, not of the metric"
         )
     if faulty := left_out(counts["faulty"], counts["all"]):
         yield faulty
@@ -270,7 +303,8 @@ def _notes(counts: Mapping[str, int], rules: Rules) -> Iterator[str]:
 def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int], rules: Rules) -> str | None:
     """Return why there is no estimate, in one sentence; None if there is one."""
     if counts["unweighted"]:
-        return f"rows with {rules.weights}: {counts['unweighted']:,}; allowed: none, so remove or repair them first"
+        fault = rules.weighting.fault()
+        return f"rows with {fault}: {counts['unweighted']:,}; allowed: none, so remove or repair them first"
     if not counts["n"]:
         return f"no usable row; rows with a fault in another column: {counts['faulty']:,}"
     if n := counts["beyond"]:
@@ -278,23 +312,23 @@ def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int]
         return (
             f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {st.LARGEST_SUMMAND:.2g}"
         )
-    if key.estimator == "self_normalised" and not rules.policy:
+    if key.estimator == "self_normalised" and rules.weighting.target is None:
         return (
             "there is no self-normalised estimate without a target: a row is shown with certainty, so "
             "the mean of 1 / propensity is not 1 in expectation; use ips or clipped"
         )
     sizes = [(effective["rows"], counts["rows"], "rows"), (effective["users"], counts["n"], "users")]
     for size, n, what in sizes:
-        if size < rules.least_effective:
+        if size < rules.weighting.least_effective:
             return (
                 f"the weights leave {size:.1f} effective {what} of {n:,} {what}; "
-                f"an estimate needs at least {rules.least_effective:g}"
+                f"an estimate needs at least {rules.weighting.least_effective:g}"
             )
     for size, n, what in sizes:
-        if size < rules.least_share * n:
+        if size < rules.weighting.least_share * n:
             return (
                 f"the weights leave {size:.1f} effective {what} of {n:,}, which is {size / n:.2%}; "
-                f"an estimate needs at least {rules.least_share:.2%}"
+                f"an estimate needs at least {rules.weighting.least_share:.2%}"
             )
     return None
 

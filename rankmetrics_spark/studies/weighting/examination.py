@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark import engines as eng
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Options, Section, choice, count, key, names
+from rankmetrics_spark.config import Options, key, names
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
@@ -25,15 +25,15 @@ from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
-from rankmetrics_spark.studies.weighting.harvesting import METHODS, Harvest, rows_of_ranks
+from rankmetrics_spark.studies.weighting.harvesting import Harvest, rows_of_ranks
 
 PROPENSITY_COLUMNS = sch.columns(
     "long: rank; double: propensity ci_low ci_high; long: n_keys n_impressions n_clicks; string: note method; double: "
     "confidence; long: n_faulty_rows"
 )
 """Columns of the result -> their types."""
-DEEPEST, DEEPEST_OF_ALL_PAIRS = 50, 20
-"""The largest k: ``all_pairs`` has a sum for each pair of ranks and each replicate."""
+DEEPEST_OF_ALL_PAIRS = 20
+"""The largest k of ``all_pairs``, which has a sum for each pair of ranks and each replicate."""
 _RANKS, _SUMS, _PIECE = "_ranks", "_sums", "_piece"
 _READ = ("rank", "propensity")
 MOST_RANKS = 1_000
@@ -55,13 +55,9 @@ def _columns(path: str, value: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Harvesting(Section):
+class Harvesting(Harvest):
     """What is estimated, and how: see ``propensities``."""
 
-    method: str = key("adjacent", choice(*METHODS))
-    k: int = key(10, count(2, DEEPEST))
-    replicates: int = key(1_000, count(99, 100_000))
-    seed: int = key(1, count(0, 2**63 - 1))
     key: tuple[str, ...] = key(("query", "item"), _columns)
 
     def __post_init__(self) -> None:
@@ -202,13 +198,9 @@ def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
     )
 
 
-def _harvest(harvesting: Harvesting) -> Harvest:
-    return Harvest(harvesting.method, harvesting.k, harvesting.replicates, harvesting.seed)
-
-
 def _partial_sums(batches: eng.Batches, harvesting: Harvesting) -> Iterator[pa.RecordBatch]:
     """Add up the keys of a partition: counts, keys by their last rank, and the sums of the keys with several ranks."""
-    harvest, k = _harvest(harvesting), harvesting.k
+    k = harvesting.k
     total, grade = np.zeros(0, np.int64), None
     for batch in batches:
         if batch.num_rows:
@@ -217,7 +209,7 @@ def _partial_sums(batches: eng.Batches, harvesting: Harvesting) -> Iterator[pa.R
             varied = batch.filter(batch.column(_RANKS).is_valid())
             ranks = eng.matrix_of(varied.column(_RANKS)) if varied.num_rows else np.zeros((0, 2 * k), np.int64)
             hashes = ints(varied.column(HASH)).view(np.uint64)
-            sums = np.concatenate([counts, by_depth, harvest.sums(ranks[:, :k], ranks[:, k:], hashes)])
+            sums = np.concatenate([counts, by_depth, harvesting.sums(ranks[:, :k], ranks[:, k:], hashes)])
             total = total + sums if len(total) else sums
             most = pc.max(batch.column(_GRADE)).as_py()
             grade = most if grade is None or (most is not None and most > grade) else grade
@@ -242,7 +234,7 @@ def _final(batches: eng.Batches, harvesting: Harvesting, confidence: float) -> I
     n_faulty, *n_others = map(int, total[: len(_COUNTS)])
     by_depth, sums = np.split(total[len(_COUNTS) :], [harvesting.k + 1])
     deepest = int(np.flatnonzero(by_depth).max(initial=0))
-    rows = [*rows_of_ranks(_harvest(harvesting), sums, deepest, confidence)] or [(0, *[None] * 7)]
+    rows = [*rows_of_ranks(harvesting, sums, deepest, confidence)] or [(0, *[None] * 7)]
     more = (harvesting.method, confidence, n_faulty, *n_others, max(grades, default=None))
     cells = zip(*((*row, *more) for row in rows), strict=True)
     arrow = {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}

@@ -24,12 +24,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark.config import Section, choice, count, key
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.statistics import Floats, percentile, poisson_weights, weighted_sums, weighted_totals
 
 Flags = npt.NDArray[np.bool_]
 
 METHODS = ("adjacent", "pivot", "all_pairs")
+DEEPEST = 50
+"""The largest k."""
 FEWEST_KEYS = 30
 """With fewer keys a bootstrap interval is too short."""
 _UNIT = 2.0**30
@@ -44,20 +47,13 @@ _CERTAIN = 1e-6
 
 
 @dataclass(frozen=True)
-class Harvest:
-    """Which sums are taken.
+class Harvest(Section):
+    """Which sums are taken: the method, the last rank, the bootstrap replicates, and the seed of their weights."""
 
-    Attributes:
-        method: Out of ``METHODS``.
-        k: The last rank.
-        replicates: Bootstrap replicates.
-        seed: Of their weights.
-    """
-
-    method: str
-    k: int
-    replicates: int
-    seed: int
+    method: str = key("adjacent", choice(*METHODS))
+    k: int = key(10, count(2, DEEPEST))
+    replicates: int = key(1_000, count(99, 100_000))
+    seed: int = key(1, count(0, 2**63 - 1))
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints]:
@@ -96,13 +92,14 @@ class Harvest:
             replicates += whole * 2**30 + part
         return np.concatenate([by_rank.ravel(), exact.ravel(), replicates.ravel()])
 
-    def read(self, sums: Ints) -> tuple[Ints, Pairs, Pairs]:
+    def parts(self, sums: Ints) -> tuple[Ints, Pairs, Pairs]:
         """Return counts by rank, the sums of the log (one row), and those of the replicates."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        parts = [part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), self.shapes, strict=True)]
-        exact = weighted_totals(parts[1][:, None]) / _UNIT
-        log, replicates = (Pairs(*np.split(each, 3, axis=1)) for each in (exact, parts[2] / _UNIT))
-        return parts[0], log, replicates
+        split = zip(np.split(sums, ends[:-1]), self.shapes, strict=True)
+        counts, of_log, of_replicates = (part.reshape(shape) for part, shape in split)
+        exact = weighted_totals(of_log[:, None]) / _UNIT
+        log, replicates = (Pairs(*np.split(each, 3, axis=1)) for each in (exact, of_replicates / _UNIT))
+        return counts, log, replicates
 
     def estimate(self, sums: Pairs) -> Floats:
         """Return the (r, k) propensities of each row of sums, relative to rank 1; NaN where a rank has none."""
@@ -226,7 +223,7 @@ def _newton_step(log_p: Floats, sums: tuple[Floats, Floats, Floats, Flags], pair
 
 def rows_of_ranks(harvest: Harvest, sums: Ints, deepest: int, confidence: float) -> Iterator[tuple[object, ...]]:
     """Yield rank, propensity, ci_low, ci_high, n_keys, n_impressions, n_clicks and note of each rank to the deepest."""
-    counts, pairs, of_replicates = harvest.read(sums)
+    counts, pairs, of_replicates = harvest.parts(sums)
     values, replicates = harvest.estimate(pairs)[0], harvest.estimate(of_replicates).T
     low, high = percentile(replicates, confidence)
     failed = np.isnan(replicates).sum(axis=1)
