@@ -168,6 +168,7 @@ def metrics(style: str) -> None:
 @click.option("--baseline", help="The experiment that the others are compared with.")
 @click.option("--judgements", type=click.Path(), help="File of judgements; a TREC run needs it.")
 @click.option("--events", type=click.Path(), help="File of events, such as clicks: they give the relevance.")
+@click.option("--assignments", type=click.Path(), help="File of assignments: who is in which test, since when.")
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
 @click.option("--experiment-from", type=click.Choice(["tag", "file", "folder"]), help="What names the experiments.")
 @click.option("--relevant-from", type=float, help="The smallest relevant grade; by default all above 0 are relevant.")

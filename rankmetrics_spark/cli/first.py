@@ -38,6 +38,7 @@ class InitRequest:
         baseline: The experiment to compare with, if the user says so.
         judgements: File of judgements, if there is one.
         events: File of events, such as clicks, if there is one.
+        assignments: File of assignments, if there is one.
         relevant_from: The smallest relevant grade, if the user says so.
         segments: Columns that split the users, if the user says so.
         experiment_from: What names the experiments, if the user says so.
@@ -48,6 +49,7 @@ class InitRequest:
     baseline: str | None = None
     judgements: str | None = None
     events: str | None = None
+    assignments: str | None = None
     relevant_from: float | None = None
     segments: Sequence[str] = ()
     experiment_from: str | None = None
@@ -86,14 +88,15 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
         ConfigError: A column is not given and cannot be guessed, or the baseline is not in the log.
         InputError: The judgements cannot be read.
     """
-    # The columns that the user names: of the log, and of the judgements.
-    names: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    # The columns that the user names: of the log, the judgements, and the assignments.
+    names: dict[str, dict[str, str]] = {"": {}, "judgements": {}, "assignments": {}}
     for assignment in request.columns:
         role, equals, name = assignment.partition("=")
         if not equals or not name:
             raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
-        names[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
-    roles, judged = names
+        prefix, _, last = role.rpartition(".")
+        names[prefix if prefix in names else ""][last if prefix in names else role] = name
+    roles, judged, of_who = names.values()
     for name in request.segments:
         if name not in log.rows.columns:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
@@ -101,6 +104,9 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
     # Judgements may be the rows of the scores.
     truth = None if log.options.get("rows") == request.judgements else request.judgements
     first = tools.FirstConfig(log, columns, judgements=truth, judged=judged, split_by=request.segments)
+    if request.assignments:
+        assigned = tools.AssignmentSample.of(tools.sample(request.assignments, tools.ASSIGNMENTS), of_who)
+        first = replace(first, assigned=assigned)
     first = with_events(first, request, roles)
     log = first.log
     if first.truth:
@@ -172,9 +178,11 @@ def _shared_list(first: tools.FirstConfig, events: pd.DataFrame) -> str | None:
 
 def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfig:
     """The config with its baseline and its smallest relevant grade, once the user's columns and values can serve."""
-    if request.baseline is not None and request.baseline not in first.experiments and first.log.whole:
+    known = [arm for arms in first.assigned.arms.values() for arm in arms] if first.assigned else first.experiments
+    whole = (first.assigned.log if first.assigned else first.log).whole
+    if request.baseline is not None and request.baseline not in known and whole:
         one = "none, since no column or file names an experiment; --column experiment=NAME, if one does"
-        allowed = f"one of {', '.join(first.experiments)}" if first.experiments else one
+        allowed = f"one of {', '.join(dict.fromkeys(known))}" if known else one
         raise ConfigError(f"--baseline is '{request.baseline}'; allowed: {allowed}")
     if request.relevant_from is not None and request.relevant_from <= 0:
         raise ConfigError(f"--relevant-from is {request.relevant_from:g}; allowed: a grade above 0")
@@ -184,10 +192,13 @@ def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfi
         if sampled and (problem := tools.unusable(sampled.rows, role, name)):
             raise ConfigError(f"--column {prefix}{role}={name}: {problem}")
     baseline, relevant = request.baseline or first.likely_baseline, request.relevant_from
-    if not request.baseline and len(first.experiments) > 1 and asks():
-        names, default = click.Choice(first.experiments), first.experiments[0]
+    which, arms = "experiment", first.experiments
+    if (assigned := first.assigned) and len(of_none := [*assigned.arms.keys() - assigned.baselines(None).keys()]) == 1:
+        which, arms = f"arm of {of_none[0]}" if of_none[0] else "arm", assigned.arms[of_none[0]]
+    if not request.baseline and len(arms) > 1 and asks():
+        names, default = click.Choice(arms), arms[0]
         baseline = click.prompt(
-            "Which experiment is the baseline?", type=names, default=default, show_default=True, err=True
+            f"Which {which} is the baseline?", type=names, default=default, show_default=True, err=True
         )
     positive = [grade for grade in first.grades if grade > 0]
     if not relevant and len(positive) > 1 and asks():
@@ -281,7 +292,7 @@ def sample_of(request: InitRequest, on_engine: OnEngine) -> tools.LogSample:
     section = request.input
     if section is None:
         read = partial(tools.sample, request.log, judgements=request.judgements)
-        log = read(experiment_from=request.experiment_from)
+        log = read(experiment_from="tag" if request.assignments else request.experiment_from)
         if not log.folds:
             return log
         names = ", ".join(log.folds[:3]) + ", ..." * (len(log.folds) > 3)
@@ -338,7 +349,9 @@ def sample_means(
         impressions, judgements = inputs(spark, config)
         if first.log.format != "trec_run":
             impressions = spark_table(first.rows, "the sample", impressions)
-        tables = Tables.of(impressions, judgements, config.options, events=sources.read_events(spark, config.events))
+        events, assignments = (sources.read_events(spark, part) for part in (config.events, config.assignments))
+        more: Any = {"events": events, "assignments": assignments, "compared": config.comparison}
+        tables = Tables.of(impressions, judgements, config.options, **more, day=config.evaluation_date)
         try:
             check_quality(tables, config.quality, config.comparison)
         except QualityError as error:

@@ -5,6 +5,7 @@ from .demo import SLOTS as SLOTS
 from .demo import USERS_PER_FAULT as USERS_PER_FAULT
 from .demo import DemoLog as DemoLog
 from .demo import make_log as make_log
+from .event_sample import AssignmentSample as AssignmentSample
 from .event_sample import EventSample as EventSample
 from .first_config import FirstConfig as FirstConfig
 from .guessing import Guess as Guess
@@ -13,6 +14,7 @@ from .guessing import numbers as numbers
 from .guessing import present as present
 from .guessing import unusable as unusable
 from .guessing import unusable_names as unusable_names
+from .log_sample import ASSIGNMENTS as ASSIGNMENTS
 from .log_sample import EVENTS as EVENTS
 from .log_sample import FORMAT_OF as FORMAT_OF
 from .log_sample import SAMPLE_ROWS as SAMPLE_ROWS

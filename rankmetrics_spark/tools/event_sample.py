@@ -1,14 +1,16 @@
-"""Events in the first config: which columns they share with the log, and which kinds are there."""
+"""Events and assignments in the first config: which columns they share with the log, which kinds and arms are there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from rankmetrics_spark.config import letters
-from rankmetrics_spark.tools.guessing import named_like
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.tools.guessing import CONTROLS, NAMES, controls_first, named_like
+from rankmetrics_spark.tools.log_sample import LogSample
 
 TIMES = (
     *("time", "timestamp", "ts", "at", "eventtime", "eventtimestamp"),
@@ -19,6 +21,16 @@ _SHOWN = ("impression", "impressions", "shown", "view_item_list", "served", "exp
 _GRADES = {"click": 1, "clicked": 1, "select_item": 1, "item_click": 1, "click_through": 1, "add_to_cart": 2, "cart": 2,
            "purchase": 3, "buy": 3, "order": 3, "conversion": 3}  # fmt: skip
 _MOST_KINDS = 30
+_MOST_ARMS = 6
+_WHO = {
+    "test": "testname testkey testid test experimentkey experimentname experimentid experiment flagkey flag featurekey",
+    "arm": "arm armname armid variation variationname variationkey variationid variant variantname variantid groupname "
+    "groupid group bucket treatment branch cell",
+    "user": f"{NAMES['user']} subject subjectid subjectkey entityid unitid",
+    "time": "firstexposureat exposureat exposedat firstexposuretime exposuretime exposuretimestamp firsttimestamp "
+    f"assignedat assignmenttime assignmenttimestamp {' '.join(TIMES)}",
+}
+"""Role of a column of assignments -> the names that people give it."""
 
 
 def named(rows: pd.DataFrame, words: Sequence[str]) -> str | None:
@@ -75,3 +87,64 @@ class EventSample:
             none = f"; without one: {', '.join(self.others[:6])}" if self.others else ""
             grades = ", ".join(f"{kind}: {grade}" for kind, grade in self.grades.items())
             yield f"  grades: {{{grades}}}  # a guess, by the names{none}"
+
+
+@dataclass(frozen=True)
+class AssignmentSample:
+    """The first rows of a table of assignments.
+
+    Attributes:
+        log: The rows, and where they are.
+        columns: Role -> column.
+    """
+
+    log: LogSample
+    columns: Mapping[str, str]
+
+    @classmethod
+    def of(cls, log: LogSample, given: Mapping[str, str]) -> AssignmentSample:
+        """Guess the roles of the columns that are not given.
+
+        Raises:
+            ConfigError: There is no such role or column, or no column looks like the arm or the user.
+        """
+        columns, names = dict(given), [*map(str, log.rows)]
+        for role, words in _WHO.items():
+            name = named(log.rows.drop(columns=[*columns.values()], errors="ignore"), words.split())
+            columns |= {role: name} if name and role not in given else {}
+        if "arm" not in columns and "test" not in given and "test" in columns:
+            columns["arm"] = columns.pop("test")  # of one test
+        wrong = [f"{role}={name}" for role, name in columns.items() if role not in _WHO or name not in names]
+        if missing := [role for role in ("arm", "user") if role not in columns] or wrong:
+            allowed = " ".join(f"--column assignments.{role}=NAME" for role in ("arm", "user", "test", "time"))
+            nothing = f"no column of '{log.path}' looks like the {' or the '.join(missing)}"
+            raise ConfigError(f"{nothing}; it has {', '.join(names)}; allowed: {allowed}")
+        return cls(log, columns)
+
+    @property
+    def arms(self) -> dict[str, list[str]]:
+        """Test, or an empty text -> its arms, a likely baseline first."""
+        rows = self.log.rows.assign(**{"": ""})
+        tests = rows.groupby(self.columns.get("test", ""))[self.columns["arm"]]
+        return {str(test): controls_first(map(str, arms.dropna().unique())) for test, arms in tests}
+
+    def baselines(self, given: str | None) -> dict[str, str]:
+        """Test -> its baseline: what is given, or what its name says; without tests that have neither."""
+        first = {test: given if given and given in arms else arms[0] for test, arms in self.arms.items()}
+        return {test: arm for test, arm in first.items() if arm == given or arm.lower() in CONTROLS}
+
+    def lines(self, timed: bool, baseline: str | None, scalar: Callable[[str], str]) -> Iterator[str]:
+        """What a config says of them below their place, and of tests; ``timed`` is whether the log has times."""
+        columns = {role: scalar(name) for role, name in self.columns.items()}
+        if lacks_time := not timed and "time" in columns:
+            columns["time"] = "null"
+        why = f"; no column of the log looks like its time, as {self.columns['time']} needs" if lacks_time else ""
+        yield f"  columns: {{{', '.join(map(': '.join, columns.items()))}}}  # a guess, by the names{why}"
+        found = self.baselines(baseline)
+        if len({*found.values()}) == 1 and len(found) == len(self.arms):
+            yield f"comparison: {{baseline: {scalar(found.popitem()[1])}}}"
+        elif "test" in columns:
+            yield "tests:"
+            for test, arms in self.arms.items():
+                own = f"baseline: {scalar(found[test])}" if test in found else ""
+                yield f"  {scalar(test)}: {{{own}}}  # of {', '.join(arms[:_MOST_ARMS])}"

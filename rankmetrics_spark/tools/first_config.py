@@ -15,13 +15,21 @@ import pandas as pd
 
 from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE
 from rankmetrics_spark.schemas import EXPERIMENT
-from rankmetrics_spark.tools.event_sample import TIMES, EventSample, named
-from rankmetrics_spark.tools.guessing import Guess, guesses, named_like, numbers, parts_of_lists, repeats
+from rankmetrics_spark.tools.event_sample import TIMES, AssignmentSample, EventSample, named
+from rankmetrics_spark.tools.guessing import (
+    CONTROLS,
+    Guess,
+    controls_first,
+    guesses,
+    named_like,
+    numbers,
+    parts_of_lists,
+    repeats,
+)
 from rankmetrics_spark.tools.lists_of_rows import PLACE
 from rankmetrics_spark.tools.log_sample import DAYS, EVENTS, JUDGEMENTS, LogSample, sample, words_of
 
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
-_CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
 _SHOWN_VALUES = 4
 
 
@@ -39,6 +47,7 @@ class FirstConfig:
         split_by: Columns of segments, as the user says; others are suggested in a comment.
         events: File of events, or None.
         found: What was found of the events, of that file or among the rows of the log.
+        assigned: Who is in which test, or None; the log names no experiments then.
     """
 
     log: LogSample
@@ -50,6 +59,13 @@ class FirstConfig:
     split_by: Sequence[str] = ()
     events: str | None = None
     found: EventSample | None = None
+    assigned: AssignmentSample | None = None
+
+    def __post_init__(self) -> None:
+        """With assignments, no column of the log is the experiment."""
+        if self.assigned:
+            columns = {role: guess for role, guess in self.columns.items() if role != "experiment"}
+            object.__setattr__(self, "columns", columns)
 
     @property
     def experiments(self) -> list[str]:
@@ -58,9 +74,9 @@ class FirstConfig:
             return []
         values = self.log.rows[self.columns["experiment"].column].dropna().unique()
         # An engine writes true where Python writes True.
-        names = sorted(str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value) for value in values)
-        controls = [name for word in _CONTROLS for name in names if name.lower() == word]
-        return list(dict.fromkeys([*controls, *names]))
+        return controls_first(
+            str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value) for value in values
+        )
 
     @property
     def named_by(self) -> str:
@@ -73,7 +89,7 @@ class FirstConfig:
     def likely_baseline(self) -> str | None:
         """The experiment whose name says so."""
         first = self.experiments[:1]
-        return first[0] if len(self.experiments) > 1 and first[0].lower() in _CONTROLS else None
+        return first[0] if len(self.experiments) > 1 and first[0].lower() in CONTROLS else None
 
     @cached_property
     def truth(self) -> LogSample | None:
@@ -169,7 +185,7 @@ class FirstConfig:
     @property
     def segments(self) -> list[str]:
         """Columns of text with few values and no role, whose names say no experiment."""
-        taken = {name for guess in self.columns.values() for name in guess.columns}
+        taken = {self.time, *(name for guess in self.columns.values() for name in guess.columns)}
         return [
             str(name)
             for name in self.log.rows.columns
@@ -211,6 +227,9 @@ class FirstConfig:
         if name := self.guessed_experiment:
             out = f"--column experiment={name} if so, --column list={name} if it tells lists of one experiment apart"
             open_ones.append(f"whether {name} is the experiment ({out})")
+        if self.assigned and (of_none := [*self.assigned.arms.keys() - self.assigned.baselines(self.baseline).keys()]):
+            others = f"nothing is compared; --baseline ARM, one of {_some(self.assigned.arms[of_none[0]])}"
+            open_ones.append(f"which arm of {of_none[0] or 'the assignments'} is the baseline ({others})")
         if self.baseline is None and len(self.experiments) > 1:
             others = f"nothing is compared; --baseline {self.experiments[0]}, or another of {_some(self.experiments)}"
             open_ones.append(f"which experiment is the baseline ({others})")
@@ -279,13 +298,16 @@ class FirstConfig:
             if guess is not None:
                 name = self.log.nested.written(guess.column) if self.log.nested else guess.column
                 yield f"    {role}: {_scalar(name)}  # {guess.reason}; {self._values(role)}"
+            elif role == "experiment" and self.assigned:
+                if named(self.log.rows, ("experimentid", "experiment")):
+                    yield "    experiment: null  # the assignments say who is in which test"
             elif role == "experiment":
                 yield "    experiment: null  # no column looks like one: the log is a single experiment, called all"
             elif role == "item":
                 yield "    item: null  # no column looks like one: repeated items are not detected"
             elif role == "relevance":
                 yield f"    relevance: null  # the {'events' if self.found else 'judgements'} have it"
-        if self.found and self.time:
+        if self.time:
             yield f"    time: {_scalar(self.time)}"
         if self.first_rank == 0:
             yield "  first_rank: 0  # lists of the sample start at 0"
@@ -320,8 +342,9 @@ class FirstConfig:
 
     @property
     def time(self) -> str | None:
-        """The column with the time of an impression, if events have one."""
-        return named(self.log.rows, TIMES) if self.found and "time" in self.found.columns else None
+        """The column with the time of an impression, if events or assignments have one."""
+        timed = (part is not None and "time" in part.columns for part in (self.found, self.assigned))
+        return named(self.log.rows, TIMES) if any(timed) else None
 
     def _rest(self) -> Iterator[str]:
         if self.found:
@@ -357,7 +380,10 @@ class FirstConfig:
         elif len([grade for grade in self.grades if grade > 0]) > 1:
             grades = ", ".join(f"{grade:g}" for grade in self.grades[:_SHOWN_VALUES])
             yield f"# convention: {{relevant_from: 2}}  # grades are {grades}, ...: by default all above 0 are relevant"
-        if self.baseline is not None:
+        if self.assigned:
+            yield from ("assignments:", *_place(self.assigned.log))
+            yield from self.assigned.lines(self.time is not None, self.baseline, _scalar)
+        elif self.baseline is not None:
             yield f"comparison: {{baseline: {_scalar(self.baseline)}}}  # of {_some(self.experiments)}"
         elif len(self.experiments) > 1:
             yield f"# comparison: {{baseline: {_scalar(self.experiments[0])}}}  # one of {_some(self.experiments)}"

@@ -30,6 +30,8 @@ NAMES = {
 """Role -> the names that people give its column, the most telling first; only letters and digits count."""
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")
 """Names of columns that number the parts of one list."""
+CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
+"""Names of a baseline, the most telling first."""
 _MOST_PARTS = 100
 _MOST_ARMS = 20
 _MOST_FAULTY = 0.01
@@ -353,6 +355,12 @@ def repeats(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[
     keys = [columns[role].column for role in roles if role in columns]
     whole = rows.dropna(subset=keys)
     return bool(whole.duplicated([*keys, *of_list]).sum() > _MOST_FAULTY * len(rows))
+
+
+def controls_first(names: Iterable[str]) -> list[str]:
+    """Names of experiments, those first that a baseline has."""
+    ordered = sorted(names)
+    return list(dict.fromkeys([*(name for word in CONTROLS for name in ordered if name.lower() == word), *ordered]))
 
 
 # ---- values

@@ -47,7 +47,7 @@ _MOST_BESIDE = 100
 """Of the files beside rows of SVMlight, so many may hold their scores."""
 _RANKED = {*["position", "rank", "slot", "pos", "score", "modelscore", "rankposition"]}
 """What only logs with a row per item have."""
-EVENTS = "file of events"
+LOG, EVENTS, ASSIGNMENTS = "log", "file of events", "file of assignments"
 JUDGEMENTS = "file of judgements"
 """What ``sample`` calls a file of judgements, which alone may hold qrels of TREC."""
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -104,9 +104,7 @@ class LogSample:
         return words.get(self.format, "")
 
 
-def sample(
-    path: str, what: str = "log", judgements: str | None = None, experiment_from: str | None = None
-) -> LogSample:
+def sample(path: str, what: str = LOG, judgements: str | None = None, experiment_from: str | None = None) -> LogSample:
     """Read the first rows of a file; of a folder, those of a few files, the newest day of each partition first.
 
     Args:
@@ -139,7 +137,7 @@ def sample(
         tables.append(rows.head(most).assign(**values))
         cut |= len(rows) > most
     experiment = {"trec_run": "tag"}.get(format, EXPERIMENT)
-    named = "tag" if what in (JUDGEMENTS, EVENTS) else experiment_from or _named_by(tables, files, place, format)
+    named = "tag" if what != LOG else experiment_from or _named_by(tables, files, place, format)
     if named != "tag":
         names = [_experiment_of(file, named) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
@@ -147,8 +145,8 @@ def sample(
     places = dict(cfg.KINDS[kind].columns) if kind in cfg.KINDS else {}
     if what != JUDGEMENTS:
         places.pop("relevance", None)
-    if what == EVENTS and read.nested:
-        raise InputError(f"'{path}' has a row per list; allowed: a row per event")
+    if what in (EVENTS, ASSIGNMENTS) and read.nested:
+        raise InputError(f"'{path}' has a row per list; allowed: a row per {'event' if what == EVENTS else 'user'}")
     over = {file: cfg.left_out_of_trec(file, format) for file in chosen if format in cfg.NUMBER_AT}
     notes = [f"{file.name}: {said} read over" for file, said in over.items() if said]
     if shape := cfg.shape_of(chosen[0]) if format == "json_document" else None:

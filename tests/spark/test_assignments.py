@@ -5,18 +5,22 @@ from __future__ import annotations
 import csv
 import json
 import re
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 from scipy.stats import chisquare, fisher_exact
 
 from rankmetrics_spark import compare, evaluate, read, run
-from rankmetrics_spark.config import Sink
+from rankmetrics_spark.cli.first import InitRequest, first_config, write_first_config
+from rankmetrics_spark.config import Sink, load
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError
 from rankmetrics_spark.report import figures_of_period
-from tests.helpers.commands import Call
+from rankmetrics_spark.tools import sample
+from tests.helpers.commands import Call, Terminal, Typed
 from tests.helpers.logs import config, csv_file
 
 GOLDEN = Path(__file__).parent / "field" / "golden_inputs"
@@ -489,3 +493,57 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     assert day["sentence"] == f"published in part: {said}"
     code, _, err = evaluated(tests={name: {"gates": {"metric": "rr", "min": 2}} for name in ("good", "bad")})
     assert code == 5 and err.rstrip().endswith("(tests.bad.gates); nothing was published")
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_init_takes_a_table_of_assignments(spark: SparkSession, call: Call, tmp_path: Path, format: str) -> None:
+    files = {name: tmp_path / f"{name}.{format}" for name in ("impressions", "events", "assignments")}
+    for name, file in files.items():
+        rows = pd.read_csv(GOLDEN / f"{name}.csv", dtype={"slot": int}, parse_dates=False)
+        # What the log calls an experiment is none of those of the assignments.
+        rows = rows.assign(experiment="x") if name == "impressions" else rows
+        rows.to_csv(file, index=False) if format == "csv" else rows.to_parquet(file)
+    written = tmp_path / "first.yaml"
+    more = [word for name in ("events", "assignments") for word in (f"--{name}", files[name])]
+    code, _, err = call("init", files["impressions"], *more, "-o", written)
+    assert code == 0, err
+    found = load(written)
+    assert found.source.columns["experiment"] is None and found.source.columns["time"] == "shown_at"
+    assert {test: own.baseline for test, own in found.tests.items()} == {"layout": "control", "ranker": "old"}
+    more = [word for each in ("metrics=ap@3,ndcg@3", "events.within=1h") for word in ("--set", each)]
+    code, _, err = call(
+        "evaluate", "-c", written, "-o", tmp_path / "out", "--date", "2026-11-20", "--format", "json", *more
+    )
+    assert code == 0, err
+    users, means = (read(spark, tmp_path / "out" / name).collect() for name in ("user_metrics", "experiment_metrics"))
+    check_golden(users, means)
+
+
+def test_init_asks_for_one_baseline_at_most_and_names_what_no_column_says(
+    call: Call, typed: Typed, tmp_path: Path
+) -> None:
+    log, who = csv_file(tmp_path / "log.csv", lists()), tmp_path / "who.csv"
+    for text, changes, expected in (
+        ("experiment,variation,user\n" + "t,x,u1\nt,y,u2\ns,on,u3\ns,old,u3\n", [], {"t": "x", "s": "old"}),
+        ("group,user\ny,u1\nx,u2\n", ["--baseline", "y"], "y"),
+        ("experiment,user\ncontrol,u1\nx,u2\n", [], "control"),
+    ):
+        who.write_text(text)
+        request = InitRequest(log, assignments=str(who), baseline=changes[1] if changes else None)
+        typed("\n", terminal=True)
+        with redirect_stderr(Terminal()) as screen:
+            made = first_config(request, sample(log))
+        asked = "Which arm of t is the baseline? (x, y) [x]" if "t,x" in text else ""
+        assert asked in screen.getvalue() and screen.getvalue().count("?") == bool(asked)
+        write_first_config(made, tmp_path / "first.yaml")
+        compared = load(tmp_path / "first.yaml").comparison
+        baselines = {name: own.baseline for name, own in compared.tests.items()}
+        assert (baselines or compared.baseline) == expected
+    who.write_text("who,cell\nu1,x\n")
+    code, _, err = call("init", log, "--assignments", who, "-o", tmp_path / "second.yaml")
+    assert code == 2 and f"no column of '{who}' looks like the user; it has who, cell; allowed: --column assignm" in err
+    code, _, err = call(
+        "init", log, "--assignments", who, "-o", tmp_path / "2.yaml", "--column", "assignments.user=who"
+    )
+    assert code == 0 and "which arm of the assignments is the baseline (nothing is compared; --baseline ARM" in err
