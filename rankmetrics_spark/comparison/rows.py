@@ -154,18 +154,9 @@ def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name
             keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
             ours, theirs = (arm_moments(totals.of("arm", each)) for each in keys)
             parts = decompose(ours, theirs)
-            rows = {
-                "experiment_id": [candidate] * len(labels),
-                "baseline": [baseline] * len(labels),
-                "metric": [metric] * len(labels),
-                "segment": labels,
-                "n_users_baseline": [int(n) for n in ours.n],
-                "n_users_candidate": [int(n) for n in theirs.n],
-                "mean_baseline": ours.mean.tolist(),
-                "mean_candidate": theirs.mean.tolist(),
-                "mix": parts.mix.tolist(),
-                "within": parts.within.tolist(),
-            }
-            for column, values in rows.items():
+            users, means = ([getattr(side, name) for side in (ours, theirs)] for name in ("n", "mean"))
+            names = ([name] * len(labels) for name in (candidate, baseline, metric))
+            rows = zip(DECOMPOSITION, (*names, labels, *users, *means, parts.mix, parts.within), strict=True)
+            for column, values in rows:
                 columns.setdefault(column, []).extend(values)
     return columns

@@ -140,9 +140,9 @@ def test_the_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_pe
     result = bounds(arms.shown, parse(metric), Labels(rule, max_grade))
     moves = Moves.of(arms, result, arms.rows(result), (0, 1))
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
-    each = moves.differences(result)
-    assert len(both) == len(each.value) > 20 and not each.enclosed.any()
-    for user, as_judged, low, high in zip(both, each.value, each.low, each.high, strict=True):
+    *each, enclosed = moves.differences(result)
+    assert len(both) == len(enclosed) > 20 and not enclosed.any()
+    for user, as_judged, low, high in zip(both, *each, strict=True):
         of_pair = User({name: user.lists[name] for name in "ab"}, user.judged)
         every = [
             value(user, "b", labels, metric, rule) - value(user, "a", labels, metric, rule)
@@ -160,20 +160,20 @@ def test_the_bounds_of_a_ratio_enclose_those_of_all_assignments(metric: str, max
     arms, cut = arms_of(users), parse(metric).cut
     result = bounds(arms.shown, parse(metric), labels)
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
-    found = Moves.of(arms, result, arms.rows(result), (0, 1)).differences(result)
+    _, low, high, enclosed = Moves.of(arms, result, arms.rows(result), (0, 1)).differences(result)
     n_exact = 0
     for at, user in enumerate(both):
         a, b = (
             [value(user, name, chosen, metric, rule) for chosen in assignments(user, cut, max_grade)] for name in "ab"
         )
         every = [second - first for first, second in zip(a, b, strict=True)]
-        assert found.low[at] <= min(every) + 1e-12 and max(every) <= found.high[at] + 1e-12, user
+        assert low[at] <= min(every) + 1e-12 and max(every) <= high[at] + 1e-12, user
         equal = user.lists["a"][:cut] == user.lists["b"][:cut]
-        assert found.enclosed[at] == (not equal and (max(a) > min(a) or max(b) > min(b)))
+        assert enclosed[at] == (not equal and (max(a) > min(a) or max(b) > min(b)))
         expected = (0, 0) if equal else (min(b) - max(a), max(b) - min(a))
-        assert (found.low[at], found.high[at]) == pytest.approx(expected, abs=1e-12), user
+        assert (low[at], high[at]) == pytest.approx(expected, abs=1e-12), user
         n_exact += equal
-    assert n_exact > 3 and found.enclosed.sum() > 10
+    assert n_exact > 3 and enclosed.sum() > 10
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *RATIOS])

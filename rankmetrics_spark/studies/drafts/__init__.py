@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -26,46 +26,26 @@ from rankmetrics_spark.studies.refusals import refuse_ranks_from_0
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
 
 
-@dataclass(frozen=True)
-class Limit:
-    """How many rows may be left out, and how a log of which more are is refused.
+def _refuse(counts: Mapping[str, int], options: Options, request: Preferences, quality: Quality | None) -> None:
+    """Refuse a log by its ``READ_COUNTS``: ranks that start at 0, or more rows that are left out than allowed.
 
-    Attributes:
-        share: Largest share of faulty rows, and of rows that repeat a rank of their list.
-        setting: What says so, such as ``max_invalid_fraction is``.
-        first_rank: What the column of ranks calls the first rank.
-        paths: What messages call ``first_rank`` and ``list``.
-        error: What is raised.
+    It is the arguments that say how many; of a command, its config does, and the error is that of a run.
     """
-
-    share: float
-    setting: str
-    first_rank: int
-    paths: tuple[str, str]
-    error: type[RankmetricsError]
-
-    @classmethod
-    def of(cls, options: Options, request: Preferences, quality: Quality | None) -> Limit:
-        """That of the arguments; of a command, that of its config."""
-        paths = (options.path_of("first_rank"), options.path_of("list"))
-        share, setting = request.max_invalid_fraction, "max_invalid_fraction is"
-        if quality is None:
-            return cls(share, setting, options.first_rank, paths, InputError)
-        setting = "on_invalid: fail allows" if quality.on_invalid == "fail" else setting
-        return cls(quality.allowed_fraction, f"quality.{setting}", options.first_rank, paths, QualityError)
-
-    def refuse(self, counts: Mapping[str, int]) -> None:
-        """Refuse a log by its ``READ_COUNTS``: ranks that start at 0, or more rows that are left out than allowed."""
-        first_rank, lists = self.paths
-        if self.share < 1:
-            refuse_ranks_from_0(counts["n_below"], counts["n_lists_of_log"], self.first_rank, first_rank, self.error)
-        n, n_rows = counts["n_faulty_rows"] + counts["n_repeated"], counts["n_rows"]
-        if n > self.share * n_rows:
-            raise self.error(
-                f"{n:,} of {n_rows:,} rows are left out ({n / n_rows:.2%}; {self.setting} {self.share:.2%}): "
-                f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to "
-                f"go on, repair the log, name the columns that tell lists apart ({lists}), or allow more"
-            )
+    error: type[RankmetricsError] = InputError
+    share, setting = request.max_invalid_fraction, "max_invalid_fraction is"
+    if quality is not None:
+        setting = f"quality.{'on_invalid: fail allows' if quality.on_invalid == 'fail' else setting}"
+        share, error = quality.allowed_fraction, QualityError
+    first_rank, lists = options.path_of("first_rank"), options.path_of("list")
+    if share < 1:
+        refuse_ranks_from_0(counts["n_below"], counts["n_lists_of_log"], options.first_rank, first_rank, error)
+    n, n_rows = counts["n_faulty_rows"] + counts["n_repeated"], counts["n_rows"]
+    if n > share * n_rows:
+        raise error(
+            f"{n:,} of {n_rows:,} rows are left out ({n / n_rows:.2%}; {setting} {share:.2%}): "
+            f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to "
+            f"go on, repair the log, name the columns that tell lists apart ({lists}), or allow more"
+        )
 
 
 def interleaving(
@@ -152,9 +132,8 @@ def preferences(
     # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in credits.SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
-    return frame.of_sums(
-        sums, credits.SUMS, COLUMNS, partial(_rows, request=request, limit=Limit.of(options, request, quality))
-    )
+    refuse = partial(_refuse, options=options, request=request, quality=quality)
+    return frame.of_sums(sums, credits.SUMS, COLUMNS, partial(_rows, request=request, refuse=refuse))
 
 
 def _typed_rows(table: DataFrame, options: Options) -> DataFrame:
@@ -189,10 +168,12 @@ def _users(rows: DataFrame, options: Options, draft: credits.Draft) -> DataFrame
     ).select(ENTRIES, credits.FAULTY, credits.BELOW)  # fmt: skip
 
 
-def _rows(totals: credits.Totals, request: Preferences, limit: Limit) -> list[dict[str, Any]]:
+def _rows(
+    totals: credits.Totals, request: Preferences, refuse: Callable[[Mapping[str, int]], None]
+) -> list[dict[str, Any]]:
     """Make the rows of the result from the sums of all users, unless the log is refused."""
     credits.refuse_many(totals)
     if (of_log := totals.get((None, None))) is not None:
-        limit.refuse(dict(zip(credits.READ_COUNTS, map(int, of_log), strict=True)))
+        refuse(dict(zip(credits.READ_COUNTS, map(int, of_log), strict=True)))
         totals[None, None] = of_log[: len(LOG_COUNTS)]
     return preference_rows(totals, request)

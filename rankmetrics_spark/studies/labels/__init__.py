@@ -22,6 +22,8 @@ from rankmetrics_spark.road import flat_judgements, flat_log, make_plan, pools, 
 from rankmetrics_spark.studies import frame, refusals
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Labels, Shown, bounds
 from rankmetrics_spark.studies.labels.pairs import (
+    MEANS,
+    PAIRS,
     Arms,
     Key,
     Moves,
@@ -34,11 +36,6 @@ from rankmetrics_spark.studies.labels.pairs import (
 )
 
 USERS = sch.columns("string: experiment_id user_id metric; long: n_unjudged; double: value low high")
-MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
-PAIRS = sch.columns(
-    "string: baseline experiment_id metric; long: n_users n_unjudged n_open n_fewest; double: difference low high; "
-    "string: bounds sentence"
-)
 TO_JUDGE = sch.columns(
     "string: user_id item_id; array<string>: experiments; array<bigint>: ranks; double: weight; string: baseline "
     "experiment_id; long: rank_baseline rank"
@@ -232,17 +229,10 @@ def _check(options: Options) -> None:
             )
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The lists of a batch of users, and the row of each entry in the texts of the items."""
-
-    arms: Arms
-    text: pa.Array | None
-    row: Any
-
-
-def _read(batch: pa.RecordBatch) -> _Read:
-    """Return the lists of the users of a batch, each with one row per item and per rank."""
+def _read(batch: pa.RecordBatch) -> tuple[Arms, pa.Array | None, Any]:
+    """Return the lists of the users of a batch, each with one row per item and per rank; the texts of the items, and
+    the row of each entry in these.
+    """
     columns: lay.Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     entries = lay.entries_of(columns)
     entries = replace(entries, grade=lay.judged_grades(entries, columns))
@@ -257,12 +247,12 @@ def _read(batch: pa.RecordBatch) -> _Read:
     pool = np.asarray(grades.to_numpy(zero_copy_only=False), np.float64)
     rank = np.asarray(rows.position, np.int64)
     shown = Shown(user, rows.list, rank, rows.grade, item.astype(np.int64), pool_user, pool)
-    return _Read(Arms(shown, names, arm), rows.text, rows.row)
+    return Arms(shown, names, arm), rows.text, rows.row
 
 
 def _user_rows(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
     """The rows of ``users``, for each metric."""
-    arms = _read(batch).arms
+    arms = _read(batch)[0]
     shown, names = arms.shown, np.array(arms.names, object)
     users = batch.column(sch.USER).take(pa.array(shown.user))
     for metric in work.metrics:
@@ -275,7 +265,7 @@ def _user_rows(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
 
 def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[Key, Any]]:
     """Yield the exact sums of some users by experiment, and by pair and weight if it compares."""
-    arms = _read(batch).arms
+    arms = _read(batch)[0]
     for (name,), counts in refusals.list_counts(batch):
         yield Key(None, name, _READ), counts
     for metric in work.metrics:
@@ -298,8 +288,8 @@ def _rows_of_all(totals: frame.Sums, rows: _RowsOfSums, allowed: refusals.Allowe
 
 def _rows_to_judge(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
     """The rows of ``to_judge``: per unjudged item the pair that its label moves most."""
-    read = _read(batch)
-    arms, shown = read.arms, read.arms.shown
+    arms, texts, row = _read(batch)
+    shown = arms.shown
     limits = bounds(shown, work.metrics[0], work.labels)
     weight, pair, ranks = heaviest(arms, limits, work.allowed.baseline)
     chosen = np.flatnonzero(weight > 0)
@@ -316,8 +306,8 @@ def _rows_to_judge(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any
     ends = pa.array(np.append(first, len(entries)), pa.int32())
     lists = (pa.array(names[experiment], pa.string()), pa.array(shown.rank[entries]))
     users = batch.column(sch.USER).take(pa.array(shown.user[shown.list[entries[first]]]))
-    assert read.text is not None
-    text = read.text.take(pa.array(read.row[entries[first]]))
+    assert texts is not None
+    text = texts.take(pa.array(row[entries[first]]))
     base, other = (pa.array([arms.names[at] if at >= 0 else None for at in side[chosen]], pa.string()) for side in pair)
     of_pair = (pa.array(side[chosen], mask=side[chosen] == 0) for side in ranks)
     arrays = [pa.ListArray.from_arrays(ends, values) for values in lists]

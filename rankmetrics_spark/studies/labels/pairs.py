@@ -9,11 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Floats, Ints, Metric, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, Measure, Sums, group_sums
 from rankmetrics_spark.studies.labels.kernels import Bounds, Flags, Shown
 
+MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
+PAIRS = sch.columns(
+    "string: baseline experiment_id metric; long: n_users n_unjudged n_open n_fewest; double: difference low high; "
+    "string: bounds sentence"
+)
+"""Columns of the tables of experiments and of pairs -> their types."""
 MOST_EXPERIMENTS = 20
 """Without a baseline every pair is compared, so there may not be more."""
 _SUMS = Measure("n_users n_unjudged n_open n_enclosed n_beyond | v l h")
@@ -116,15 +123,16 @@ class Moves:
             moves[side, at[side]] = bounds.move[entries]
         return cls(lists, item, user, unjudged, rank, np.where(unjudged, moves[1] - moves[0], 0.0))
 
-    def differences(self, bounds: Bounds) -> Differences:
-        """Candidate - baseline of each user over all labels, where an item of both lists has one label.
+    def differences(self, bounds: Bounds) -> tuple[Floats, Floats, Floats, Flags]:
+        """Candidate - baseline of each user as judged, its lowest and highest value over all labels, where an item of
+        both lists has one label; and whether no label leads beyond these, but perhaps none leads there.
 
         A label adds its ``move`` to a sum, and of the labels that let an item be the first, one alone is best. A label
         changes both parts of a ratio: the bounds of both values enclose the difference, unless both lists are the same.
         """
         base, other = self.lists
         value, n = bounds.value[other] - bounds.value[base], len(base)
-        least, most, enclosed = np.zeros(n), np.zeros(n), np.zeros(n, bool)
+        least, most = np.zeros((2, n))
         if bounds.kind == "sum":
             least += np.bincount(self.user, np.minimum(self.move, 0.0), minlength=n)
             most += np.bincount(self.user, np.maximum(self.move, 0.0), minlength=n)
@@ -136,25 +144,8 @@ class Moves:
             open_ = (bounds.high > bounds.low)[self.lists].any(axis=0)
             differs = np.bincount(self.user[self.rank[0] != self.rank[1]], minlength=n) > 0
             low, high = bounds.low[other] - bounds.high[base], bounds.high[other] - bounds.low[base]
-            return Differences(value, np.where(differs, low, 0.0), np.where(differs, high, 0.0), differs & open_)
-        return Differences(value, value + least, value + most, enclosed)
-
-
-@dataclass(frozen=True)
-class Differences:
-    """Candidate - baseline of u users.
-
-    Attributes:
-        value: (u,) as judged.
-        low: (u,) the lowest value over all labels.
-        high: (u,) the highest one.
-        enclosed: (u,) whether no label leads beyond the bounds, but perhaps none leads there.
-    """
-
-    value: Floats
-    low: Floats
-    high: Floats
-    enclosed: Flags
+            return value, np.where(differs, low, 0.0), np.where(differs, high, 0.0), differs & open_
+        return value, value + least, value + most, np.zeros(n, bool)
 
 
 def arm_sums(arms: Arms, bounds: Bounds, metric: Metric) -> Iterator[tuple[Key, Ints]]:
@@ -173,16 +164,13 @@ def pair_sums(arms: Arms, bounds: Bounds, metric: Metric, baseline: str | None) 
         moves = Moves.of(arms, bounds, rows, pair)
         n_users = moves.lists.shape[1]
         key = Key(arms.names[pair[0]], arms.names[pair[1]], str(metric))
-        difference = moves.differences(bounds)
+        value, low, high, enclosed = moves.differences(bounds)
         moving = moves.move != 0
         if bounds.kind == "ratio":
-            moving = moves.unjudged & (difference.high > difference.low)[moves.user]
+            moving = moves.unjudged & (high > low)[moves.user]
         of_user = [np.bincount(moves.user[mask], minlength=n_users) for mask in (moves.unjudged, moving)]
-        numbers = (np.ones(n_users), *of_user, difference.enclosed)
-        yield (
-            key,
-            _sums(numbers, (difference.value, difference.low, difference.high), np.zeros(n_users, np.int64), 1)[0],
-        )
+        numbers = (np.ones(n_users), *of_user, enclosed)
+        yield key, _sums(numbers, (value, low, high), np.zeros(n_users, np.int64), 1)[0]
         if bounds.kind == "sum":
             parts, exponents = np.frexp(np.abs(moves.move[moving]))
             weights, times = np.unique(np.ldexp(np.ceil(parts * _BITS) / _BITS, exponents), return_counts=True)
@@ -212,17 +200,9 @@ def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
     """The rows of ``means``."""
     arms = [key for key in sums if key.baseline is None]
     for key in sorted(arms, key=lambda arm: (arm.experiment is None, str(arm.experiment), arm.metric)):
-        counts, (value, low, high), _ = _read(sums[key])
-        yield {
-            "experiment_id": key.experiment,
-            "metric": key.metric,
-            "n_users": counts["n_users"],
-            "n_users_open": counts["n_open"],
-            "n_unjudged": counts["n_unjudged"],
-            "mean": value,
-            "low": low,
-            "high": high,
-        }
+        counts, values, _ = _read(sums[key])
+        n = (counts[name] for name in ("n_users", "n_open", "n_unjudged"))
+        yield dict(zip(MEANS, (key.experiment, key.metric, *n, *values), strict=True))
 
 
 def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | None) -> Iterator[dict[str, Any]]:
@@ -245,17 +225,10 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
             counts, (value, low, high), exact = _read(sums.get(key, nobody))
             gap = min(-exact["l"][0], exact["h"][0]) / 2**60
             open_ = low is not None and high is not None and low < -_SMALL and high > _SMALL
-            row = {
-                "baseline": key.baseline,
-                "experiment_id": key.experiment,
-                "metric": key.metric,
-                **{name: counts[name] for name in ("n_users", "n_unjudged", "n_open")},
-                "n_fewest": _fewest(gap, weights.get(key, [])) if open_ else None,
-                "difference": value,
-                "low": low,
-                "high": high,
-                "bounds": "enclosure" if counts["n_enclosed"] else "exact",
-            }
+            n = (counts[name] for name in ("n_users", "n_unjudged", "n_open"))
+            fewest = _fewest(gap, weights.get(key, [])) if open_ else None
+            kind = "enclosure" if counts["n_enclosed"] else "exact"
+            row = dict(zip(PAIRS, (*key[:3], *n, fewest, value, low, high, kind, ""), strict=True))
             yield row | {"sentence": sentence(row)}
 
 
