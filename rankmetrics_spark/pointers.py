@@ -21,6 +21,8 @@ from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 FOLDER = "published"
 RUN_ID = r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}"
 """Pattern of the id of a run, as the names of its files hold it; ids are in the order of the runs."""
+SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
+"""Tables of a few rows per experiment, which may have one file per date."""
 WITHOUT_ID = ""
 """Stands for files that no run has named: those of Spark's own writer. On a date without a pointer they count."""
 
@@ -141,12 +143,20 @@ class Pointer:
         entries: The runs that count, the newest first; no experiment is in two of them.
         sequence: Grows with each run that publishes on this date.
         format: Format of the tables.
+        by_date: The id in the names of the files of the small tables, where each has one file of all experiments.
     """
 
     date: str
     entries: tuple[Entry, ...] = ()
     sequence: int = 0
     format: str = "parquet"
+    by_date: str = WITHOUT_ID
+
+    def of_table(self, table: str) -> Pointer:
+        """The pointer as it holds for a table: one file of all experiments is as if one run had written them."""
+        if not self.by_date or table not in SMALL_TABLES:
+            return self
+        return replace(self, entries=(Entry(self.by_date, tuple(self.run_of())),))
 
     def with_run(self, entry: Entry) -> Pointer:
         """The pointer after a run: its experiments belong to it, all others stay with the run that they had."""
@@ -172,6 +182,7 @@ class Pointer:
             "record": record_path(newest.run_id),
             "sequence": self.sequence,
             "format": self.format,
+            "by_date": self.by_date,
             "tables": newest.tables,
             "runs": [
                 asdict(entry) | {"log": [entry.log.get(name) for name in entry.experiments]} for entry in self.entries
@@ -195,7 +206,8 @@ def parse(text: str | None) -> Pointer | None:
             merged = run.get("merged", WITHOUT_ID)
             log = {name: (each[0], each[1]) for name, each in zip(names, run.get("log", ()), strict=False) if each}
             runs.append(Entry(run[RUN], names, run["tables"], run["convention"], run["named"], merged, compared, log))
-        return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"])
+        by_date = document.get("by_date", WITHOUT_ID)
+        return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"], by_date)
     except (ValueError, KeyError, TypeError):
         return None
 

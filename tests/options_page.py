@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +37,9 @@ lies; where an engine runs on other machines, to the home folder of its file sys
 
 def keywords(setting: Setting) -> list[str]:
     """The calls with this keyword; with its name where that is not the last part of the path."""
-    at, _, last = setting.path.rpartition(".")
-    result = []
+    last, result = setting.path.rpartition(".")[2], []
     for call, (function, sections) in CALLS.items():
-        known = {(cls.at, spec.name) for cls in sections for spec in fields(cls)}
-        here = (at, setting.name) in known or ("", setting.name) in known
+        here = any(setting.path == known.path for cls in sections for known in described(cls))
         if here and setting.name in inspect.signature(function).parameters:
             result.append(f"`{call}`" if last == setting.name else f"`{call}({setting.name}=)`")
     return result

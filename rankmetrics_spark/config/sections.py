@@ -487,6 +487,11 @@ class Sink(fields.Section):
         "overwrite_partitions", fields.choice("overwrite_partitions"), "A run replaces the partitions that it computed."
     )
     table: str | None = fields.key(None, table_name, "A schema of a catalog for the tables, such as ``main.ranking``.")
+    layout: str = fields.key(
+        "by_experiment",
+        fields.choice("by_experiment", "by_date"),
+        "``by_date``: one file per date of each small table, with the experiment as a column.",
+    )
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""

@@ -137,11 +137,12 @@ class FolderTables:
         without_pointer = self._files("experiment_metrics", lambda date: date not in self.known)
         return sorted({*self.known, *(date for _, date, _ in without_pointer)})
 
-    def _files(self, table: str, is_chosen: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
-        """(experiment, date, path) of each file that counts."""
+    def _files(self, table: str, is_chosen: Callable[[str], bool]) -> Iterator[tuple[str | None, str, str]]:
+        """(experiment, date, path) of each file that counts; no experiment where it holds the rows of all."""
         for path in sinks.live_files(sinks.Files(self.disk.system, self.disk.at(table)), self.known, is_chosen):
-            experiment, date, _ = path.split("/")
-            yield str(sinks.experiment_of(experiment)), date.partition("=")[2], self.disk.at(f"{table}/{path}")
+            *of, date, _ = path.split("/")
+            experiment = str(sinks.experiment_of(of[0])) if of else None
+            yield experiment, date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
     def _tables(
         self,
@@ -152,12 +153,15 @@ class FolderTables:
     ) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file, of all experiments or of some."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
-            if experiments is None or experiment in experiments:
+            if experiment is None or experiments is None or experiment in experiments:
                 # Opened once: each experiment has a file of its own, and there may be thousands. PyArrow 8 closes none.
                 with open(file, "rb") as opened:
                     parquet = pq.ParquetFile(opened)
                     if names := columns(parquet.schema_arrow.names):
-                        yield experiment, date, parquet.read(names)
+                        rows = parquet.read(names)
+                        parts = [(experiment, rows)] if experiment is not None else sinks.by_experiment(rows)
+                        named = ((str(name), date, part) for name, part in parts)
+                        yield from (part for part in named if experiments is None or part[0] in experiments)
 
     def rows(self, table: str, date: str, most: int) -> Rows:
         """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""

@@ -33,18 +33,17 @@ from rankmetrics_spark.sinks.partitions import (
     Store,
     Written,
     as_json,
+    by_experiment,
     rows_of_arrow,
 )
 from rankmetrics_spark.sinks.pruning import DatePruned, files_of, in_words, prune
 from rankmetrics_spark.sinks.reading import (
     dated,
-    live,
     live_files,
+    live_rows,
     pointers_of,
-    rows_of,
     settled,
     texts_of,
-    with_schema,
 )
 from rankmetrics_spark.sinks.refusals import SCHEMA, begin, refuse, refuse_checks, refuse_on_disk
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
@@ -60,10 +59,10 @@ def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str
             "machine, or use --engine spark"
         )
     if sink.table:
-        return CatalogSchema(spark, sink.table, run_id, sink.format)
+        return CatalogSchema(spark, sink.table, run_id, sink.format, sink.layout == "by_date")
     folder = DeltaFolder if sink.format == "delta" else ParquetFolder
     # The root of a file system stays what it is.
-    return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {})
+    return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {}, sink.layout == "by_date")
 
 
 def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> list[str]:
@@ -76,7 +75,7 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
         # The types of a table that has no file.
         fields = [field for field in table.rows.schema.fields if field.name not in PARTITION]
         columns = {field.name: field.dataType.simpleString() for field in fields}
-        facts[table.table] = {"rows": table.n, "columns": columns, "files": len(table.files)}
+        facts[table.table] = {"rows": table.n, "columns": columns, "files": len({file.name for file in table.files})}
     published = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
     try:
         store.publish(written, published, partitions.date)
@@ -283,16 +282,7 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     def select(pointers: Mapping[str, Pointer]) -> DataFrame:
         """The rows that the pointers name; the files are listed here."""
         try:
-            if engine_of(spark) == "sail":
-                disk = of_disk(path)
-                if disk is None or not disk.is_folder(""):
-                    raise AnalysisException(f"there is no folder '{path}'")
-                rows = rows_of(spark, disk, live_files(disk, pointers))
-                if rows is None:
-                    raise AnalysisException(f"'{path}' holds no rows that were published")
-                return rows
-            schema = spark.read.option("mergeSchema", "true").parquet(spark_path(path)).schema
-            return live(with_schema(spark, path, schema), pointers, path)
+            return live_rows(spark, path, pointers)
         except AnalysisException:
             # What was published may have no row in this table, such as a quarantine without faulty rows.
             if columns := columns_of(pointers, table):

@@ -130,6 +130,12 @@ class Files:
 
         self._with_folder(path.rpartition("/")[0], write)
 
+    def read_table(self, path: str) -> pa.Table:
+        """The rows of a Parquet file, without the columns of its folders."""
+        # Not ``pq.read_table``: it takes five times as long for a few rows.
+        with self.system.open_input_file(self.at(path)) as file:
+            return pq.ParquetFile(file).read()
+
     def rows_in(self, path: str) -> int:
         """The rows that the footer of a Parquet file counts; PyArrow 8 reads it from an open file only."""
         with self.system.open_input_file(self.at(path)) as file:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
+from rankmetrics_spark.pointers import FOLDER, SMALL_TABLES, Entry, Pointer, page_path, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, quoted
 from rankmetrics_spark.sinks import reading, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
@@ -79,6 +80,7 @@ class Folder:
         path: A folder on any file system that Spark can access.
         run_id: Name of the run.
         settings: Settings of the config, such as the address and the keys of an object store.
+        by_date: Whether small tables are not partitioned by experiment.
     """
 
     files_name_runs: ClassVar[bool] = True
@@ -88,6 +90,7 @@ class Folder:
     path: str
     run_id: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    by_date: bool = False
     _reach: Reach | None = field(default=None, init=False, repr=False)
     _claim: Claim | Lease | None = field(default=None, init=False, repr=False)
     _staged: list[str] = field(default_factory=list, init=False, repr=False)
@@ -264,11 +267,7 @@ class ParquetFolder(Folder):
 
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that the pointers name, or None if it does not exist."""
-
-        def select(pointers: Mapping[str, Pointer]) -> DataFrame | None:
-            rows = reading.existing(self.spark, self.name_of(table))
-            return None if rows is None else reading.live(rows, pointers, self.name_of(table))
-
+        select = partial(reading.existing, self.spark, self.name_of(table))
         return reading.settled(self.path, self.pointers, select)
 
     def exists(self, table: str) -> bool:
@@ -309,6 +308,7 @@ class ParquetFolder(Folder):
                 return count_rows(Written(table, staged, partitions), total)
             split = Split(self._reach.files, f"{STAGING}/{self.run_id}/{table}", self.run_id, total)
             if partitions.few and self._reach.here:
+                split = replace(split, whole=self.by_date and table in SMALL_TABLES)
                 rows = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
                 folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
                 if (few := split.of_folder(folder, rows.columns[1], MOST_ROWS)) is not None:
@@ -326,9 +326,8 @@ class ParquetFolder(Folder):
             if self._reach is None:
                 return self._publish_by_spark(written, entry, date)
             try:
-                self._reach.do(
-                    swapping.swap, swapping.Swap(date, entry, {table.table: table.files for table in written})
-                )
+                staged = {table.table: table.files for table in written}
+                self._reach.do(swapping.swap, swapping.Swap(date, entry, staged, self.by_date))
             except BaseException:
                 # For example a full disk or an interrupt: remove unpublished files, or finish publishing.
                 self._left = True
@@ -340,6 +339,11 @@ class ParquetFolder(Folder):
     def _publish_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""
         pointer = self.pointer(date) or Pointer(date)
+        if self.by_date or pointer.by_date:
+            raise OutputError(
+                f"cannot write to '{self.path}' with sink.layout 'by_date': only Spark reaches it; allowed: "
+                "by_experiment, or sink.format 'delta'"
+            )
         for table in written:
             if table.partitions.filled:
                 # The option applies to this write only; the session keeps its own overwrite mode.
@@ -378,10 +382,13 @@ class ParquetFolder(Folder):
         ]
         paths = paths if len(paths) <= MANY_FILES else [f"{spark_path(self.name_of(written.table))}/*/{DATE}={date}"]
         # Since then, `rankmetrics prune --compact` may have merged its files under another id.
-        pointer = swapping.pointer_of(self._reach.files, date) if self._reach.here else None
-        ids = [entry.file_id for entry in (pointer.entries if pointer else ()) if entry.run_id == self.run_id]
+        pointer = self.pointer(date) or Pointer(date)
+        ids = [entry.file_id for entry in pointer.entries if entry.run_id == self.run_id]
         file_id = (ids or [self.run_id])[0]
-        return reading.of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
+        if gathered := pointer.of_table(written.table) is not pointer:
+            file_id, paths = pointer.by_date, [spark_path(f"{self.path}/{written.table}/{DATE}={date}")]
+        rows = reading.of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
+        return rows.where(written.partitions.condition()) if gathered else rows
 
 
 class DeltaFolder(SqlTables, Folder):

@@ -55,16 +55,18 @@ class Split:
         folder: The staging of the table.
         run_id: Part of the names of the files.
         total: Name of a column whose sum is listed; None = none.
+        whole: Whether rows that one process writes are one file, with the experiment as a column.
     """
 
     files: Files
     folder: str
     run_id: str
     total: str | None = None
+    whole: bool = False
 
     def of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: rows that are sorted by experiment -> files; yields the list of files."""
-        for experiment, table in _by_experiment(batches):
+        for experiment, table in _pieces(batches):
             file = self.write(experiment, table)
             columns = ([file.experiment], [file.name], [file.rows], [file.total])
             kinds = (pa.string(), pa.string(), pa.int64(), pa.int64())
@@ -87,26 +89,28 @@ class Split:
         table = pa.concat_tables(tables).replace_schema_metadata(None)
         order = pc.sort_indices(table, sort_keys=[(EXPERIMENT, "ascending"), (sort, "ascending")])
         table = table.take(order).combine_chunks()
+        if self.whole:
+            name = self.write(None, table).name
+            return [StagedFile(experiment, name, len(rows)) for experiment, rows in by_experiment(table)], table
         with ThreadPoolExecutor(WRITERS) as pool:
-            return list(pool.map(lambda piece: self.write(*piece), _runs(table))), table
+            return list(pool.map(lambda piece: self.write(*piece), by_experiment(table))), table
 
     def write(self, experiment: str | None, table: pa.Table) -> StagedFile:
-        """Write the rows of one experiment as one file; its partition keys are in its path, not in it."""
+        """Write rows as one file; its partition keys are in its path, not in it."""
         # All 128 bits: with 32, two of 10,000 files have the same name once in a hundred runs.
         name = f"part-{self.run_id}-{uuid.uuid4().hex}.parquet"
         path = f"{self.folder}/{name}"
-        self.files.write_table(
-            path, table.select([c for c in table.column_names if c not in (EXPERIMENT, DATE, ORDER)])
-        )
+        columns = [c for c in table.column_names if c not in (EXPERIMENT, DATE, ORDER)]
+        self.files.write_table(path, table.select(columns + [EXPERIMENT] * self.whole))
         total = pc.sum(table[self.total]).as_py() if self.total else 0
         return StagedFile(experiment, name, table.num_rows, int(total or 0))
 
 
-def _by_experiment(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.Table]]:
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.Table]]:
     """Tables of one experiment each, with at most about ``ROWS_PER_FILE`` rows, from sorted batches."""
     pieces: list[pa.Table] = []
     for batch in batches:
-        for experiment, piece in _runs(pa.Table.from_batches([batch])):
+        for experiment, piece in by_experiment(pa.Table.from_batches([batch])):
             if pieces and (_first(pieces[0]) != experiment or sum(map(len, pieces)) >= ROWS_PER_FILE):
                 yield _first(pieces[0]), pa.concat_tables(pieces)
                 pieces = []
@@ -120,7 +124,7 @@ def _first(table: pa.Table) -> str | None:
     return name
 
 
-def _runs(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
+def by_experiment(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
     """Slices of adjacent rows with the same experiment."""
     if not table.num_rows:
         return

@@ -24,8 +24,18 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
+from rankmetrics_spark.pointers import (
+    FOLDER,
+    REFUSED,
+    SMALL_TABLES,
+    WITHOUT_ID,
+    Pointer,
+    newest,
+    parse,
+    refused_folder,
+    run_in_name,
+)
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk
@@ -106,16 +116,18 @@ class Output:
             entries = self.files.entries(table, recursive=True)
             filled = {self.relative(entry).rpartition("/")[0] for entry in entries}
             for entry in entries:
-                path, steps = self.relative(entry), self.relative(entry).split("/")
-                is_data = entry.is_file and len(steps) == 4 and steps[3].endswith(".parquet")
-                if not is_data and (entry.is_file or len(steps) != 3 or path in filled):
+                path = self.relative(entry)
+                folder = path.rpartition("/")[0] if entry.is_file else path
+                *of, last = folder.split("/")[1:] or [""]
+                is_data = entry.is_file and path.endswith(".parquet")
+                if not is_data and (entry.is_file or path in filled):
                     continue
-                is_partition = steps[1].startswith(f"{EXPERIMENT}=") and steps[2].startswith(f"{DATE}=")
+                keys = [name.partition("=")[0] for name in (*of, last)]
+                is_partition = keys == [*PARTITION] or (keys == [DATE] and table in SMALL_TABLES)
                 # Behind a link are the files of others.
-                folders = swapping.folders_above("/".join([*steps[:3], ""]))[1:]
-                if not is_partition or self.files.first_link(folders) is not None:
+                if not is_partition or self.files.first_link(swapping.folders_above(f"{folder}/")[1:]) is not None:
                     continue
-                date = steps[2].partition("=")[2]
+                date = last.partition("=")[2]
                 if is_data:
                     self.stored.setdefault(date, []).append(entry)
                 else:
@@ -127,14 +139,9 @@ class Output:
 
     def unnamed(self, date: str) -> list[FileInfo]:
         """The files of a date that do not count: where its pointer names others, or, without one, those of runs."""
-        run_of = self.pointers[date].file_run_of() if date in self.pointers else None
-        entries = []
-        for entry in self.stored.get(date, []):
-            path = self.relative(entry)
-            current = WITHOUT_ID if run_of is None else run_of.get(swapping.experiment_of(path.split("/")[1]))
-            if run_in_name(path) != current:
-                entries.append(entry)
-        return entries
+        id_of = swapping.ids_of(self.pointers[date]) if date in self.pointers else lambda path: WITHOUT_ID
+        named = [(entry, self.relative(entry)) for entry in self.stored.get(date, [])]
+        return [entry for entry, path in named if run_in_name(path) != id_of(path)]
 
     def old(self, keep: int) -> dict[str, str]:
         """Date -> why it is kept, empty if it goes: the dates before the last ``keep`` ones up to the newest.
@@ -259,24 +266,30 @@ def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) 
 
 
 def _compacted(output: Output, date: str, dry: bool) -> DatePruned | None:
-    """Merge the small files of a published date; None if there are none."""
+    """Merge the small files of a published date, also of all experiments if the newest date has such; None if none."""
     files, pointer = output.files, output.pointers[date]
     paths = [output.relative(entry) for entry in output.stored.get(date, [])]
     replaced = DatePruned(date, "kept", "a run has published it meanwhile")
+    by_date = bool(pointer.by_date or output.pointers[max(output.pointers)].by_date)
+    small = [path for path in paths if path.split("/")[0] in SMALL_TABLES] if by_date else []
+    gathers = bool(small) and not pointer.by_date and swapping.linked_folder(files, pointer.run_of(), date) is None
+    paths = [path for path in paths if path not in small and path.split("/")[1].startswith(EXPERIMENT)]
     try:
         merges = [merge for entry in pointer.entries if (merge := swapping.Merge.of(files, date, entry, paths)).merged]
     except FileNotFoundError:  # removed by the run that has replaced them
         return replaced
-    if not merges:
+    if not (merges or gathers):
         return None
     if not dry:
         try:
             with _claimed(output, date) as run:
-                if not swapping.switched(files, pointer, merges, run):
+                if not swapping.switched(files, pointer, merges, run, gathers):
                     return replaced
         except OutputError as error:
             return DatePruned(date, "kept", str(error).split(";")[0])
     groups = [group for merge in merges for group in merge.merged]
+    if gathers:
+        groups += filter(None, ([path for path in small if path.startswith(f"{name}/")] for name in SMALL_TABLES))
     return DatePruned(date, "merged", "small files", merged=sum(map(len, groups)), into=len(groups))
 
 
@@ -288,7 +301,7 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
         OutputError: Another run writes it.
     """
     paths = [*map(output.relative, output.stored.get(date, ())), *output.empty.get(date, ())]
-    run, experiments = _new_id(), {path.split("/")[1] for path in paths}
+    run, experiments = _new_id(), {path.split("/")[1] for path in paths if path.split("/")[1].startswith(EXPERIMENT)}
     pointer = output.pointers.get(date)
     names = {*map(swapping.experiment_of, experiments), *(pointer.run_of() if pointer else ())}
     partitions = Partitions(date, sorted(names, key=str))

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial, reduce
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +31,10 @@ def rows_of(
     """The rows of some files of a table with their partition columns as strings; None if there are no files."""
     if not paths:
         return None
+    if (of_dates := [path for path in paths if path.startswith(f"{DATE}=")]) and len(of_dates) < len(paths):
+        parts = (rows_of(spark, table, part, schema) for part in (of_dates, [*{*paths} - {*of_dates}]))
+        first, second = filter(None, parts)
+        return first.unionByName(second, allowMissingColumns=True)
     # The same files have the same folder, however often they are read.
     name = hashlib.sha256("\0".join(map(table.at, paths)).encode("utf-8", "surrogateescape")).hexdigest()
     folder = temporary_folder("links") / name
@@ -66,17 +71,45 @@ ATTEMPTS = 5
 """How often a table is looked at again because runs publish meanwhile."""
 
 
-def existing(spark: SparkSession, path: str) -> DataFrame | None:
-    """A written table with the columns of all its files, or None if it does not exist."""
-    if engine_of(spark) == "sail":
-        disk = of_disk(path)
-        return rows_of(spark, disk, partition_files(disk)) if disk else None
-    if _is_absent(spark, path):
+def existing(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame | None:
+    """The rows of a table that the pointers name, or None if there are none."""
+    if engine_of(spark) != "sail" and _is_absent(spark, path):
         return None
     try:
-        return with_schema(spark, path, spark.read.option("mergeSchema", "true").parquet(spark_path(path)).schema)
+        return live_rows(spark, path, pointers)
     except AnalysisException:
         return None
+
+
+def live_rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
+    """The rows of a table that the pointers name, with the columns of all its files.
+
+    Raises:
+        AnalysisException: There are none.
+    """
+    if engine_of(spark) == "sail":
+        disk = of_disk(path)
+        if disk is None or not disk.is_folder(""):
+            raise AnalysisException(f"there is no folder '{path}'")
+        if (rows := rows_of(spark, disk, live_files(disk, pointers))) is None:
+            raise AnalysisException(f"'{path}' holds no rows that were published")
+        return rows
+    named = {date: pointer.of_table(path.rpartition("/")[2]) for date, pointer in pointers.items()}
+    if all(pointer is pointers[date] for date, pointer in named.items()):
+        return _live_part(spark, path, named, [spark_path(path)])
+    parts = []
+    # Spark refuses a folder in which the files of dates lie beside those of experiments.
+    for key in PARTITION:
+        with suppress(AnalysisException):
+            parts.append(_live_part(spark, path, named, [f"{spark_path(path)}/{key}=*"]))
+    if not parts:
+        raise AnalysisException(f"'{path}' holds no rows that were published")
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+
+
+def _live_part(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], paths: Sequence[str]) -> DataFrame:
+    reader = spark.read.option("mergeSchema", "true").option("basePath", path)
+    return live(with_schema(spark, path, reader.parquet(*paths).schema, paths), pointers)
 
 
 def dated(rows: DataFrame) -> DataFrame:
@@ -98,8 +131,9 @@ def exists(spark: SparkSession, path: str) -> bool:
     if _is_absent(spark, path):
         return False
     try:
-        # With a schema, Spark lists the files and reads none of their footers.
-        with_schema(spark, path, T.StructType()).schema  # noqa: B018
+        # With a schema, Spark lists the files and reads none of their footers; some may be in other folders.
+        reader = spark.read.schema(T.StructType([])).option("recursiveFileLookup", "true")
+        reader.parquet(spark_path(path)).schema  # noqa: B018
     except AnalysisException:
         return False
     return True
@@ -133,7 +167,7 @@ def of_dates(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], sc
     except AnalysisException:  # no date has a row in this table
         return None
     if disk is None:
-        return live(rows, pointers, path)
+        return live(rows, pointers)
     # Names in a list: a pattern would be looked for in each row. Spark leaves out the other files as it plans.
     return rows.where(F.col(_FILE).isin(*(file.rpartition("/")[2] for file in files)))
 
@@ -181,12 +215,8 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "
         return []
 
 
-def live(rows: DataFrame, pointers: Mapping[str, Pointer], path: str) -> DataFrame:
-    """The rows of a table that the pointers name."""
-    if engine_of(rows.sparkSession) == "sail":
-        disk = of_disk(path)
-        selected = rows_of(rows.sparkSession, disk, live_files(disk, pointers), rows.schema) if disk else None
-        return rows.limit(0) if selected is None else selected
+def live(rows: DataFrame, pointers: Mapping[str, Pointer]) -> DataFrame:
+    """The rows that the pointers name, as Spark reads them from files."""
     run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
     return rows.where(_is_current(run, pointers))
 
@@ -250,7 +280,7 @@ def live_files(
     table: Files, pointers: Mapping[str, Pointer], is_wanted: Callable[[str], bool] = lambda date: True
 ) -> list[str]:
     """The files of a table that the pointers name, as paths below its folder."""
-    runs = {date: pointer.file_run_of() for date, pointer in pointers.items()}
+    runs = {date: pointer.of_table(table.root.rpartition("/")[2]).file_run_of() for date, pointer in pointers.items()}
     paths = []
     for folder in table.names(""):
         if folder.startswith(f"{EXPERIMENT}="):
@@ -259,4 +289,6 @@ def live_files(
                 if is_wanted(date):
                     run = runs[date].get(experiment_of(folder)) if date in runs else WITHOUT_ID
                     paths += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
+        elif folder.startswith(f"{DATE}=") and is_wanted(date := folder.partition("=")[2]) and date in pointers:
+            paths += [path for path in table.files(folder) if run_in_name(path) == pointers[date].by_date]
     return paths

@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
-from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
+from rankmetrics_spark.pointers import FOLDER, REFUSED, SMALL_TABLES, Entry, Pointer, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
 from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, count_rows, rows_of_arrow
@@ -81,6 +81,7 @@ class SqlTables(ABC):
     path: str
     run_id: str
     format: str
+    by_date: bool
 
     @abstractmethod
     def name_of(self, table: str) -> str:
@@ -227,12 +228,14 @@ class CatalogSchema(SqlTables):
         path: SQL name of the schema.
         run_id: Name of the run.
         format: ``delta`` or ``iceberg``.
+        by_date: Whether small tables are not partitioned by experiment.
     """
 
     spark: SparkSession
     path: str
     run_id: str
     format: str
+    by_date: bool = False
 
     def name_of(self, table: str) -> str:
         """The SQL name of a table in the schema."""
@@ -391,7 +394,8 @@ def replace_rows(tables: SqlTables, written: Written) -> None:
     if old is None:
         if not partitions.filled:
             return
-        old = create_table(name, tables.format, rows.withColumn(DATE, F.col(DATE).cast("date")), PARTITION)
+        keys = (DATE,) if tables.by_date and written.table in SMALL_TABLES else PARTITION
+        old = create_table(name, tables.format, rows.withColumn(DATE, F.col(DATE).cast("date")), keys)
     # The owner of a table, or an earlier version, may have made it with texts, or without this column.
     kind = {field.name.lower(): field.dataType for field in old.schema.fields}.get(DATE, T.DateType())
     rows = rows.withColumn(DATE, F.col(DATE).cast(kind))

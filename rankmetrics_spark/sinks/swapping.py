@@ -14,21 +14,22 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from pyarrow.fs import FileInfo
 
-from rankmetrics_spark.errors import printable_json
-from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, record_path, run_in_name
+from rankmetrics_spark.errors import OutputError, printable_json
+from rankmetrics_spark.pointers import FOLDER, SMALL_TABLES, Entry, Pointer, newest, record_path, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files
@@ -49,11 +50,13 @@ class Swap:
         date: Evaluation date, ISO.
         entry: The run and its experiments, which are replaced in every table.
         staged: Table -> its files in the staging of the run.
+        by_date: Whether each small table gets one file, as it does on a date that has them.
     """
 
     date: str
     entry: Entry
     staged: Mapping[str, Sequence[StagedFile]]
+    by_date: bool = False
 
 
 def folder_of(table: str, experiment: str | None, date: str) -> str:
@@ -92,8 +95,18 @@ def experiment_of(folder: str) -> str | None:
 
 def swap(files: Files, change: Swap) -> None:
     """Publish a run: place new files, write the pointer, remove old files."""
-    old = place(files, change)
-    flip(files, change.date, change.entry)
+    date, entry, staged = change.date, change.entry, dict(change.staged)
+    by_date = change.by_date or bool((pointer_of(files, date) or Pointer(date)).by_date)
+    small = {table: staged.pop(table, ()) for table in SMALL_TABLES} if by_date else {}
+    old = place(files, replace(change, staged=staged))
+    with pointer_gate(files):
+        pointer = pointer_of(files, date) or Pointer(date)
+        if by_date:
+            # Behind the gate: two runs would leave out the rows of each other.
+            old += gather(files, pointer, entry, small)
+        elif pointer.by_date:
+            raise OutputError(f"a run with sink.layout 'by_date' has published {date} meanwhile; run this again")
+        write_pointer(files, replace(pointer.with_run(entry), by_date=entry.run_id if by_date else ""))
     remove(files, old)
 
 
@@ -103,9 +116,76 @@ def place(files: Files, change: Swap) -> list[str]:
     old = [path for path in partition_files(files, change.entry.experiments, change.date) if run_in_name(path) != run]
     staged = [(table, file) for table, of_table in change.staged.items() for file in of_table]
     targets = [f"{folder_of(table, file.experiment, change.date)}/{file.name}" for table, file in staged]
-    files.for_each(files.put, [f"{STAGING}/{run}/{table}/{file.name}" for table, file in staged], targets)
-    files.settle(targets, {folder for target in targets for folder in folders_above(target)})
+    _bring(files, [f"{STAGING}/{run}/{table}/{file.name}" for table, file in staged], targets)
     return old
+
+
+def _bring(files: Files, sources: Sequence[str], targets: Sequence[str]) -> None:
+    files.for_each(files.put, sources, targets)
+    files.settle(targets, {folder for target in targets for folder in folders_above(target)})
+
+
+def gather(files: Files, pointer: Pointer, entry: Entry, staged: Mapping[str, Sequence[StagedFile]]) -> list[str]:
+    """Place one file of each small table: the staged rows, and those that count of other experiments of the date.
+
+    The caller holds the gate of the pointers.
+
+    Returns:
+        The files that it replaces.
+    """
+    run, date, id_of = entry.run_id, pointer.date, ids_of(pointer)
+    old = [*date_files(files, date), *partition_files(files, pointer.run_of(), date, SMALL_TABLES)]
+    replaced, sources, targets = pa.array(entry.experiments, pa.string()), [], []
+    for table in SMALL_TABLES:
+        # One file with the experiments of all rows, or one for each.
+        new = {f"{STAGING}/{run}/{table}/{file.name}": file.experiment for file in staged.get(table, ())}
+        live = [path for path in old if path.startswith(f"{table}/") and run_in_name(path) == id_of(path)]
+        others = {path: experiment_of(path.split("/")[1]) for path in live}
+        read = (files.for_each(partial(_with_experiment, files), [*part.items()]) for part in (new, others))
+        added, stored = map(_joined, read)
+        if others:
+            stored = stored.filter(pc.invert(pc.is_in(stored[EXPERIMENT], value_set=replaced)))
+        if (rows := _joined([added, stored])).num_rows:
+            name = f"part-{run}-{uuid.uuid4().hex}.parquet"
+            sources.append(f"{STAGING}/{run}/{table}/{name}")
+            targets.append(f"{table}/{DATE}={date}/{name}")
+            files.write_table(sources[-1], rows.take(pc.sort_indices(rows, [(EXPERIMENT, "ascending")])))
+    _bring(files, sources, targets)
+    return old
+
+
+def _with_experiment(files: Files, file: tuple[str, str | None]) -> pa.Table:
+    """The rows of a file with their experiment, which the file of a date has itself."""
+    path, experiment = file
+    rows = files.read_table(path)
+    if EXPERIMENT in rows.column_names:
+        return rows
+    return rows.append_column(EXPERIMENT, pa.array([experiment] * len(rows), pa.string()))
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """All rows, with null where a part lacks a column."""
+    # The word for that in ``pa.concat_tables`` is another one since 14.
+    schema = pa.unify_schemas([pa.schema([]), *(part.schema for part in parts)])
+    columns = (
+        [part[field.name] if field.name in part.column_names else pa.nulls(len(part), field.type) for field in schema]
+        for part in parts
+    )
+    return pa.concat_tables([schema.empty_table(), *(pa.table(of_part, schema=schema) for of_part in columns)])
+
+
+def ids_of(pointer: Pointer | None) -> Callable[[str], str | None]:
+    """What gives the id that a file of a partition carries if it counts; None if no file beside it does."""
+    run_of, by_date = (pointer.file_run_of(), pointer.by_date) if pointer else ({}, "")
+
+    def id_of(path: str) -> str | None:
+        """The id for a path below the output."""
+        table, folder = path.split("/")[:2]
+        if by_date and table in SMALL_TABLES:
+            return by_date
+        return run_of.get(experiment_of(folder)) if folder.startswith(f"{EXPERIMENT}=") else None
+
+    return id_of
 
 
 def folders_above(path: str) -> list[str]:
@@ -123,24 +203,29 @@ def linked_folder(files: Files, experiments: Iterable[str | None], date: str) ->
 
     A link leads to other files, which a run must neither replace nor remove.
     """
-    partitions = [folder_of("", name, date) for name in experiments]
+    partitions = [f"/{DATE}={date}", *(folder_of("", name, date) for name in experiments)]
     folders = (f"{table}{partition}/" for table in TABLES for partition in partitions)
     return files.first_link(dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:]))
 
 
-def partition_files(files: Files, experiments: Iterable[str | None], date: str) -> list[str]:
+def partition_files(
+    files: Files, experiments: Iterable[str | None], date: str, tables: Sequence[str] = TABLES
+) -> list[str]:
     """The files in all partitions of some experiments on a date."""
     names = {folder_of("", name, date).split("/")[1] for name in experiments}
-    stored = zip(TABLES, files.for_each(files.names, TABLES), strict=True)
+    stored = zip(tables, files.for_each(files.names, tables), strict=True)
     folders = [f"{table}/{name}/{DATE}={date}" for table, of_table in stored for name in of_table if name in names]
+    return _files_here(files, folders)
+
+
+def date_files(files: Files, date: str) -> list[str]:
+    """The files of a date that hold the rows of all experiments."""
+    return _files_here(files, [f"{table}/{DATE}={date}" for table in SMALL_TABLES])
+
+
+def _files_here(files: Files, folders: Sequence[str]) -> list[str]:
     folders_here = [folder for folder in folders if not files.first_link(folders_above(f"{folder}/")[1:])]
     return [*chain.from_iterable(files.for_each(files.files, folders_here))]
-
-
-def flip(files: Files, date: str, entry: Entry) -> None:
-    """Write the pointer of a date: from here on, the run counts for its experiments."""
-    with pointer_gate(files):
-        write_pointer(files, (pointer_of(files, date) or Pointer(date)).with_run(entry))
 
 
 def pointer_gate(files: Files) -> AbstractContextManager[Any]:
@@ -184,12 +269,13 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
     """
     if date is not None:
         pointer = pointer_of(files, date)
-        run_of = pointer.file_run_of() if pointer else {}
-        outdated = []
-        for path in partition_files(files, experiments, date):
-            experiment = experiment_of(path.split("/")[1])
-            current = run_of.get(experiment, WITHOUT_ID)
-            if run_in_name(path) != current and (run_in_name(path) == run or current == run):
+        # It may have gathered the rows of all experiments, which another run does meanwhile.
+        names = {*experiments, *(pointer.run_of() if pointer and pointer.by_date == run else ())}
+        living = {name.removesuffix(".claim") for name in files.names(STAGING)} - {run}
+        outdated, id_of = [], ids_of(pointer)
+        for path in [*partition_files(files, names, date), *date_files(files, date)]:
+            current, own = id_of(path), run_in_name(path)
+            if own not in {current, *living} and run in (own, current):
                 outdated.append(path)
         remove(files, outdated)
     text = files.read(record_path(run))
@@ -314,7 +400,7 @@ def _first_fit(rows: Mapping[str, int]) -> list[list[str]]:
     return [paths for paths, _ in groups]
 
 
-def switched(files: Files, pointer: Pointer, merges: Sequence[Merge], run: str) -> bool:
+def switched(files: Files, pointer: Pointer, merges: Sequence[Merge], run: str, gathers: bool = False) -> bool:
     """Publish the files of some runs anew, under one id.
 
     Args:
@@ -322,6 +408,7 @@ def switched(files: Files, pointer: Pointer, merges: Sequence[Merge], run: str) 
         pointer: That of the date, which the caller has claimed.
         merges: The runs, with what becomes of their files.
         run: The new id: that of the claim.
+        gathers: Whether each small table gets one file.
 
     Returns:
         Whether they count now: not if the pointer has changed.
@@ -334,12 +421,14 @@ def switched(files: Files, pointer: Pointer, merges: Sequence[Merge], run: str) 
         for merge in merges:
             entry, staged = merge.entry, _staged(files, merge, run)
             old += place(files, Swap(pointer.date, replace(entry, run_id=run), staged))
-            tables = {name: {**facts, "files": len(staged.get(name, ()))} for name, facts in entry.tables.items()}
-            entries[entry.run_id] = replace(entry, tables=tables, merged=run)
+            facts = {name: {**entry.tables.get(name, {}), "files": len(of_table)} for name, of_table in staged.items()}
+            entries[entry.run_id] = replace(entry, tables={**entry.tables, **facts}, merged=run)
         with pointer_gate(files):
             is_same = pointer_of(files, pointer.date) == pointer
             if is_same:
-                write_pointer(files, replace(pointer, entries=tuple(entries.values()), sequence=pointer.sequence + 1))
+                old += gather(files, pointer, Entry(run, ()), {}) if gathers else []
+                new = replace(pointer, entries=tuple(entries.values()), sequence=pointer.sequence + 1)
+                write_pointer(files, replace(new, by_date=run) if gathers else new)
     except BaseException:
         with suppress(Exception):
             recover(files, run, pointer.date, experiments)
@@ -362,15 +451,5 @@ def _staged(files: Files, merge: Merge, run: str) -> dict[str, list[StagedFile]]
         if len(group) == 1:
             files.copy(group[0], target)
             continue
-        parts = [pq.read_table(files.at(path), filesystem=files.system, partitioning=None) for path in sorted(group)]
-        # With null where a part lacks a column; the word for that in ``pa.concat_tables`` is another one since 14.
-        schema = pa.unify_schemas([part.schema for part in parts])
-        columns = (
-            [
-                part[field.name] if field.name in part.column_names else pa.nulls(len(part), field.type)
-                for field in schema
-            ]
-            for part in parts
-        )
-        files.write_table(target, pa.concat_tables(pa.table(of_part, schema=schema) for of_part in columns))
+        files.write_table(target, _joined([files.read_table(path) for path in sorted(group)]))
     return staged

@@ -186,6 +186,27 @@ def test_a_run_replaces_exactly_what_it_computed(
     check_records(place, done)
 
 
+@pytest.mark.parametrize("make", [in_folder, in_iceberg])
+def test_small_tables_are_partitioned_by_date_alone_where_a_config_says_so(
+    spark: SparkSession, tmp_path: Path, plain: Outcome, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place = make(spark, tmp_path)
+    sink = {**place.sink, "layout": "by_date"}
+    for name, log, metrics in (("log", LOG, ["ap@5"]), ("later", LATER, MORE)):
+        done = run(spark, settings(parquet(tmp_path / name, log), sink, metrics=metrics))
+    keys = {}
+    for table in TABLES:
+        if place.sink["format"] == "delta":
+            keys[table] = spark.sql(f"DESCRIBE DETAIL {place.name(table)}").first()["partitionColumns"]
+        else:
+            keys[table] = spark.sql(f"SELECT partition.* FROM {place.name(table)}.partitions").columns
+    both = ["experiment_id", "evaluation_date"]
+    assert keys == {"user_metrics": both, "experiment_metrics": both[1:], "quarantine": both}
+    assert exact(done.experiment_metrics.collect()) == exact(plain.experiment_metrics.collect())
+    others = {row["experiment_id"]: row["mean"] for row in place.rows("experiment_metrics") if not is_replaced(row)}
+    assert others == dict.fromkeys((name for name in NAMES if name not in ("007", "b")), 1 / 2)
+
+
 def check_records(place: Place, done: Outcome) -> None:
     """Three runs have left their records and no staging tables."""
     if "table" in place.sink:

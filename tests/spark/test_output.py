@@ -12,6 +12,7 @@ from datetime import date
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,7 +26,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.job import rows_here
 from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.report import accounting, compared_rows, result_rows
+from rankmetrics_spark.report import accounting, compared_rows, figures_of, local_tables, result_rows
 from rankmetrics_spark.sinks import Files, Partitions, files_of, prune, read, reading, records_in
 from rankmetrics_spark.sinks.reading import exists
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
@@ -72,6 +73,45 @@ def test_each_table_has_one_file_per_experiment_and_date(spark: SparkSession, tm
     assert {"ap_at_5", "ndcg_at_5"} < set(users.columns)
     assert json.loads(Path(done.record_path).read_text(encoding="utf-8"))["run_id"] == done.run_id
     assert (done.record["evaluation_date"], done.record["config"]["metrics"]) == (DATE, ["ap@5", "ndcg@5"])
+
+
+@pytest.mark.both_engines
+def test_a_file_of_all_experiments_has_the_rows_of_a_file_of_each(spark: SparkSession, tmp_path: Path) -> None:
+    names = {"everyone": ["a", "007", "b/c", "d"], "few": ["b/c", "new"]}
+    for log, experiments in names.items():
+        users = [(f"u{u}", [u % 2, len(log) % 2], e) for n, e in enumerate(experiments) for u in range(5 + n)]
+        parquet(tmp_path / log, [row for user, grades, e in users for row in a_list(grades, user, e)])
+    tables, days = ("user_metrics", "experiment_metrics", "comparisons", "checks"), ("2026-11-19", DATE)
+
+    def publish(out: Path, log: str, day: str = DATE, layout: str = "by_experiment") -> None:
+        sink = {"path": str(out), "layout": layout}
+        done = run(spark, config(tmp_path / log, out, comparison={"pairs": "all"}, evaluation_date=day, sink=sink))
+        assert {row["experiment_id"] for row in done.experiment_metrics.collect()} == {*names[log]}
+
+    def seen(out: Path) -> Any:
+        """Every table as a session reads it, and as pages do."""
+        pages = [figures_of(local_tables(str(out)), day) for day in days]
+        shown = [[*page.means, *page.comparisons, *page.checks, *page.trend, *page.over_time] for page in pages]
+        return {table: everything(spark, out, table) for table in tables}, [sorted(map(repr, rows)) for rows in shown]
+
+    of_each, of_all = (tmp_path / layout for layout in ("by_experiment", "by_date"))
+    publish(of_each, "everyone", days[0])
+    copytree(of_each, of_all)
+    for out in (of_each, of_all):
+        publish(out, "everyone", layout=out.name)
+        publish(out, "few", layout=out.name)
+    before = seen(of_each)
+    assert seen(of_all) == before
+    # Two metrics of 6 pairs; those of the candidate that is run again make room for its pair with a new one.
+    assert len(before[0]["comparisons"]) == 2 * (6 + (6 - 2 + 1))
+    of_dates = {table: [file.parent.name for file in of_all.glob(f"{table}/e*=*/*.parquet")] for table in tables}
+    assert of_dates == {table: [f"evaluation_date={DATE}"] for table in tables[1:]} | {"user_metrics": []}
+    # A date keeps its layout, and a prune gives older ones that of the newest.
+    publish(of_all, "few")
+    assert seen(of_all) == before
+    assert [row.into for row in prune(files_of(str(of_all)), "out", None, compact=True)] == [3]
+    assert seen(of_all) == before
+    assert len([*of_all.glob("[ce]*/**/*.parquet")]) == 2 * 3
 
 
 def test_names_of_experiments_are_read_back_unchanged(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.config import from_mapping
+
+# The reason: a date gets the layout of another output without a run.
+from rankmetrics_spark.sinks import files_of, swapping
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import a_list, parquet
 from tests.helpers.readme import blocks, commands, section
@@ -119,6 +122,13 @@ def test_duckdb_gives_the_answer_of_the_page_and_the_views_keep_their_columns(sp
     expected = sorted((row["experiment_id"], row["evaluation_date"], row["mean"]) for row in stored)
     assert session.execute(means.replace("NDCG", "ndcg")).fetchall() == expected
     assert [mean for *_, mean in expected] == pytest.approx([*NDCG.values()])
+    # The comparisons of one of the two dates in one file.
+    outputs = files_of(str(out))
+    swapping.switched(outputs, swapping.pointer_of(outputs, DAYS[1]), [], "20261122T010203-0a1b2c3d", gathers=True)
+    (both,) = blocks("sql", section("Many experiments", PAGE))
+    keys = "experiment_id, evaluation_date, metric, mean_candidate"
+    rows = session.execute(both).execute(f"SELECT {keys} FROM every_comparison").fetchall()
+    assert sorted(rows) == sorted(map(tuple, read(spark, f"{out}/comparisons").selectExpr(*keys.split(", ")).collect()))
 
 
 @pytest.mark.slow

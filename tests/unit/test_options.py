@@ -12,7 +12,7 @@ import click
 import pytest
 
 from rankmetrics_spark.cli import main
-from rankmetrics_spark.config import Comparison, Options, Section, Setting, description
+from rankmetrics_spark.config import Comparison, Options, Section, Setting, described, description
 from rankmetrics_spark.studies.weighting import off_policy
 from tests.helpers.commands import ROOT
 from tests.helpers.packages import Changes, run_with
@@ -36,7 +36,7 @@ def settings_of(sections: tuple[type[Section], ...]) -> dict[str, tuple[type[Sec
     """Keyword -> its section and setting; the first section wins."""
     result: dict[str, tuple[type[Section], Setting]] = {}
     for cls in sections:
-        for setting in description().values():
+        for setting in described(cls):
             if setting.name in names(cls) and (cls is Options or setting.path.rpartition(".")[0] == cls.at):
                 result.setdefault(setting.name, (cls, setting))
     return result

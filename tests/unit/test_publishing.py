@@ -9,7 +9,9 @@ import re
 import shutil
 import sys
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -41,7 +43,16 @@ from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.folders import DeltaFolder
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
-from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, remove_unclaimed, swap
+from rankmetrics_spark.sinks.swapping import (
+    Swap,
+    discard,
+    experiment_of,
+    folder_of,
+    pointer_of,
+    recover,
+    remove_unclaimed,
+    swap,
+)
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import config
 
@@ -111,6 +122,61 @@ def test_every_kill_leaves_the_old_or_the_new_files_and_needs_no_repair(
         if ended:
             break
     assert ended and after > 10 and which == {True, False}
+
+
+@pytest.mark.parametrize("was_by_date", [False, True])
+def test_every_kill_leaves_the_rows_of_all_experiments_in_the_files_of_a_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_by_date: bool
+) -> None:
+    tables, again = ("user_metrics", "experiment_metrics", "checks"), ("b/c", None)
+
+    def staged(files: Files, run: str, names: tuple[str | None, ...], by_date: bool) -> Swap:
+        """A row of each experiment, which names the run."""
+        new: dict[str, list[StagedFile]] = {table: [] for table in tables}
+        for number, (table, name) in enumerate(product(tables, names)):
+            new[table].append(StagedFile(name, f"part-{run}-{number}.parquet", 1))
+            files.write_table(f"_staging/{run}/{table}/part-{run}-{number}.parquet", pa.table({"run": [run]}))
+        return Swap(DATE, Entry(run, names), new, by_date)
+
+    def rows(files: Files) -> dict[tuple[str, str | None], str]:
+        """(table, experiment) -> the run of its row, of each file that counts."""
+        found: list[tuple[tuple[str, str | None], str]] = []
+        for table in tables:
+            below = Files(files.system, files.at(table))
+            for path in live_files(below, {DATE: pointer_of(files, DATE)}):  # type: ignore[dict-item]
+                part = below.read_table(path).to_pylist()
+                folder = experiment_of(path.split("/")[0])
+                found += [((table, row.get("experiment_id", folder)), row["run"]) for row in part]
+        assert len(found) == len(dict(found))
+        return dict(found)
+
+    old = {(table, name): RUNS[0] for table in tables for name in EXPERIMENTS}
+    new = old | {(table, name): RUNS[1] for table in tables for name in again}
+    which, ended, after = set(), False, 0
+    while not ended:
+        files = output(tmp_path / str(after))
+        swap(files, staged(files, RUNS[0], EXPERIMENTS, was_by_date))
+        discard(files, RUNS[0])
+        change = staged(files, RUNS[1], again, True)
+        # Another run is about to publish here, too.
+        other = f"checks/evaluation_date={DATE}/part-{RUNS[2]}-0.parquet"
+        files.write(f"_staging/{RUNS[2]}.claim", "{}")
+        with monkeypatch.context() as patched:
+            count_down(patched, after)
+            with suppress(Killed):
+                swap(files, change)
+                ended = True
+        now = rows(files)
+        assert now in (old, new), after
+        which.add(now == old)
+        files.write(other, "")
+        recover(files, RUNS[1], DATE, again)
+        assert rows(files) == now and files.read(other) == ""
+        files.remove(other)
+        left = [path.name[5:29] for path in Path(files.root).glob("[ce]*/**/part-*")]
+        assert len({*left}) == 1 and len(left) == (2 if was_by_date or now == new else 6)
+        after += 1
+    assert after > 10 and which == {True, False}
 
 
 def test_files_without_a_run_id_count_on_a_date_without_a_pointer(tmp_path: Path) -> None:
@@ -430,9 +496,9 @@ def test_a_run_replaces_nothing_behind_a_link(tmp_path: Path) -> None:
 def test_a_table_that_is_not_there_is_not_read(tmp_path: Path) -> None:
     # Reading it, Spark logs a stack trace.
     spark: Any = SimpleNamespace(conf={"spark.sql.warehouse.dir": "file:/warehouse"})
-    assert reading.existing(spark, str(tmp_path / "new")) is None
+    assert reading.existing(spark, str(tmp_path / "new"), {}) is None
     with pytest.raises(AttributeError, match="read"):
-        reading.existing(spark, str(tmp_path))
+        reading.existing(spark, str(tmp_path), {})
 
 
 def test_a_file_of_few_rows_has_no_dictionaries(tmp_path: Path) -> None:
