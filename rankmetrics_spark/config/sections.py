@@ -524,6 +524,8 @@ class Report(fields.Section):
         fields.count(0, 100),
         "Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.",
     )
+    title: str | None = fields.key(None, fields.text, "Name of the test, above the answer of the page.")
+    description: str | None = fields.key(None, fields.text, "What was tried, and why; below the name.")
 
     @classmethod
     def given(cls, path: str, value: object) -> Report:
@@ -534,4 +536,5 @@ class Report(fields.Section):
             return cls.read(value)
         if isinstance(value, (str, os.PathLike)):
             return cls(file=fields.text(path, value))
-        raise fields.refuse(path, value, "an HTML file, or a mapping with keys out of file, examples")
+        names = ", ".join(fields.key_names(cls))
+        raise fields.refuse(path, value, f"an HTML file, or a mapping with keys out of {names}")

@@ -175,7 +175,8 @@ def shortened(name: str) -> str:
 def _context(figures: Figures) -> dict[str, Any]:
     answer, checks, record = story.answer(figures), trust.checks(figures), figures.record
     n_warnings = sum(check.level in ("warn", "fail") for check in checks)
-    title = "Ranking report: " + "".join(shortened(part) for part in answer.title)
+    test = figures.config.get("report") or {}
+    title = f"{test.get('title') or 'Ranking report'}: " + "".join(shortened(part) for part in answer.title)
     not_published = ""
     if record.get("outcome") == "failed":
         not_published = f"Not published: {(record.get('error') or {}).get('message', '')}"
@@ -188,6 +189,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "status": overview.status_line(figures),
         "title": f"Not published: {title}" if not_published else title,
         "not_published": not_published,
+        "test": test,
         "date": record.get(DATE) or next((str(row.get(DATE, "")) for row in figures.means), ""),
         "days": figures.days,
         "answer": answer,

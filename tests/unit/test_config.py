@@ -318,7 +318,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None,
                      "layout": "by_experiment"},
         "lineage": {"url": None, "namespace": None, "job": "rankmetrics"},
-        "report": {"file": None, "examples": 0},
+        "report": {"file": None, "examples": 0, "title": None, "description": None},
         "evaluation_date": "2026-11-21",
         "time_zone": "UTC",
         "engine": None,

@@ -34,7 +34,9 @@ def keys(part: dict[str, Any], at: str = "") -> Iterator[str]:
 
 
 def test_it_has_every_key_of_a_config_and_no_other() -> None:
-    assert {*keys(schema())} == {setting.path for setting in described(Config)}
+    # A gate of a test has the keys that are described at ``gates``.
+    found = {key for key in keys(schema()) if not key.startswith("tests.NAME.gates.")}
+    assert found == {setting.path for setting in described(Config)}
 
 
 @needs_validator

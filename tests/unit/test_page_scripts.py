@@ -29,6 +29,16 @@ def test_a_page_names_the_licences_of_the_scripts_that_it_embeds() -> None:
     assert "University of Washington Interactive Data Lab" in footer and "Mike Bostock" in footer
 
 
+def test_a_page_has_the_name_of_its_test_and_what_was_tried(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    test = {"title": "Two towers <b>", "description": "Embeddings recall"}
+    Output(tmp_path, ["control", "new"], [], 60).write("2026-11-20", config={"report": test})
+    text = html.page(figures_of(local_tables(str(tmp_path)), "2026-11-20"))
+    assert '<p class="test">Two towers &lt;b&gt;</p>' in text and "Embeddings recall</p>" in text
+    assert "<title>Two towers &lt;b&gt;: new " in text
+    assert '<p class="test">' not in html.page(Figures([mean("a")]))
+
+
 HEBREW = "\u05e2\u05d1\u05e8\u05d9\u05ea 2"
 
 
