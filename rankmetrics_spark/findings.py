@@ -9,13 +9,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.words import Change, Numbers, p_value
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
+K = TypeVar("K")
 
 
 class Side(NamedTuple):
@@ -110,7 +112,6 @@ class Finding:
     relative_difference: float | None = None
     rest_difference: float | None = None
     rest_relative_difference: float | None = None
-    p_rest: float | None = None
     p_rest_adjusted: float | None = None
     period_from: str | None = None
     period_to: str | None = None
@@ -198,11 +199,6 @@ class Finding:
         return sch.number(self.row.get("mean_baseline")), sch.number(self.row.get("mean_candidate"))
 
     @property
-    def period(self) -> tuple[str, str]:
-        """The first and the last date of the period."""
-        return str(self.period_from), str(self.period_to)
-
-    @property
     def pair(self) -> tuple[str, str]:
         """The candidate and its baseline."""
         return self.candidate, self.baseline
@@ -226,11 +222,6 @@ class Finding:
     def doubt(self) -> str:
         """Why the numbers cannot be trusted, as the note says; empty where they can."""
         return sch.doubt_in(self.note)
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the users do not follow the planned shares."""
-        return self.sample_ratio_p is not None and self.sample_ratio_p < sch.SMALL_RATIO_P
 
     @property
     def state(self) -> str:
@@ -385,10 +376,9 @@ def surest_first(row: Row) -> tuple[Any, ...]:
     return row[sch.SEGMENT] != sch.EVERYONE, p_or_last(row), *names, row[sch.METRIC]
 
 
-def findings(rows: Iterable[Row], metric: str | None = None) -> list[Finding]:
-    """Rows of ``comparisons`` as findings: all, or those of all users on one metric."""
-    found = map(Finding.of, rows)
-    return [*found] if metric is None else [each for each in found if each.is_of_all and each.metric == metric]
+def findings(rows: Iterable[Row]) -> list[Finding]:
+    """Rows of ``comparisons`` as findings."""
+    return [*map(Finding.of, rows)]
 
 
 def _tested(row: Row, name: str) -> Any:
@@ -426,29 +416,28 @@ def all_percentages(found: Iterable[Finding]) -> bool:
     return all(each.is_percentage for each in found if each.difference is not None)
 
 
+def _grouped(each: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Key -> what has it, in one pass; with a pass for each of hundreds of metrics, work grows with their square."""
+    groups: dict[K, list[T]] = {}
+    for one in each:
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
 def by_metric(found: Iterable[Finding]) -> dict[str, list[Finding]]:
-    """Metric -> its findings, in one pass; with one for each of hundreds of metrics, work grows with their square."""
-    of_metrics: dict[str, list[Finding]] = {}
-    for each in found:
-        of_metrics.setdefault(each.metric, []).append(each)
-    return of_metrics
+    """Metric -> its findings."""
+    return _grouped(found, lambda each: each.metric)
 
 
 def by_pair(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
     """Candidate and baseline -> their findings."""
-    of_pairs: dict[tuple[str, str], list[Finding]] = {}
-    for each in found:
-        of_pairs.setdefault(each.pair, []).append(each)
-    return of_pairs
+    return _grouped(found, lambda each: each.pair)
 
 
 def by_test(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Test -> its rows of a table, in the order of names; empty where experiments are no arms of tests."""
-    tests: dict[str, list[Row]] = {}
-    for row in rows:
-        if (name := row.get(sch.TEST_NAME)) is not None:
-            tests.setdefault(name, []).append(row)
-    return dict(sorted(tests.items()))
+    of_tests = (row for row in rows if row.get(sch.TEST_NAME) is not None)
+    return dict(sorted(_grouped(of_tests, lambda row: str(row[sch.TEST_NAME])).items()))
 
 
 NEWS = ("worse", "doubtful", "open", "better")

@@ -194,7 +194,9 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
     rows, refusal = opts.on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
     if rows or style != "table":
         rep.LIST_PRINTERS[style](rows)
-    for line in (*refusal, *first.open_questions(config)):
+    # What is odd in the log, and what only the user knows and was not asked.
+    unasked = (f"not asked without a terminal: {question}" for question in (() if first.asks() else config.unsettled()))
+    for line in (*refusal, *config.notes(), *unasked):
         opts.say.print(line, markup=False, soft_wrap=True)
     what = f"means of {config.part}; next" if rows else "once that is settled"
     opts.note.print(f"{what}: {first.next_command(output, date=day)}", soft_wrap=True)
@@ -304,7 +306,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         opts.note.print(result.of_day, soft_wrap=True)
     if request.per_user:
         opts.note.print(f"wrote the users of both experiments: {request.per_user}", soft_wrap=True)
-    rep.print_all(result.date, result.comparisons, result.more, style, result.metrics, result.days, result.outlook)
+    rep.print_all(result, style)
 
 
 @main.command()
@@ -392,8 +394,8 @@ def _evaluate(
                 engine.close()
         try:
             means = rep.period_means(rows, compared) if style == "table" else rows
-            shown = rep.Figures(means, compared, order=[*map(str, config.metrics)])
-            opts.print_outcome(outcome, shown, style, segments, of_csv, checked)
+            shown = rep.Figures(means, compared, order=[*map(str, config.metrics)], checks=checked)
+            opts.print_outcome(outcome, shown, style, segments, of_csv)
         finally:
             # Even if the reader of the output has closed it.
             if config.report.file:

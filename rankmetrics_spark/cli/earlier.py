@@ -18,7 +18,7 @@ from rankmetrics_spark.engines import Choice, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown, without_secrets
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
-from rankmetrics_spark.report import notes_of_runs, outlook_of, seconds_of
+from rankmetrics_spark.report import Compared, notes_of_runs, outlook_of, seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
@@ -98,37 +98,7 @@ class CompareRequest:
         return section
 
 
-@dataclass(frozen=True)
-class CompareResult:
-    """What ``rankmetrics compare`` prints.
-
-    Attributes:
-        date: Evaluation date of the users.
-        dates: How many evaluation dates there are.
-        comparisons: Rows of the table ``comparisons``.
-        more: Further tables by name: users with the largest ``losses`` and ``gains``, and the ``decomposition``.
-        metrics: The metrics that are compared, in the order of the request or of the run.
-        days: The days of the period, if the users are of one.
-        outlook: When open comparisons of the period could find an effect, and what some days were stored without.
-    """
-
-    date: str
-    dates: int
-    comparisons: list[dict[str, Any]]
-    more: dict[str, list[dict[str, Any]]]
-    metrics: Sequence[Metric]
-    days: Days | None = None
-    outlook: Sequence[str] = ()
-
-    @property
-    def of_day(self) -> str:
-        """The date of the users, or their dates, as a note for people."""
-        if self.days is not None:
-            return f"users of {self.days.sentence_part}"
-        return f"users of {self.date}" + (f", one of {self.dates} evaluation dates" if self.dates > 1 else "")
-
-
-def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult:
+def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
     """Read ``user_metrics`` of a date, or of a period, and compare its experiments.
 
     Raises:
@@ -174,7 +144,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
     more += sinks.unreadable_pointers(root)
     more += notes_of_runs(records_in(root) or [], pointers, dates, section)
-    return CompareResult(date, len(partitions), comparisons, shown, table.metrics, days, more)
+    return Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)
 
 
 def check_new_file(option: str, file: str, choice: Choice) -> None:

@@ -322,12 +322,6 @@ def write_first_config(first: tools.FirstConfig, file: Path) -> None:
         raise OutputError(f"cannot write '{file}': {error.strerror}") from error
 
 
-def open_questions(first: tools.FirstConfig) -> list[str]:
-    """What is odd in the log, and what only the user knows and was not asked: a line each."""
-    unasked = [] if asks() else first.unsettled()
-    return [*first.notes(), *(f"not asked without a terminal: {question}" for question in unasked)]
-
-
 def next_command(config: str, changes: Sequence[str] = (), date: str | None = None) -> str:
     """The command that evaluates a config.
 

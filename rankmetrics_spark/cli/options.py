@@ -316,16 +316,9 @@ def configs_of_days(
     return configs
 
 
-def print_outcome(
-    outcome: Outcome,
-    shown: rep.Figures,
-    style: str,
-    segments: bool,
-    of_csv: str,
-    checks: Sequence[Mapping[str, Any]] = (),
-) -> None:
+def print_outcome(outcome: Outcome, shown: rep.Figures, style: str, segments: bool, of_csv: str) -> None:
     """Print the result on stdout, and on stderr what was counted and where it is; the session may have ended."""
-    tables = {"means": shown.means, "comparisons": shown.comparisons, "checks": checks}
+    tables = {name: getattr(shown, name) for name in rep.RESULT_TABLES}
     if style == "json":
         rep.print_json(rep.result_object(outcome.record, tables, outcome.paths))
     elif style == "csv":

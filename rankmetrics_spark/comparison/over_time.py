@@ -15,22 +15,13 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import daily
+from rankmetrics_spark.comparison import sums as summed
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
 from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Ints, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.rows import table_of_sums
-from rankmetrics_spark.comparison.sums import (
-    PARTIALS,
-    Layout,
-    added,
-    alike_columns,
-    as_batches,
-    noted,
-    refuse_several,
-    whole_users,
-)
 from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.config import Comparison
@@ -62,23 +53,25 @@ def over_time(table: UserTable, request: Comparison, start: str | None) -> DataF
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
-    body = partial(_sums_of_days, layout=Layout(columns, (_DATE_LABEL,)), weights=weights, request=plain, start=start)
+    body = partial(
+        _sums_of_days, layout=summed.Layout(columns, (_DATE_LABEL,)), weights=weights, request=plain, start=start
+    )
     # The lists of each row, and those that have a value of each metric: null where that is unknown.
     stored = table.rows.columns
     numbers = [f"double({sch.N_LISTS if sch.N_LISTS in stored else 1}) AS {_LISTS}"]
     for metric in table.metrics:
         with_value = sch.lists_with_value(metric.column)
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
-    parts = Step(body, PARTIALS).of(by_user(dated, *numbers, *alike_columns(table.alike)))
-    whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
+    parts = Step(body, summed.PARTIALS).of(by_user(dated, *numbers, *summed.alike_columns(table.alike)))
+    whole = Step(summed.added, summed.PARTIALS).of(parts.repartition(*KEY))
     return table_of_sums(whole, partial(over_time_rows, question=Question.of(plain, table), start=start), OVER_TIME)
 
 
 def _sums_of_days(
-    batches: Batches, layout: Layout, weights: Mapping[str, str], request: Comparison, start: str | None
+    batches: Batches, layout: summed.Layout, weights: Mapping[str, str], request: Comparison, start: str | None
 ) -> Iterator[pa.RecordBatch]:
     totals = Totals()
-    for rows in whole_users(noted(batches, totals), layout):
+    for rows in summed.whole_users(summed.noted(batches, totals), layout):
         _, (labels, code) = rows.segments
         texts = [label.partition("=")[2] for label in labels]
         refuse_other_values(texts)
@@ -87,7 +80,7 @@ def _sums_of_days(
         with_value = {metric: rows.values[column] for metric, column in weights.items()}
         days = daily.UserDays.of(replace(rows, values=own), dates[code], rows.values[_LISTS], with_value)
         daily.add_days(totals, days, request, start)
-    yield from as_batches(totals)
+    yield from summed.as_batches(totals)
 
 
 def over_time_rows(totals: Totals, question: Question, start: str | None = None) -> dict[str, Any]:
@@ -101,7 +94,7 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
     Raises:
         ConfigError: There is no experiment with the name of the baseline or of a candidate.
     """
-    refuse_several(totals)
+    summed.refuse_several(totals)
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
         changes: dict[Key, dict[str, Ints]] = defaultdict(dict)

@@ -11,7 +11,6 @@ from .console import paths_text as paths_text
 from .console import print_conventions as print_conventions
 from .console import print_list as print_list
 from .console import result_rows as result_rows
-from .console import table as table
 from .console import tie_warnings as tie_warnings
 from .examples import with_examples as with_examples
 from .figures import Examples as Examples
@@ -72,6 +71,7 @@ from .story import Answer as Answer
 from .story import answer as answer
 from .story import cards as cards
 from .story import leader as leader
+from .terminal import Compared as Compared
 from .terminal import print_all as print_all
 from .terminal import print_gates as print_gates
 from .terminal import print_not_published as print_not_published

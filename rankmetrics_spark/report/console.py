@@ -17,7 +17,7 @@ from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import formats
-from rankmetrics_spark.report.figures import MEAN_COLUMNS, Figures, Mean, level_of, unit_of
+from rankmetrics_spark.report.figures import MEAN_COLUMNS, Mean, level_of, unit_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,17 +69,6 @@ def _ordered(rows: list[Row]) -> list[Row]:
         return [(row[name] is not None, row[name] or "") for name in ORDER]
 
     return sorted(sorted(rows, key=lambda row: (row[sch.SEGMENT] != sch.EVERYONE, order(row)))[:MOST_ROWS], key=order)
-
-
-def table(rows: Sequence[Mapping[str, Any]], metrics: Iterable[Metric] = ()) -> Table:
-    """One line per experiment and segment, one column per metric: mean and half width of the interval.
-
-    The best mean of a segment is bold, by the direction that the metric declares.
-    """
-    figures = Figures(rows, order=[*map(str, metrics)])
-    result = grid(figures.averages, figures.metrics)
-    result.title, result.title_justify, result.title_style = as_text(title(figures.averages)), "left", ""
-    return result
 
 
 def grid(

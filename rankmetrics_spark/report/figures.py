@@ -8,18 +8,9 @@ from functools import cached_property
 from string import ascii_lowercase
 from typing import Any
 
+from rankmetrics_spark import findings as fd
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.findings import (
-    NEWS,
-    Finding,
-    all_percentages,
-    by_metric,
-    by_test,
-    findings,
-    news_of,
-    primary_names,
-)
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 from rankmetrics_spark.report.beside import losers_of
 from rankmetrics_spark.words import percent
@@ -225,9 +216,9 @@ class Figures:
     @cached_property
     def tests(self) -> dict[str, Figures]:
         """The figures of each test, the worst news first; empty for those of one, and where there are no tests."""
-        names = {*by_test(self.means), *by_test(self.comparisons)} if self.test is None else ()
+        names = {*fd.by_test(self.means), *fd.by_test(self.comparisons)} if self.test is None else ()
         parts = {name: self._of_test(name) for name in sorted(names)}
-        return dict(sorted(parts.items(), key=lambda part: NEWS.index(news_of(part[1].found))))
+        return dict(sorted(parts.items(), key=lambda part: fd.NEWS.index(fd.news_of(part[1].found))))
 
     def _of_test(self, name: str) -> Figures:
         def own(rows: Iterable[Row]) -> list[Row]:
@@ -291,12 +282,12 @@ class Figures:
         return {mean.experiment_id: mean.mean for mean in self.everyone if self.decides(mean)}
 
     @cached_property
-    def found(self) -> list[Finding]:
+    def found(self) -> list[fd.Finding]:
         """What the comparisons say."""
-        return findings(self.comparisons)
+        return fd.findings(self.comparisons)
 
     @cached_property
-    def compared(self) -> list[Finding]:
+    def compared(self) -> list[fd.Finding]:
         """What those of all users say."""
         return [found for found in self.found if found.is_of_all]
 
@@ -306,14 +297,14 @@ class Figures:
         return self.baselines[0] if len(self.baselines) == 1 else None
 
     @cached_property
-    def differences(self) -> dict[tuple[str, str], Finding]:
+    def differences(self) -> dict[tuple[str, str], fd.Finding]:
         """(experiment, metric) -> its comparison with the only baseline, for all users."""
         return {(each.candidate, each.metric): each for each in self.compared if self.only_baseline is not None}
 
     @cached_property
     def losers(self) -> dict[str, dict[str, list[str]]]:
         """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
-        of_metric = by_metric(self.compared)
+        of_metric = fd.by_metric(self.compared)
         return {name: losers_of(of_metric.get(name, ())) for name in map(str, self.metrics)}
 
     @cached_property
@@ -325,14 +316,14 @@ class Figures:
     @cached_property
     def in_percent(self) -> dict[str, bool]:
         """Metric -> whether these are all in percent: a column has one unit."""
-        return {metric: all_percentages(found) for metric, found in by_metric(self.differences.values()).items()}
+        return {metric: fd.all_percentages(found) for metric, found in fd.by_metric(self.differences.values()).items()}
 
     @property
     def sample_ratio_p(self) -> float | None:
         """Below ``SMALL_RATIO_P``, the users do not follow the planned shares."""
         return self.compared[0].sample_ratio_p if self.compared else None
 
-    def decides(self, found: Finding | Mean) -> bool:
+    def decides(self, found: fd.Finding | Mean) -> bool:
         """Whether it is about the metric that decides."""
         return found.metric == self.primary_name
 
@@ -340,7 +331,7 @@ class Figures:
     def period(self) -> tuple[str, str] | None:
         """The first and the last date of the period that the comparisons are about; None for a single date."""
         first = next(iter(self.found), None)
-        return None if not first or first.period_from is None or first.period_to is None else first.period
+        return (first.period_from, first.period_to) if first and first.period_from and first.period_to else None
 
     @property
     def config(self) -> Row:
@@ -351,7 +342,7 @@ class Figures:
     @cached_property
     def primary(self) -> Metric | None:
         """The metric that decides: the first primary one of the comparisons, or of the run's config."""
-        names = primary_names(self.found) or (self.config.get("comparison") or {}).get("primary") or ()
+        names = fd.primary_names(self.found) or (self.config.get("comparison") or {}).get("primary") or ()
         return next((metric for metric in self.metrics if str(metric) in names), deciding(self.metrics))
 
     @cached_property
@@ -451,7 +442,7 @@ def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> 
     >>> [(mean["experiment_id"], mean["n_users"], mean["mean"]) for mean in period_means([{"convention": "x"}], [row])]
     [('a', 10, 0.4), ('b', 12, 0.5)]
     """
-    found = findings(comparisons)
+    found = fd.findings(comparisons)
     if not rows or not found or found[0].period_from is None:
         return rows
     means: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -151,7 +151,9 @@ def answer(figures: Figures) -> Answer:
         if doubted is None:
             note = _sentence(comparisons[0].found.note)
             return Answer(("No verdict: there is no test",), sure=(note,), level="none")
-        why = split_is_off(figures) if doubted.is_off else _sentence(doubted.doubt)
+        p = doubted.sample_ratio_p
+        is_off = p is not None and p < sch.SMALL_RATIO_P
+        why = split_is_off(figures) if is_off else _sentence(doubted.doubt)
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(why,), level="warn")
     if len(figures.baselines) > 1:
         # Every pair was compared: which one is beaten by none, and beats the most?

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.markup import escape
@@ -225,36 +226,53 @@ def print_gates(checks: Iterable[sch.Check], title: str = "gates and their margi
         formats.print_texts(texts, ("gate", "experiment", "segment", "metric", "status"), title)
 
 
-def print_all(
-    date: str,
-    rows: Sequence[Row],
-    more: Mapping[str, Sequence[Row]],
-    style: str,
-    metrics: Sequence[Metric] = (),
-    days: Days | None = None,
-    outlook: Sequence[str] = (),
-) -> None:
+@dataclass(frozen=True)
+class Compared:
+    """What ``rankmetrics compare`` prints.
+
+    Attributes:
+        date: Evaluation date of the users, or the last one of their period.
+        dates: How many evaluation dates there are.
+        rows: Of ``comparisons``.
+        more: Further tables by name: users with the largest ``losses`` and ``gains``, and the ``decomposition``.
+        metrics: The metrics that are compared, in the order of the request or of the run.
+        days: The days of the period, if the users are of one.
+        outlook: When open comparisons of the period could find an effect, and what some days were stored without.
+    """
+
+    date: str
+    dates: int
+    rows: Sequence[Row]
+    more: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    metrics: Sequence[Metric] = ()
+    days: Days | None = None
+    outlook: Sequence[str] = ()
+
+    @property
+    def of_day(self) -> str:
+        """The date of the users, or their dates, as a note for people."""
+        if self.days is not None:
+            return f"users of {self.days.sentence_part}"
+        return f"users of {self.date}" + (f", one of {self.dates} evaluation dates" if self.dates > 1 else "")
+
+
+def print_all(of: Compared, style: str) -> None:
     """Comparisons and further tables, with the date or the period of their users.
 
     Args:
-        date: Evaluation date of the users, or the last one of their period.
-        rows: Of ``comparisons``.
-        more: Name -> rows of another table; CSV holds the first of them instead of the comparisons.
+        of: Them; CSV holds the first of the further tables instead of the comparisons.
         style: ``table``, ``json`` or ``csv``.
-        metrics: In the order of the run.
-        days: The days of the period, if the users are of one.
-        outlook: Sentences that follow the verdict, before the one about the period.
     """
-    verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
+    days, verdict = of.days, [*verdict_of(of.rows, of.metrics), *of.outlook, *sentences_of_period(of.days)]
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, sch.N_DAYS: len(days.dates)} if days else {}
     if style == "json":
-        result = {"comparisons": rows, "verdict": verdict, **more}
-        formats.print_json({sch.DATE: date, "period": days and {**period, "missing": days.missing}, **result})
+        result = {"comparisons": of.rows, "verdict": verdict, **of.more}
+        formats.print_json({sch.DATE: of.date, "period": days and {**period, "missing": days.missing}, **result})
     elif style == "csv":
-        formats.print_csv([{sch.DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
+        formats.print_csv([{sch.DATE: of.date, **period, **row} for row in next(iter(of.more.values()), of.rows)])
     else:
-        print_comparisons(rows, verdict, "" if days else f"Users of {date}.", metrics)
-        for name, table in more.items():
+        print_comparisons(of.rows, verdict, "" if days else f"Users of {of.date}.", of.metrics)
+        for name, table in of.more.items():
             formats.print_sentence(_TITLES[name])
             console.LIST_PRINTERS[style](list(table))
 

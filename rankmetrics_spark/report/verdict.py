@@ -7,20 +7,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rankmetrics_spark import findings as fd
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days, without_gap
-from rankmetrics_spark.findings import (
-    NEWS,
-    Finding,
-    by_metric,
-    by_pair,
-    by_test,
-    findings,
-    label_of,
-    news_of,
-    p_or_last,
-    primary_names,
-)
+from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import beside
 from rankmetrics_spark.words import STATES, Fact
@@ -45,7 +35,7 @@ CORRECTIONS = {
 
 def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None:
     """The metric that decides: the first primary one of these comparisons, in the order of ``metrics``."""
-    names = primary_names(findings(rows))
+    names = fd.primary_names(fd.findings(rows))
     return next((metric for metric in metrics if str(metric) in names), deciding(metrics) if metrics else None)
 
 
@@ -54,28 +44,28 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
 
     What is the other way round in every segment follows at once. ``sentences_of_period`` names the missing dates.
     """
-    if len(tests := by_test(rows)) > 1:
-        of_tests = sorted(tests.values(), key=lambda own: NEWS.index(news_of(findings(own))))
+    if len(tests := fd.by_test(rows)) > 1:
+        of_tests = sorted(tests.values(), key=lambda own: fd.NEWS.index(fd.news_of(fd.findings(own))))
         most = MOST_SENTENCES if len(tests) <= MOST_SENTENCES else 1
         return [line for own in of_tests for line in verdict_of(own, metrics, more)[:most]]
-    found = findings(rows)
+    found = fd.findings(rows)
     everyone = [replace(each, note=without_gap(each.note)) for each in found if each.is_of_all]
     names = {str(metric): metric for metric in metrics}
-    names |= {name: parse(name) for name in by_metric(everyone) if name not in names}
+    names |= {name: parse(name) for name in fd.by_metric(everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
-    primary = primary_names(everyone) or {str(deciding([*names.values()]))}
+    primary = fd.primary_names(everyone) or {str(deciding([*names.values()]))}
     in_order = sorted(
         everyone,
         key=lambda each: (
             each.metric not in primary,
             each.better is None,
-            p_or_last(each.row) if len(everyone) > MOST_SENTENCES else 0.0,
+            fd.p_or_last(each.row) if len(everyone) > MOST_SENTENCES else 0.0,
             str(each.candidate),
             str(each.baseline),
             order[each.metric],
         ),
     )
-    pairs = by_pair(everyone)
+    pairs = fd.by_pair(everyone)
     said, rest = _first(in_order, primary, more)
     turned = beside.reversals(found, primary)
     lines: list[str] = []
@@ -241,7 +231,7 @@ def outlook_sentence(outlook: Outlook) -> str:
     else:
         text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
         text += f"not of {effect}{limit}"
-    return f"{outlook.candidate} against {outlook.baseline} on {label_of(parse(outlook.metric))}: {text}"
+    return f"{outlook.candidate} against {outlook.baseline} on {fd.label_of(parse(outlook.metric))}: {text}"
 
 
 def _never_rounded_down(effect: float) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from rankmetrics_spark import run
 from rankmetrics_spark.metrics import REGISTRY
-from rankmetrics_spark.report import table
+from rankmetrics_spark.report import Figures, console
 from rankmetrics_spark.sinks import read
 from tests.helpers.logs import a_list, averages, config, parquet
 from tests.metric_table import markdown
@@ -57,9 +57,9 @@ def test_a_metric_registered_in_one_module_is_in_the_config_the_output_and_the_t
     users = {row["experiment_id"]: row["waste_at_2"] for row in read(spark, f"{done.path}/user_metrics").collect()}
     assert users == {"worse": 1 - 1 / 2, "better": 0}
     assert done.record["config"]["metrics"] == ["waste@2", "ap@2"]
-    rows = [row.asDict() for row in done.experiment_metrics.collect()]
-    shown = StringIO()
-    Console(file=shown, width=120, force_terminal=True, color_system="standard").print(table(rows))
+    figures, shown = Figures([row.asDict() for row in done.experiment_metrics.collect()]), StringIO()
+    table = console.grid(figures.averages, figures.metrics)
+    Console(file=shown, width=120, force_terminal=True, color_system="standard").print(table)
     printed = shown.getvalue()
     assert "mean waste@2" in printed
     # The smallest value is the best, so only this one is bold.

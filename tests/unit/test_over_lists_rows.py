@@ -201,8 +201,8 @@ def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     assert console.title([Mean.of(mean)]) == "mean over lists ± 95 % margin, errors by user; convention standard"
     of_users = Mean.of(mean | {"mean_over": "users"})
     assert console.title([of_users]) == "mean over users ± 95 % margin; convention standard"
-    assert [column.header for column in console.table([mean]).columns][1:3] == ["users", "lists"]
-    assert [*console.table([mean]).columns[2].cells] == ["1,234"]
+    columns = console.grid([Mean.of(mean)], [parse("ap@10")]).columns
+    assert [column.header for column in columns][1:3] == ["users", "lists"] and [*columns[2].cells] == ["1,234"]
 
 
 @pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap", "aa_check"])

@@ -26,6 +26,7 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.pointers import parse as parse_pointer
+from rankmetrics_spark.report import console
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 from rankmetrics_spark.sinks import as_json
 from tests.helpers.commands import Terminal
@@ -202,9 +203,10 @@ def test_the_verdict_of_a_single_experiment_is_its_mean_and_that_there_is_nothin
 
 def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
     wide = Console(width=rep.ANY_WIDTH)
-    shown = rep.table(rows("a"))
+    figures = rep.Figures(rows("a"))
+    shown = console.grid(figures.averages, figures.metrics)
     assert len(shown.columns) == 2 + len(METRICS)
-    assert rep.blocks(lambda some: rep.table(rows("a")), [1, 2, 3], wide) == [[1, 2, 3]]
+    assert rep.blocks(lambda some: shown, [1, 2, 3], wide) == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.Captu
     losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
 
     def printed(more: dict[str, Any], style: str) -> str:
-        rep.print_all("2026-11-20", compared, more, style)
+        rep.print_all(rep.Compared("2026-11-20", 1, compared, more), style)
         return capsys.readouterr().out
 
     assert printed({}, "csv").splitlines()[1:] == ["2026-11-20,b,a,all,ap@5,not tested,,"]
@@ -251,7 +253,7 @@ def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.Cap
     losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
 
     def printed(style: str) -> str:
-        rep.print_all("2026-11-10", [], {"losses": losses}, style, (), days)
+        rep.print_all(rep.Compared("2026-11-10", 1, [], {"losses": losses}, (), days), style)
         return capsys.readouterr().out
 
     assert json.loads(printed("json"))["period"] == {
@@ -266,7 +268,7 @@ def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.Cap
     ]
     gap = "1 of 3 days is not published: 2026-11-09"
     assert f"The comparisons are over 2026-11-08 to 2026-11-10 (2 of 3 days); {gap}\n" in printed("table")
-    rep.print_all("2026-11-10", [], {}, "table")
+    rep.print_all(rep.Compared("2026-11-10", 1, []), "table")
     assert "Users of 2026-11-10.\n" in capsys.readouterr().out
 
 
@@ -306,7 +308,7 @@ def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(
     names = {EXPERIMENT: "b", "baseline": "a", SEGMENT: "all", "note": "not tested", "p_adjusted": None, "better": None}
     compared = [names | {METRIC: metric} for metric in ("ap@10", "ndcg@10", "ndcg@5")]
     metrics = [parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
-    rep.print_all("2026-11-20", compared, {}, "json", metrics)
+    rep.print_all(rep.Compared("2026-11-20", 1, compared, metrics=metrics), "json")
     message = json.loads(capsys.readouterr().out)["verdict"]
     assert [text.split(" on ")[1] for text in message] == [
         "NDCG@10: not tested",

@@ -8,7 +8,7 @@ import pytest
 
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import MOST_SENTENCES, Figures, cards, print_all, sentence, verdict_of
+from rankmetrics_spark.report import MOST_SENTENCES, Compared, Figures, cards, print_all, sentence, verdict_of
 from tests.helpers.figures import mean
 from tests.helpers.messages import messages
 
@@ -199,7 +199,7 @@ def test_a_verdict_says_once_that_its_intervals_are_wider_than_alone() -> None:
 
 def printed(rows: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What stands above the table of ``rankmetrics compare``."""
-    print_all("2026-11-20", rows, {}, "table")
+    print_all(Compared("2026-11-20", 1, rows), "table")
     return capsys.readouterr().out.partition("Users of")[0].splitlines()
 
 
@@ -246,7 +246,8 @@ def test_an_interval_of_earlier_rows_that_contradicts_the_decision_is_not_shown(
 
 @pytest.mark.parametrize(("design", "shown"), [("paired", "12/3/5"), ("independent", "-")])
 def test_only_users_of_both_experiments_have_wins(design: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_all("2026-11-20", [row(design=design, test="t", wins=12, ties=3, losses=5)], {}, "table")
+    rows = [row(design=design, test="t", wins=12, ties=3, losses=5)]
+    print_all(Compared("2026-11-20", 1, rows), "table")
     (line,) = (line for line in capsys.readouterr().out.splitlines() if f" {design} " in line)
     assert line.strip(" │").split("│")[2].strip() == "NDCG@10", "the metric as people call it"
     assert line.strip(" │").split("│")[-1].strip() == shown
