@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from itertools import islice
 from math import prod
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ FUNCTIONS = {
     "types": "bigint binary boolean cast char date decimal double float int smallint string timestamp tinyint"
     " try_cast varchar",
     "text": "ascii btrim char_length character_length concat concat_ws contains endswith initcap instr lcase left"
-    " length levenshtein locate lower lpad ltrim overlay position replace reverse right rpad rtrim split split_part"
+    " length locate lower ltrim overlay position replace reverse right rtrim split split_part"
     " startswith substr substring substring_index translate trim ucase upper",
     "patterns": "ilike like regexp regexp_count regexp_extract regexp_instr regexp_like regexp_replace regexp_substr"
     " rlike",
@@ -57,7 +56,7 @@ _BEFORE_GROUPS = frozenset(
 SUBSTITUTED = "${"
 """Spark replaces ``${env:NAME}`` and ``${setting}`` before it reads SQL, also inside texts and quoted names."""
 
-MOST_CHARACTERS, MOST_UNLISTED, LONGEST_TEXT, LONGEST_PADS = 1_000_000, 100_000, 1_000, 16_000
+MOST_CHARACTERS, MOST_UNLISTED, LONGEST_TEXT = 1_000_000, 100_000, 1_000
 MOST_IN_A_ROW, MOST_OPERATORS, DEEPEST, MOST_WORK = 400, 4_000, 30, 10_000
 """Limits of a filter, far above what people write; beyond them, an engine crashes, or takes minutes or all memory.
 
@@ -73,13 +72,10 @@ _WORK = {
     **dict.fromkeys(["base64", "hex"], 2),
     **dict.fromkeys(["case", "coalesce", "if", "ifnull", "nullif", "nvl", "nvl2"], 3),
     **dict.fromkeys(["exists", "filter", "forall", "transform"], 10),
-    "levenshtein": 100,
 }
 """Function -> how much work or text a call of it makes of its arguments; nested calls multiply."""
-_WORK_OF_ARGUMENT = {"lpad": 1, "rpad": 1, "replace": 2, "regexp_replace": 2, "date_format": 1, "from_unixtime": 1}
-"""Function -> the argument that says how much: the number it is, or the number of its characters."""
-_UNKNOWN_WORK = 100
-"""Of an argument that is not in the filter itself, such as a column."""
+_OF_TEXT = frozenset(["replace", "regexp_replace", "date_format", "from_unixtime"])
+"""Functions that make as much text as the longest text of the filter; a column counts as ten characters."""
 
 _TOKEN = re.compile(
     r"""
@@ -294,14 +290,13 @@ def _check_size(path: str, words: Sequence[Token]) -> None:
         raise ConfigError(f"{path} holds a text of {longest:,} characters; allowed: at most {LONGEST_TEXT:,}")
     _check_amount(path, words)
     inside: list[int] = []
-    signs = padded = 0
+    signs = 0
     for at, word in enumerate(words):
         signs = signs + 1 if word.kind in ("symbol", "word") and word.text in _SIGNS else 0
         opens = (word.kind == "symbol" and word.text in "([") or (word.kind, word.text) == ("word", "case")
         if opens:
             name = word if word.text == "case" else words[at - 1] if at else word
-            inside.append(_work(name.text, words, at))
-            padded += inside[-1] if name.text in ("lpad", "rpad") else 0
+            inside.append(max(longest, 10) if name.text in _OF_TEXT else _WORK.get(name.text, 1))
         elif inside and (word.kind, word.text) in (("symbol", ")"), ("symbol", "]"), ("word", "end")):
             inside.pop()
         if len(inside) + signs > DEEPEST:
@@ -311,33 +306,6 @@ def _check_size(path: str, words: Sequence[Token]) -> None:
                 f"{path} makes more than {MOST_WORK:,} times the work or text of a value with '{name.text}'; allowed: "
                 "less nesting, lengths and texts"
             )
-    if padded > LONGEST_PADS:
-        raise ConfigError(f"{path} pads values to {padded:,} characters in all; allowed: at most {LONGEST_PADS:,}")
-
-
-def _work(name: str, words: Sequence[Token], opening: int) -> int:
-    """How much work or text a call makes of its arguments."""
-    if name not in _WORK_OF_ARGUMENT:
-        return _WORK.get(name, 1)
-    depth, argument, parts = 0, 0, list[Token]()
-    for word in islice(words, opening, None):
-        if word.kind == "symbol":
-            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
-            if not depth:
-                break
-            if word.text == "," and depth == 1:
-                argument += 1
-                continue
-        if argument == _WORK_OF_ARGUMENT[name]:
-            parts.append(word)
-    if not parts:
-        return 1
-    value = parts[0].text.strip("'\"")
-    is_length = name in ("lpad", "rpad")
-    if len(parts) > 1 or (is_length and not value.isdecimal()) or (not is_length and parts[0].kind != "string"):
-        # A length that is computed has no bound.
-        return MOST_WORK + 1 if is_length else _UNKNOWN_WORK
-    return max(1, int(value) if is_length else len(value))
 
 
 def _cut(part: str) -> str:
