@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import ast
-import pickle
 import pkgutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from threading import Event
 from typing import Any
 
 LOADED_AHEAD: list[str] = []
 """Modules that an engine loads while it waits for the first query; the package names them, and no folder below does."""
-IS_LOADED = Event()
-"""Whether they are loaded; set where nothing is loaded ahead."""
-IS_LOADED.set()
-
-
-def unpickled(step: bytes) -> Any:
-    """What was pickled, once nothing is loaded ahead: two threads fail that load a package from both of its ends."""
-    IS_LOADED.wait()
-    return pickle.loads(step)  # noqa: S301  of the same run
 
 
 def door(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

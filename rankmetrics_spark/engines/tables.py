@@ -16,13 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import pandas_udf
 
-from rankmetrics_spark.doors import unpickled
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.schemas import quoted
@@ -34,19 +32,6 @@ Kinds: TypeAlias = Mapping[str, str]
 """Column -> its type in SQL, one of those of ``_ARROW``."""
 _ARROW = {"string": pa.string(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64()}
 _ARROW |= {f"array<{name}>": pa.list_(kind) for name, kind in _ARROW.items()}
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """A function on its way to Python on an engine, which may still load the modules of this package."""
-
-    body: Callable[[Batches], Iterator[pa.RecordBatch]]
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        return self.body(batches)
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        return unpickled, (cloudpickle.dumps(self.body),)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -63,7 +48,7 @@ class Step:
 
     def of(self, table: DataFrame) -> DataFrame:
         """Apply the step to a table; all columns go to Python."""
-        return table.mapInArrow(_Sent(self.body), self.schema)
+        return table.mapInArrow(self.body, self.schema)
 
     def then(self, following: Step) -> Step:
         """Combine two steps in one round trip to Python."""
@@ -76,7 +61,7 @@ def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[...,
 
 def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
     """Apply a Python function to all rows of a small table, such as sums by key, in one partition."""
-    return table.repartition(1).mapInArrow(_Sent(body), schema_text(kinds))
+    return table.repartition(1).mapInArrow(body, schema_text(kinds))
 
 
 def schema_text(kinds: Kinds) -> str:

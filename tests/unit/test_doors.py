@@ -29,7 +29,6 @@ BEHIND = {
     "engines.sail.server": "what a neighbour can do is tried on the parts of the engine",
     "engines.sessions": "an engine is recognised by what its client answers; a benchmark tries other settings",
     "engines.spark": "sessions are started by commands, jobs and tests; the folder is replaced, and the disk is full",
-    "engines.tables": "a step is sent by hand",
     "gates.limits": "rates and limits are compared with visible arithmetic, without a log",
     "job.lineage": "an endpoint refuses an event, with its address in the error",
     "report.assets": "libraries are missing, and the disk is full",

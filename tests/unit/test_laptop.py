@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pickle
 import subprocess
 import sys
-import threading
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,10 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmetrics_spark.config import Judgements, Source
-from rankmetrics_spark.doors import IS_LOADED, LOADED_AHEAD
+from rankmetrics_spark.doors import LOADED_AHEAD
 from rankmetrics_spark.engines import Choice, choose, sail
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits, _environment
-from rankmetrics_spark.engines.tables import _Sent
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, Relevant, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS, Batch
@@ -95,21 +91,6 @@ def test_the_modules_that_the_engine_loads_ahead_exist() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "rankmetrics_spark.road" in LOADED_AHEAD
     assert {"rankmetrics_spark.road.scoring", "rankmetrics_spark.road.aggregation"} <= {*loaded}
-
-
-def test_a_step_is_loaded_after_what_the_engine_loads_ahead() -> None:
-    # Together, a thread that loads a package and one that loads a module of it wait for one another, and both fail.
-    assert IS_LOADED.is_set()
-    step, loaded = pickle.dumps(_Sent(partial(sorted, reverse=True))), []
-    IS_LOADED.clear()
-    try:
-        (thread := threading.Thread(target=lambda: loaded.append(pickle.loads(step)))).start()
-        thread.join(0.2)
-        assert not loaded
-    finally:
-        IS_LOADED.set()
-    thread.join(10)
-    assert loaded[0]([1, 2]) == [2, 1]
 
 
 def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(

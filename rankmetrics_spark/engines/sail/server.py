@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
-from rankmetrics_spark.doors import IS_LOADED, LOADED_AHEAD
+from rankmetrics_spark.doors import LOADED_AHEAD
 from rankmetrics_spark.errors import RankmetricsError
 
 ANYWHERE = "0.0.0.0"  # noqa: S104  nothing listens there: holding a port on every address keeps others from each of them
@@ -245,21 +245,13 @@ def serve() -> None:
         with suppress(BrokenPipeError):  # the parent has ended
             print(READY, flush=True)
             # While the parent still plans the first query.
-            IS_LOADED.clear()
-            threading.Thread(target=_load_ahead, daemon=True).start()
+            threading.Thread(target=lambda: [*map(import_module, LOADED_AHEAD)], daemon=True).start()
             _wait_for_end_of(parent, relay)
     else:
         print(DISTURBED, flush=True)
     shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
     # Not sys.exit: a query that still runs must not keep this process.
     os._exit(0)
-
-
-def _load_ahead() -> None:
-    try:
-        [*map(import_module, LOADED_AHEAD)]
-    finally:
-        IS_LOADED.set()
 
 
 def _wait_for_end_of(parent: int, relay: int) -> None:
