@@ -8,4 +8,4 @@ __version__ = "0.3.0"
 __getattr__, __dir__, __all__ = door(__name__)
 
 # The Python steps of the first query.
-LOADED_AHEAD[:] = ["pyspark.worker", f"{__name__}.road"]
+LOADED_AHEAD[:] = ["pyspark.worker", f"{__name__}.road.tables"]

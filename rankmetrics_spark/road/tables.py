@@ -1,0 +1,461 @@
+"""The road of the data: check -> rank -> score -> aggregate. ``Tables`` makes every table of an evaluation from it.
+
+Nothing here starts a job, unless ``Tables.of`` gets a place to keep what the pass over the input gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.config import Comparison, Options
+from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
+from rankmetrics_spark.metrics import Convention
+from rankmetrics_spark.road import checking, ranking, scoring
+from rankmetrics_spark.road import nested as nst
+from rankmetrics_spark.road.aggregation import (
+    Percentiles,
+    averages_of_sums,
+    percentiles_of,
+    sums_of_lists,
+    sums_of_users,
+    value_counts,
+    with_percentiles,
+)
+from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
+from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
+from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, flattened
+from rankmetrics_spark.road.plan import Plan, make_plan
+
+Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
+"""Stores rows under a name, and reads them back."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one evaluation, each lazy like any DataFrame; a table that nobody reads is not even planned.
+
+    Attributes:
+        plan: Columns, layout, metrics and conventions, as they were chosen.
+        rows: The typed rows of the input, each faulty one with its reason, in internal names.
+        judgements: The judgements as they came.
+        pools: The judged items of each user.
+        keep: Stores what several tables are made from, when the first of them is made; None stores nothing.
+        nested: The log as it came, if its rows are lists.
+        timed: The times of impressions and events, if events count for some time.
+        assigned: Who is in which test, if assignments say so: what is read of lists is that of its experiments.
+    """
+
+    plan: Plan
+    rows: DataFrame
+    judgements: DataFrame | None
+    pools: DataFrame | None
+    keep: Keep | None = None
+    nested: nst.Nested | None = None
+    timed: Timed | None = None
+    assigned: Assigned | None = None
+
+    @classmethod
+    def of(
+        cls,
+        impressions: AnyTable,
+        judgements: AnyTable | None,
+        options: Options,
+        conventions: Sequence[Convention] = (),
+        keep: Keep | None = None,
+        events: AnyTable | None = None,
+        day: str | None = None,
+        assignments: AnyTable | None = None,
+        compared: Comparison | None = None,
+    ) -> Tables:
+        """Plan, and check each row: the evaluation that the options describe; with ``conventions``, under each of them.
+
+        With ``keep``, the layout is the one that the first rows of the log fit; these rows are read.
+
+        Raises:
+            ConfigError: A table is none, or the options do not fit one another.
+            InputError: A column is missing or has a type that cannot serve.
+        """
+        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
+        impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
+        if judgements is not None:
+            own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
+            judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
+        if events is not None:
+            named = options.event_columns
+            of_events = (*named.get("list", ()), *(name for role, name in named.items() if role != "list"))
+            usual = [name for several in sch.EVENT_NAMES.values() for name in several]
+            events = table_of(events, "events", of_events, usual, impressions)
+        impressions, judgements, options, lists, timed = flattened(impressions, judgements, events, options, day)
+        schema, assigned = None if judgements is None else judgements.schema, None
+        if assignments is not None:
+            stored = keep or (lambda rows, name: rows)
+            asked = (options, compared or Comparison(), day, stored)
+            options, assigned = with_assignments(impressions, assignments, *asked)
+        timed_lists = assigned is not None and assigned.timed
+        plan = make_plan(options, impressions.schema, schema, conventions, timed_lists)
+        if assigned and plan.scoring.judged and any(rule.population != "shown" for rule in plan.scoring.conventions):
+            raise ConfigError(
+                f"{options.path_of('convention')}.population is {plan.scoring.conventions[0].population}, and "
+                "assignments are given; allowed with them: shown"
+            )
+        plan = plan.on(engine_of(impressions.sparkSession), impressions.schema, lists is not None)
+        text, pools = options.text_numbers, None
+        rows = checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
+        if judgements is not None:
+            every_grade = plan.scoring.every_grade
+            reads_intents = plan.scoring.judged_intents
+            pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
+        if keep is not None and lists is None and events is None:
+            plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
+        return cls(plan, rows, judgements, pools, keep, lists, timed, assigned)
+
+    # ---- the pass over the input
+
+    @property
+    def outcome(self) -> DataFrame:
+        """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
+        return self._everything.where(f"NOT {IS_EVENT}") if self.plan.options.with_events else self._everything
+
+    @cached_property
+    def event_counts(self) -> dict[str, int] | None:
+        """What became of the events: status -> how many; None without events. The first look starts a job."""
+        if not self.plan.options.with_events:
+            return None
+        return event_counts(self._faulty_groups(self._packed) if self.keep is None else self._everything)
+
+    @cached_property
+    def _everything(self) -> DataFrame:
+        """The outcome, with the events among the faulty rows."""
+        plan, keep = self.plan, self.keep
+        if plan.scoring.finite:
+            # The gates refuse what is infinite, and name the experiment.
+            lenient = replace(plan.scoring, finite=False)
+            return replace(self, plan=replace(plan, scoring=lenient))._everything
+        if self.nested is not None:
+            return self._of_nested[1]
+        packed = self._packed
+        # The column of faulty rows, without one. Sail finds no field of a struct that only one table has.
+        none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"
+        if plan.engine != "sail" or keep is None:
+            lists = self._scored(packed).selectExpr("*", none)
+            return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
+        # On Sail, the log is read again for flagged lists and for faulty rows, each only if it has some.
+        flags = self._flags
+        beside = scoring.columns_beside(plan.columns, plan.layout, plan.scoring) | {name: name for name in flags}
+        lists = keep(self._in_python(packed, plan.layout, kept=beside), "outcome")
+        is_flagged = sch.FLAGGED if flags else "false"
+        numbers = (f"count_if({is_flagged}) AS flagged", f"coalesce(sum({sch.N_ROWS}), 0) AS sound")
+        (counts,) = few_rows(lists.selectExpr(*numbers))
+        outcome = lists.where(f"NOT {is_flagged}").drop(*flags).selectExpr("*", none)
+        if counts["flagged"]:
+            again = self._rescored(lists.where(sch.FLAGGED))
+            outcome = outcome.unionByName(keep(again, "flagged").selectExpr("*", none))
+        if self.rows.count() > counts["sound"]:
+            faulty = keep(self._faulty_groups(packed), "faulty")
+            outcome = outcome.unionByName(faulty, allowMissingColumns=True)
+        return outcome
+
+    @cached_property
+    def _of_nested(self) -> tuple[DataFrame, DataFrame]:
+        """Scored lists, and the outcome, of a log of lists: what is faulty comes with the scores."""
+        columns = self.plan.columns
+        beside = scoring.columns_beside(columns, self.plan.layout, self.plan.scoring)
+        beside |= {name: name for name in (sch.IS_LIST, sch.REJECTED_ITEMS)}
+        scored = self._kept(self._in_python(self._packed, self.plan.layout, kept=beside), "outcome")
+        faulty = scored.where(f"{sch.CONVENTION_INDEX} = 0 AND {sch.REJECTED_ITEMS} IS NOT NULL").selectExpr(
+            *columns.keys, f"1L AS {sch.N_ROWS}", f"explode({sch.REJECTED_ITEMS}) AS {sch.REJECTED}"
+        )
+        none = f"{checking.no_rejected(columns)} AS {sch.REJECTED}"
+        lists = scored.where(sch.IS_LIST).drop(sch.IS_LIST, sch.REJECTED_ITEMS)
+        return lists, lists.selectExpr("*", none).unionByName(faulty, allowMissingColumns=True)
+
+    def _kept(self, rows: DataFrame, name: str) -> DataFrame:
+        return rows if self.keep is None else self.keep(rows, name)
+
+    @cached_property
+    def _packed(self) -> DataFrame:
+        """Rank: the rows grouped by list, and groups of faulty rows; on Sail the lists only."""
+        plan = self.plan
+        if self.nested is not None:
+            names = checking.read_of(plan.columns)
+            kinds = checking.kinds_of(self.nested.rows, plan.mapping, names)
+            return nst.packed(self.nested, plan, kinds)
+        if plan.engine == "sail":
+            return ranking.packed_sound(self.rows, plan.columns, plan.layout, plan.scoring.repeats)
+        return ranking.share_exchange(ranking.packed(self.rows, plan.columns, plan.layout, plan.scoring.repeats))
+
+    def _faulty_groups(self, packed: DataFrame) -> DataFrame:
+        """The groups of equal faulty rows, which Spark packs beside the lists."""
+        columns = self.plan.columns
+        return ranking.faulty_groups(self.rows, columns) if self.plan.engine == "sail" else _faulty_of(packed, columns)
+
+    @property
+    def _flags(self) -> tuple[str, ...]:
+        """The columns that mark lists for which the packed form may be wrong; none if the layout is never wrong."""
+        return tuple(self.plan.layout.pack(self.plan.columns, self.plan.scoring.repeats).flags)
+
+    def _scored(self, packed: DataFrame) -> DataFrame:
+        """Score: one row per list; flagged lists are recomputed from their rows."""
+        if not self._flags:
+            return self._in_python(packed.where(f"{sch.REJECTED} IS NULL"), self.plan.layout)
+        scores = self._in_python(packed.where(f"NOT {sch.FLAGGED}"), self.plan.layout)
+        return scores.unionByName(self._rescored(packed.where(sch.FLAGGED)))
+
+    def _in_python(
+        self,
+        lists: DataFrame,
+        layout: Layout,
+        then: Step | None = None,
+        kept: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Score lists in a layout. Left join: users without judgements are still counted."""
+        lists = lists if self.pools is None else lists.join(self.pools, sch.USER, "left")
+        return scoring.scored(lists, self.plan.columns, layout, self.plan.scoring, then, kept)
+
+    def _rescored(
+        self, flagged: DataFrame, then: Step | None = None, kept: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Score flagged lists from their rows, in the layout that computes them."""
+        columns, layout = self.plan.columns, recheck_of(self.plan.layout)
+        more = [sch.RANK_MAY_REPEAT] if sch.RANK_MAY_REPEAT in self._flags else []
+        rows = ranking.rows_of(self.rows, flagged.selectExpr(*columns.keys, *more), columns)
+        return self._in_python(ranking.packed(rows, columns, layout, self.plan.scoring.repeats), layout, then, kept)
+
+    # ---- what is read of it
+
+    @cached_property
+    def lists(self) -> DataFrame:
+        """One row per (experiment, list, convention), in internal names."""
+        if self.assigned is None:
+            return self._lists_of_log
+        in_test = f"{sch.EXPERIMENT} IS NOT NULL"
+        if self.keep is None:
+            return self.assigned.of_arms(self._lists_of_log).where(in_test)
+        return self.outcome_of_arms.where(f"{sch.REJECTED} IS NULL AND {in_test}")
+
+    @cached_property
+    def outcome_of_arms(self) -> DataFrame:
+        """The outcome with the experiments of the assignments; null for what is in none."""
+        return self.outcome if self.assigned is None else self._kept(self.assigned.of_arms(self.outcome), "of_arms")
+
+    @cached_property
+    def _lists_of_log(self) -> DataFrame:
+        """One row per (list, convention), whatever its experiments."""
+        if self.nested is not None:
+            return self._of_nested[0]
+        if self.keep is None:
+            return self._scored(self._packed)
+        return self.outcome.where(f"{sch.REJECTED} IS NULL")
+
+    @property
+    def faulty(self) -> DataFrame:
+        """Groups of equal faulty rows."""
+        if self.keep is None and self.nested is None:
+            groups = self._faulty_groups(self._packed)
+            return groups.where(f"NOT {IS_EVENT}") if self.plan.options.with_events else groups
+        return _faulty_of(self.outcome, self.plan.columns)
+
+    @cached_property
+    def users(self) -> DataFrame:
+        """One row per (experiment, user, convention) of the convention's population, in internal names."""
+        return self._users()
+
+    @cached_property
+    def user_metrics(self) -> DataFrame:
+        """One row per (experiment_id, user_id)."""
+        of_test = [f"{sch.TEST_OF} AS {sch.TEST_NAME}"] if self.by_test else []
+        rows = _published(self.users, self.plan, *of_test)
+        return rows if self.plan.lists_are_users and self.assigned is None else self._kept(rows, "users")
+
+    @property
+    def by_test(self) -> bool:
+        """Whether experiments are arms of tests."""
+        return self.assigned is not None and self.assigned.by_test
+
+    @property
+    def hashed_user_metrics(self) -> DataFrame:
+        """The same with the hash of the convention, so that rows of two conventions are not compared."""
+        rows, digest = self.user_metrics, F.lit(self.plan.options.convention.digest()).alias(sch.CONVENTION_HASH)
+        others = (sch.quoted(name) for name in rows.columns if name not in (sch.EXPERIMENT, sch.USER))
+        return rows.select(sch.EXPERIMENT, sch.USER, digest, *others)
+
+    @cached_property
+    def within_segments(self) -> Sequence[DataFrame]:
+        """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
+        names = self.plan.columns.segment_columns if self.plan.columns.list else ()
+        return [_published(self._users(within=name), self.plan, sch.CONVENTION_INDEX) for name in names]
+
+    @cached_property
+    def experiment_metrics(self) -> DataFrame:
+        """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
+        return self._means if self.assigned is None else self.assigned.with_counts(self._means)
+
+    @property
+    def _means(self) -> DataFrame:
+        """The same without what only assignments know."""
+        plan = self.plan
+        if self.keep is not None:
+            return averages(self.user_metrics, plan, self.within_segments)
+        if not plan.lists_are_users or self.assigned:
+            users = _published(self.users, plan, sch.CONVENTION_INDEX)
+            return averages(users, plan, self.within_segments, several_conventions=True)
+        # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
+        columns, work = plan.columns, plan.scoring
+        step = partial(sums_of_lists, work.metrics, columns.segments, plan.options.combined_segments, plan.over_lists)
+        reads = {name: name for name in (sch.EXPERIMENT, *columns.segment_columns)}
+        if not self._flags:
+            sums = self._in_python(self._packed.where(f"{sch.REJECTED} IS NULL"), plan.layout, step(), reads)
+        else:
+            # The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
+            packed = ranking.packed(self.rows, columns, plan.layout, work.repeats).where(f"{sch.REJECTED} IS NULL")
+            key = {
+                sch.USER: f"CASE WHEN {sch.FLAGGED} THEN {sch.USER} END",
+                sch.FLAGGED: sch.FLAGGED,
+                sch.RANK_MAY_REPEAT: sch.RANK_MAY_REPEAT,
+            }
+            both = self._in_python(packed, plan.layout, step(flagged=(sch.USER, sch.RANK_MAY_REPEAT)), reads | key)
+            both = ranking.share_exchange(both.repartition(sch.EXPERIMENT))
+            again = self._rescored(both.where(f"{sch.USER} IS NOT NULL"), step(), reads)
+            sums = both.where(f"{sch.USER} IS NULL").select(*step().schema.names).unionByName(again)
+        means = averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
+        if not plan.options.percentiles:
+            return means
+        return _with_percentiles(means, _published(self.users, plan, sch.CONVENTION_INDEX), plan, (), True)
+
+    @cached_property
+    def quarantine(self) -> DataFrame:
+        """The rows left out, with a reason each."""
+        return self.rejected.unionByName(self.repeated)
+
+    @property
+    def rejected(self) -> DataFrame:
+        """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
+        return self._of_no_arm(checking.rejected_rows(self.faulty, self.plan.columns))
+
+    def _of_no_arm(self, rows: DataFrame) -> DataFrame:
+        """Rows that are left out; with assignments, they are there once, whatever the experiments of their users."""
+        return rows if self.assigned is None else rows.withColumn(sch.EXPERIMENT, F.lit(None).cast("string"))
+
+    @property
+    def repeated(self) -> DataFrame:
+        """The part of the quarantine that repeats an item or a rank of its list.
+
+        Reads only the lists that have such rows, and of these the rows that scoring has read.
+        """
+        work, columns = self.plan.scoring, self.plan.columns
+        keys = self._lists_of_log.where(f"{sch.N_REPEATED} > 0").selectExpr(*columns.keys, sch.ALL_ROWS_SEEN)
+        condition = f"{sch.ALL_ROWS_SEEN} OR {sch.RELEVANCE} > 0" if columns.relevance else sch.ALL_ROWS_SEEN
+        candidates = ranking.with_text(ranking.rows_of(self.rows, keys, columns).where(condition), columns)
+        if not columns.relevance and self.pools is not None:
+            # Which of several rows stays depends on their grades, here as in Python.
+            candidates = ranking.with_judged_grades(candidates, self.pools)
+            columns = replace(columns, relevance=True)
+        if not work.repeats:
+            columns = replace(columns, item=False)
+        repeats = ranking.repeated_rows(candidates, columns, work.by_position, work.conventions[0].duplicates)
+        return self._of_no_arm(checking.as_quarantined(repeats, self.plan.columns))
+
+    @cached_property
+    def judgement_counts(self) -> JudgementCounts | None:
+        """What was counted of the judgements; None without judgements. The first look starts a job."""
+        if self.judgements is None:
+            return None
+        plan = self.plan
+        text, intents = plan.options.text_numbers, plan.scoring.judged_intents
+        return JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
+
+    @cached_property
+    def assignment_counts(self) -> AssignmentCounts | None:
+        """What was counted of the assignments; None without them. The first look starts a job."""
+        return self.assigned.counts() if self.assigned else None
+
+    def _users(self, within: str | None = None) -> DataFrame:
+        plan, pools = self.plan, self.pools
+        rows = scoring.per_user(self.lists, plan.columns, plan.scoring, within)
+        if pools is None:
+            return rows
+        members = rows.where(f"{sch.JUDGED} OR {_has_population(plan, 'shown', 'either')}")
+        with_unseen = _has_population(plan, "judged", "either")
+        if with_unseen == "false":
+            return members
+        at_once = self.keep is None and self.nested is None
+        known = self._packed.where(f"{sch.REJECTED} IS NULL") if at_once else self.lists
+        users_with_list = known.select(sch.EXPERIMENT, sch.USER).distinct()
+        judged_users = pools.crossJoin(F.broadcast(users_with_list.select(sch.EXPERIMENT).distinct()))
+        others = judged_users.join(users_with_list, [sch.EXPERIMENT, sch.USER], "left_anti")
+        empty = others.selectExpr(
+            "*", f"0L AS {sch.N_ROWS}", f"{NO_ENTRIES} AS {sch.ENTRIES}", f"0L AS {sch.TOP}", f"0L AS {sch.N_NEGATIVE}"
+        )
+        columns = sch.Columns(item=True, position=True, score=False, relevance=True)
+        by_position = replace(plan.scoring, by_position=True)
+        lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
+        return members.unionByName(
+            scoring.per_user(lists, columns, by_position)
+            .withColumn(sch.N_LISTS, F.lit(0).cast("bigint"))
+            .where(with_unseen),
+            allowMissingColumns=True,
+        )
+
+
+def _faulty_of(table: DataFrame, columns: sch.Columns) -> DataFrame:
+    """The groups of equal faulty rows that a table holds beside the lists."""
+    return table.where(f"{sch.REJECTED} IS NOT NULL").selectExpr(*columns.keys, sch.N_ROWS, sch.REJECTED)
+
+
+def _has_population(plan: Plan, *populations: str) -> str:
+    """SQL: whether the convention of a row has one of these populations."""
+    indices = [str(i) for i, rule in enumerate(plan.scoring.conventions) if rule.population in populations]
+    return f"{sch.CONVENTION_INDEX} IN ({', '.join(indices)})" if indices else "false"
+
+
+def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
+    """``user_metrics`` with the segments and the covariate under the user's own names."""
+    public = [*plan.public_segments.values(), *filter(None, (plan.public_covariate,))]
+    public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
+    described = zip(plan.columns.of_user, public, strict=True)
+    renamed = [f"{internal} AS {sch.quoted(public)}" for internal, public in described]
+    counts = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED, *filter(None, [plan.scoring.list_hash]))
+    metrics = (metric.column for metric in plan.scoring.metrics)
+    with_value = map(sch.lists_with_value, scoring.without_value(plan.columns, plan.scoring))
+    return table.selectExpr(sch.EXPERIMENT, sch.USER, *renamed, *counts, *metrics, *with_value, *more)
+
+
+def averages(
+    user_metrics: DataFrame, plan: Plan, within: Sequence[DataFrame] = (), several_conventions: bool = False
+) -> DataFrame:
+    """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
+    segments, metrics, over_lists = plan.public_segments, plan.scoring.metrics, plan.over_lists
+    whole = {} if within else segments
+    combined = () if within else plan.options.combined_segments
+    sums = sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
+    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
+        split = sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
+        sums = sums.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
+    means = averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+    return _with_percentiles(means, user_metrics, plan, within, several_conventions)
+
+
+def _with_percentiles(
+    means: DataFrame, users: DataFrame, plan: Plan, within: Sequence[DataFrame], several_conventions: bool
+) -> DataFrame:
+    """The means, with the percentiles that the options ask for."""
+    request = Percentiles(plan.options.percentiles, plan.options.confidence)
+    if not request.percentiles:
+        return means
+    segments, metrics = plan.public_segments, plan.scoring.metrics
+    whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
+    counts = value_counts(users, metrics, whole, several_conventions, combined)
+    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
+        split = value_counts(table, metrics, {name: column}, True)
+        counts = counts.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
+    table = percentiles_of(counts, plan.scoring.conventions, request)
+    return with_percentiles(means, table)
