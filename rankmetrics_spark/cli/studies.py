@@ -105,15 +105,12 @@ class Study:
         with errors_in_words(config):
             log, judged = inputs(spark, config)
             log, options = shown_rows(log, config.options, sources.read_events(spark, config.events))
-            known = _of_config(config) | {
-                "columns": options.columns,
-                "list": options.list,
-                "impressions": _numbers(log, options.columns),
-            }
+            known = _of_config(config) | {"columns": options.columns, "list": options.list}
+            known["impressions"] = _numbers(log, options.columns)
             if judged is not None:
                 judged, options = flat_judgements(judged, options)
-                known |= {"judgements": _numbers(judged, options.judgement_columns)}
-                known |= {"judgement_columns": options.judgement_columns}
+                known["judgements"] = _numbers(judged, options.judgement_columns)
+                known["judgement_columns"] = options.judgement_columns
             item = [options.columns.get("item") or "item"]
             tables = {name: sources.read(spark, cfg.Source.read({"path": path}), item) for name, path in files.items()}
             known |= tables | dict(given)

@@ -7,7 +7,6 @@ grows with the rows, not with users times days.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from typing import Any
@@ -63,42 +62,26 @@ def _sums(batches: Batches, layout: Layout, days: tuple[str, ...]) -> Iterator[p
     yield from as_batches(totals)
 
 
-@dataclass(frozen=True)
-class States:
-    """What is known of each user on each of their days; the rows of a user follow one another.
+def states_of(user: Ints, values: st.Floats, lists: st.Floats) -> tuple[Ints, st.Floats, st.Floats, st.Floats]:
+    """What is known of each user on each of their days, of rows in the order of user and day: (n,) days of the user so
+    far, their mean over the lists so far, 1 / these lists, and squares around the mean, each times its lists.
 
-    Attributes:
-        new: (n,) whether the row is the first of its user.
-        counts: (n,) days of the user so far.
-        means: (n,) over the lists so far.
-        inverse: (n,) 1 / lists so far.
-        around: (n,) squares of the values around the mean, each times its lists.
+    One step for all users' first rows, then their second ones.
+
+    Source: Welford, Note on a method for calculating corrected sums of squares and products (1962).
     """
-
-    new: Ints
-    counts: Ints
-    means: st.Floats
-    inverse: st.Floats
-    around: st.Floats
-
-    @classmethod
-    def of(cls, user: Ints, values: st.Floats, lists: st.Floats) -> States:
-        """The states of rows in the order of user and day: one step for all users' first rows, then their second ones.
-
-        Source: Welford, Note on a method for calculating corrected sums of squares and products (1962).
-        """
-        first = first_places(user)
-        counts = np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user))) + 1
-        means, total, around = values.copy(), lists.copy(), np.zeros(len(user))
-        order = np.argsort(counts, kind="stable")
-        for at in np.split(order, np.flatnonzero(np.diff(counts[order])) + 1)[1:]:
-            apart = values[at] - means[at - 1]
-            total[at] += total[at - 1]
-            share = np.divide(lists[at], total[at], out=np.zeros(len(at)), where=total[at] > 0)
-            means[at] = means[at - 1] + share * apart
-            around[at] = around[at - 1] + lists[at] * apart * (values[at] - means[at])
-        # A user without a list has the same value each day, as if in one list.
-        return cls(counts == 1, counts, means, 1 / np.where(total > 0, total, 1.0), around)
+    first = first_places(user)
+    counts = np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user))) + 1
+    means, total, around = values.copy(), lists.copy(), np.zeros(len(user))
+    order = np.argsort(counts, kind="stable")
+    for at in np.split(order, np.flatnonzero(np.diff(counts[order])) + 1)[1:]:
+        apart = values[at] - means[at - 1]
+        total[at] += total[at - 1]
+        share = np.divide(lists[at], total[at], out=np.zeros(len(at)), where=total[at] > 0)
+        means[at] = means[at - 1] + share * apart
+        around[at] = around[at - 1] + lists[at] * apart * (values[at] - means[at])
+    # A user without a list has the same value each day, as if in one list.
+    return counts, means, 1 / np.where(total > 0, total, 1.0), around
 
 
 def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...]) -> None:
@@ -115,18 +98,17 @@ def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...])
     if np.abs(values).max(initial=0.0) > st.LARGEST_SUMMAND:
         raise InputError(f"a value of {np.abs(values).max():.3g} is too large; allowed: up to {st.LARGEST_SUMMAND:.3g}")
     refuse_repeats(~(np.diff(user) | np.diff(day[order])).astype(bool), of_days=True)
-    states = States.of(user, values, rows.values[_LISTS][order])
-    n, v = states.counts, states.means
+    n, v, inverse, around = states_of(user, values, rows.values[_LISTS][order])
     counts = [np.ones(len(n)), n == 1, n == 2, n - 1]
     cells = Cells(rows.experiments, days, day[order] * len(rows.experiments) + experiment)
 
     def add_states_of(kind: str, counts: list[Any], **values: st.Floats) -> None:
         """Add the states, less those that they replace."""
         columns = (np.asarray(each, np.int64) for each in KINDS[kind].cells(counts, **values))
-        changes = (each - np.where(states.new, 0, np.concatenate([[0], each[:-1]])) for each in columns)
+        changes = (each - np.where(n == 1, 0, np.concatenate([[0], each[:-1]])) for each in columns)
         cells.add_up(totals, kind, "", changes)
 
-    add_states_of("arrivals", counts, v=v, i=states.inverse, ss=states.around)
+    add_states_of("arrivals", counts, v=v, i=inverse, ss=around)
     if rows.before:
         (known,) = rows.before.values()
         b = known[order]

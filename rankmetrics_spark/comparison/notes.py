@@ -201,18 +201,12 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     silent = {each: place for place, each in experiments.items() if not rows.count(i, place, "with_relevant")}
     if len(silent) == 2:
         return f"no {rows.units} with relevant items in {' and '.join(silent)}"
-    untrusted = None
-    if rows.sample_ratio_p < SMALL_RATIO_P:
-        p = f"(p = {rows.sample_ratio_p:.2g})"
-        untrusted = f"{NOT_TRUSTED}: the {rows.units} do not follow the planned shares {p}"
-    elif triggered := _different_triggering(rows, i):
-        untrusted = f"{NOT_TRUSTED}: {triggered}"
-    elif uneven := rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)):
-        untrusted = f"{NOT_TRUSTED}: {uneven}"
-    elif told:
-        untrusted = f"{NOT_TRUSTED}: {told}"
-    elif silent and (silence := _without_a_hit(rows, i, *silent.popitem())):
-        untrusted = f"{NOT_TRUSTED}: {silence}"
+    off = f"the {rows.units} do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+    why = off if rows.sample_ratio_p < SMALL_RATIO_P else _different_triggering(rows, i)
+    why = why or rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)) or told
+    if silent and not why:
+        why = _without_a_hit(rows, i, *silent.popitem())
+    untrusted = f"{NOT_TRUSTED}: {why}" if why else None
     if np.isnan(rows.deciding.p_value[i]):
         return _untested(rows, i, untrusted)
     return untrusted

@@ -181,9 +181,9 @@ def _tables_of(context: _Context) -> Tables:
     context.earlier = Earlier.of(store, config)
     sources.check_ready(context.spark, config.source)
     impressions, judgements = inputs(context.spark, config)
-    events = sources.read_events(context.spark, config.events)
-    assignments = sources.read_events(context.spark, config.assignments)
-    record.add_inputs(config, impressions, judgements, events, assignments)
+    events, assignments = (sources.read_events(context.spark, part) for part in (config.events, config.assignments))
+    others = {"judgements": judgements, "events": events, "assignments": assignments}
+    record.add_inputs(config, {"source": impressions, **others})
     refused = " and ".join(context.refused)
     record.entries["notes"] = [
         *([f"going on without {refused}, which have no effect in this session"] if refused else []),

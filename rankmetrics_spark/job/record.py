@@ -86,23 +86,11 @@ class Record:
         """Name of the run."""
         return str(self.entries[RUN])
 
-    def add_inputs(
-        self,
-        config: Config,
-        impressions: DataFrame,
-        judgements: DataFrame | None,
-        events: DataFrame | None = None,
-        assignments: DataFrame | None = None,
-    ) -> None:
+    def add_inputs(self, config: Config, tables: Mapping[str, DataFrame | None]) -> None:
         """Add paths, schemas and sizes of the inputs without reading rows; ``bytes`` are known of local files only."""
-        tables = (
-            ("source", config.source, impressions),
-            ("judgements", config.judgements, judgements),
-            ("events", config.events, events),
-            ("assignments", config.assignments, assignments),
-        )
         inputs: dict[str, Any] = {}
-        for name, section, rows in tables:
+        for name, rows in tables.items():
+            section = getattr(config, name)
             if section is None or rows is None:
                 continue
             files: list[str] = []

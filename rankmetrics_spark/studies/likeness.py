@@ -17,7 +17,7 @@ from rankmetrics_spark.config import Section, count, key, number, refuse, text
 from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness
 from rankmetrics_spark.road import sound_rows
-from rankmetrics_spark.schemas import BASELINE, ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
+from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
 from rankmetrics_spark.studies import frame, refusals
 
 COLUMNS = sch.columns(
@@ -112,13 +112,8 @@ def _changes(batch: pa.RecordBatch, change: Change) -> Iterator[dict[str, Any]]:
         of_other, in_other = spans(starts[others], counts[others])
         overlaps = overlap(of_base, items[in_base], of_other, items[in_other], len(others))
         names = batch.column(USER).take(pa.array(users[others]))
-        keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
-        sizes = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
-        values = {
-            "same_top": same_top(overlaps),
-            "jaccard": jaccard(overlaps),
-            "rbo": rbo(overlaps, change.p),
-            "kendall": kendall(overlaps),
-            "unexpectedness": unexpectedness(overlaps),
-        }
-        yield {**keys, USER: names, **sizes, **values}
+        arms_of = ([change.baseline] * len(others), [experiments[i] for i in arms[others]], names)
+        sizes = (overlaps.n_a, overlaps.n_b, overlaps.common)
+        measures = (same_top, jaccard, partial(rbo, p=change.p), kendall, unexpectedness)
+        values = (measure(overlaps) for measure in measures)
+        yield dict(zip(COLUMNS, (*arms_of, *sizes, *values), strict=True))
