@@ -37,7 +37,7 @@ def main() -> None:
 @opts.SET
 @click.option("-o", "--output", type=click.Path(), help="Output folder, instead of sink.path.")
 @click.option("--where", help="SQL filter of the log, where the config has none: one with source.where is refused.")
-@click.option("--date", help=f"{opts.DATE} Several: 2026-11-08..2026-11-21, as --from and --to.")
+@click.option("--date", help=f"{opts.DATE} yesterday@2026-11-21T06:00Z: from then. Several: 2026-11-08..2026-11-21.")
 @click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
 @click.option("--to", "last", help="The last of these days; it is the one that is printed.")
 @click.option(

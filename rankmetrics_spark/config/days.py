@@ -20,20 +20,21 @@ _BACK = re.compile(r"-[0-9]{1,6}|0")
 
 
 def evaluation_day(path: str, value: object) -> str:
-    """A date as YYYY-MM-DD, or a day before today: ``today``, ``yesterday``, ``-2``.
+    """A date as YYYY-MM-DD, or a day before today: ``today``, ``yesterday``, ``-2``; or before a moment in UTC.
 
-    >>> evaluation_day("evaluation_date", -2), evaluation_day("evaluation_date", "Yesterday")
-    ('-2', '-1')
+    >>> evaluation_day("evaluation_date", -2), evaluation_day("evaluation_date", "Yesterday@2026-11-21T06:00:00Z")
+    ('-2', '-1@2026-11-21T06:00:00+00:00')
     >>> evaluation_day("evaluation_date", "2026-11-21")
     '2026-11-21'
     """
-    word = str(value).strip().lower()
+    word, at, moment = str(value).strip().lower().partition("@")
     back = str(WORDS.get(word, word))
-    if _BACK.fullmatch(back) and -int(back) <= LONGEST:
-        return back
     try:
+        if _BACK.fullmatch(back) and -int(back) <= LONGEST:
+            # As schedulers write it, with a Z that Python 3.10 does not read.
+            return f"{back}@{datetime.fromisoformat(moment.replace('z', '+00:00')).isoformat()}" if at else back
         return day(path, value)
-    except ConfigError:
+    except (ConfigError, ValueError):
         raise refuse(path, value, ALLOWED) from None
 
 
@@ -52,15 +53,23 @@ def time_zone(path: str, value: object) -> str:
 
 
 def resolved(chosen: str, zone: str) -> str:
-    """The date that ``evaluation_day`` has read, as YYYY-MM-DD; days back are counted from today in the time zone."""
-    if not _BACK.fullmatch(chosen):
+    """The date that ``evaluation_day`` has read, as YYYY-MM-DD; days back are counted from today in the time zone.
+
+    >>> resolved("-1@2026-11-21T06:00:00", "Asia/Tokyo"), resolved("-1@2026-11-21T06:00:00", "America/Los_Angeles")
+    ('2026-11-20', '2026-11-19')
+    """
+    back, _, moment = chosen.partition("@")
+    if not _BACK.fullmatch(back):
         return chosen
-    return (today(zone) + timedelta(days=int(chosen))).isoformat()
+    start = datetime.fromisoformat(moment) if moment else None
+    return (today(zone, start) + timedelta(days=int(back))).isoformat()
 
 
-def today(zone: str) -> date:
-    """The date of this moment in a time zone."""
-    return datetime.now(_zone(zone)).date()
+def today(zone: str, moment: datetime | None = None) -> date:
+    """The date of this moment, or of another in UTC, in a time zone."""
+    if moment is None:
+        return datetime.now(_zone(zone)).date()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(_zone(zone)).date()
 
 
 def _zone(name: str) -> tzinfo:

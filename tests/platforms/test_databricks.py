@@ -11,7 +11,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -36,6 +36,8 @@ BUNDLE = ROOT / "conf" / "databricks.yml"
 REFERENCE = r"\$\{(.+?)\}"
 COLUMNS = "{experiment: variant, user: user_id, item: item_id, position: slot, relevance: clicked}"
 EARLIER, DATE = "2026-11-19", "2026-11-20"
+# Six in the morning in Tokyo, where the 20th is over; in UTC it is not.
+TRIGGERED = "2026-11-20T21:00:00Z"
 GIVEN = ("config", "overrides", "output", "date", "where")
 
 # Stand-ins for what Databricks provides to a notebook: widgets that take the job's parameters, and display.
@@ -81,6 +83,7 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.workspaceUrl": "dbc-1.cloud.databricks.com",
     # A second catalog, so that three-level table names work. Derby comes with Spark.
     "spark.sql.catalog.main": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
     "spark.sql.catalog.main.url": "jdbc:derby:memory:main;create=true",
@@ -234,6 +237,8 @@ def expanded(target: str = "prod", **variables: str) -> dict[str, Any]:
 
 def replaced(part: Any, values: Mapping[str, str]) -> Any:
     if isinstance(part, str):
+        if whole := re.fullmatch(r"\$\{([^}]+)\}", part):  # keeps its type
+            return values[whole[1]]
         return re.sub(REFERENCE, lambda match: values[match[1]], part)
     if isinstance(part, list):
         return [replaced(item, values) for item in part]
@@ -242,6 +247,7 @@ def replaced(part: Any, values: Mapping[str, str]) -> Any:
 
 def words_of(task: Mapping[str, Any], date: str) -> list[str]:
     """The command-line words of a wheel task, with the paths of this machine and the given date."""
+    date = date.replace("{{job.trigger.time.iso_datetime}}", TRIGGERED)
     words = [word.replace("{{job.parameters.date}}", date) for word in task["python_wheel_task"]["parameters"]]
     return [word.replace("/Workspace/files", str(ROOT)) for word in words]
 
@@ -379,6 +385,8 @@ def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
         assert "rows: 80 read = 80 evaluated + 0 left out" in texts(run)
         assert "run record: spark_catalog.ranking.runs" in texts(run)
         assert texts(run).count("<th>ci_low</th>") == 1
+        explorer = "https://dbc-1.cloud.databricks.com/explore/data/spark_catalog/ranking"
+        assert f'<td>40</td><td><a href="{explorer}/user_metrics" target="_blank">' in texts(run)
         assert "<bdi>b</bdi> has the highest MAP@10" in texts(run)
         # Twenty steps between 0 and 1: step 9 ends at 1/2, and step 19 is the last.
         assert steps_of(shown_page(run), "ap@10") == [["a", 9, 20], ["b", 19, 20]]
@@ -417,6 +425,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
         {"columns": COLUMNS.replace("user_id", "uid")},
         "InputError: the impressions have no column for user_id: unknown column 'uid'",
     ),
+    ({"baseline": "b", "gates": "[{metric: ap@5, max_drop: 0.01}]"}, "MetricGateError: "),
     ({"convention": "trec"}, "ConfigError: convention: unknown "),
     ({"source": "main.logs.nothing"}, "InputError: cannot read table from 'main.logs.nothing': "),
 ]
@@ -425,12 +434,16 @@ WRONG: list[tuple[dict[str, str], str]] = [
 def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> None:
     with kernel(workspace, tmp_path, SERVERLESS) as notebook:
         log(notebook, "spark_catalog.logs.impressions", BOTH)
+        # The widgets that are empty leave what the config says.
+        (tmp_path / "ours.yaml").write_text(
+            '{metrics: ["softmax_loss(t=1)", ndcg@5, dcg@5], source: {path: elsewhere}}'
+        )
         run = notebook.run(
+            config=str(tmp_path / "ours.yaml"),
             source="spark_catalog.logs.impressions",
             columns=COLUMNS.replace("}", ", score: slot}"),
             output=str(tmp_path / "out"),
-            date=DATE,
-            metrics="softmax_loss(t=1), ndcg@5, dcg@5",
+            date="yesterday@2026-11-21T06:00:00.000",
         )
         # The score is the slot, so the clicked item has the higher of two scores for 'a' and the lower one for 'b'.
         losses = {
@@ -477,7 +490,11 @@ def test_a_task_names_a_cluster_or_an_environment_that_its_job_has(bundle: dict[
     assert "job_clusters" not in serverless
     assert cluster["tasks"][0]["job_cluster_key"] == cluster["job_clusters"][0]["job_cluster_key"]
     # A notebook on serverless compute gets its packages only from %pip.
-    assert notebook["tasks"][0].keys() == {"task_key", "timeout_seconds", "notebook_task"}
+    assert notebook["tasks"][0].keys().isdisjoint({"environment_key", "job_cluster_key"})
+    # No task is tried again by default: a try repeats a failed gate too.
+    tasks = [job["tasks"][0] for job in (serverless, cluster, notebook)]
+    assert [task["max_retries"] for task in tasks] == [0, 0, 0]
+    assert [task.get("disable_auto_optimization") for task in tasks] == [True, None, True]
     assert {job["schedule"]["quartz_cron_expression"] for job in (serverless, cluster)} == {"0 0 6 * * ?"}
     assert [job["schedule"].get("pause_status") for job in (serverless, cluster)] == [None, "PAUSED"]
 
@@ -509,6 +526,7 @@ def test_the_parameters_of_a_notebook_are_its_widgets(bundle: dict[str, Any]) ->
     named = set(re.findall(r'dbutils\.widgets\.\w+\("(\w+)",', NOTEBOOK.read_text(encoding="utf-8")))
     given = {*task["base_parameters"], *(p["name"] for p in bundle["resources"]["jobs"]["notebook"]["parameters"])}
     assert given | {"convention"} == named
+    assert re.search(r"^KEYS = \{(.*?)^\}", NOTEBOOK.read_text(encoding="utf-8"), re.M | re.S)
 
 
 @pytest.mark.parametrize("name", ["serverless", "cluster"])
@@ -523,8 +541,9 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
     words = words_of(task, DATE)
     assert not any("{{" in word or "${" in word for word in words)
     context = cli.evaluate.make_context("evaluate", words[1:])
-    chosen = {name: context.params.pop(name) for name in ("master", "engine", "style", "segments", "first", "last")}
-    assert words[0] == "evaluate" and [*chosen.values()] == [None, None, "table", False, None, None]
+    names = ("master", "engine", "style", "segments", "first", "last", "keep_going")
+    chosen = {name: context.params.pop(name) for name in names}
+    assert words[0] == "evaluate" and [*chosen.values()] == [None, None, "table", False, None, None, True]
     config = cli.opts.loaded(**context.params)
     assert (config.source.table, config.source.where) == ("main.default.impressions", f"event_date = '{DATE}'")
     assert config.source.columns["experiment"] == "experiment_id"
@@ -535,12 +554,18 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
 
 
 @pytest.mark.parametrize("name", ["serverless", "cluster"])
-def test_a_job_compares_the_days_of_its_period(name: str) -> None:
-    job = expanded("prod", baseline="control", period="{from: 2026-11-08}")["resources"]["jobs"][name]
+def test_a_job_takes_what_its_variables_say(name: str) -> None:
+    given = {"gates": "[{metric: ap@5, max_drop: 0.01}]", "segments": "[device]", "period": "{from: 2026-11-08}"}
+    given |= {"config": "conf/ab_test.yaml", "baseline": "control", "where": "null"}
+    job = expanded("prod", **given)["resources"]["jobs"][name]
     context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], DATE)[1:])
     config = cli.opts.loaded(**{name: context.params[name] for name in GIVEN})
     assert config.comparison.baseline == "control" and config.comparison.period is not None
     assert (config.comparison.period.first, config.comparison.period.last) == ("2026-11-08", DATE)
+    assert [(str(gate.metric), gate.max_drop) for gate in config.gates] == [("ap@5", 0.01)]
+    assert config.options.segments == ("device",)
+    # What no variable says is that of the config, also its filter.
+    assert (config.quality.on_invalid, config.source.where) == ("fail", "surface = 'search'")
 
 
 @pytest.mark.parametrize("name", ["serverless", "cluster"])
@@ -552,14 +577,16 @@ def test_a_scheduled_job_evaluates_the_day_that_is_over_in_its_time_zone(
     job = job["resources"]["jobs"][name]
     schedule, (date,) = job["schedule"], job["parameters"]
     assert (schedule["timezone_id"], date["name"]) == ("Asia/Tokyo", "date")
-    # Six in the morning in Tokyo, where the 20th is over; in UTC it is not.
     seconds, minutes, hours = map(int, schedule["quartz_cron_expression"].split()[:3])
     start = datetime(2026, 11, 21, hours, minutes, seconds, tzinfo=ZoneInfo(schedule["timezone_id"]))
+    assert f"{start.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}" == TRIGGERED
 
     class Clock(datetime):
+        """The run is repaired two days later."""
+
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            return start.astimezone(tz)
+            return (start + timedelta(days=2)).astimezone(tz)
 
     monkeypatch.setattr(days, "datetime", Clock)
     context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], date["default"])[1:])

@@ -59,6 +59,8 @@ NIGHT = datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc)
         (0, "Pacific/Auckland", "2026-11-21"),
         ("-21", "UTC", "2026-10-30"),
         ("2026-11-01", "Europe/Berlin", "2026-11-01"),
+        ("yesterday@2026-11-20T21:00:00Z", "Asia/Tokyo", "2026-11-20"),
+        ("-1@2026-11-25T21:00:00.000", "UTC", "2026-11-24"),
     ],
 )
 def test_a_date_may_count_back_from_today_in_a_time_zone(
