@@ -24,6 +24,7 @@ from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here
 from rankmetrics_spark.pipeline import check
+from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
 from rankmetrics_spark.sources import at_midnight, whole_log
@@ -241,7 +242,7 @@ def _evaluate(context: _Context) -> Outcome:
         with steps("publish", "publishing"):
             counts = context.counts  # without the tests that are withheld
             compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
-            entry = sinks.Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+            entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
             entry = replace(entry, log=log_of(counts, written["user_metrics"].counts))
             warnings = sinks.publish(store, [*written.values()], entry, context.partitions("rows"))
         path = context.record.finish(store, warnings, context.withheld, context.checks)

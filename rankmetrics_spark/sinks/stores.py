@@ -1,0 +1,294 @@
+"""Where a run writes its tables: folders of Parquet, Delta tables, Iceberg tables.
+
+A sink receives finished tables. It knows nothing about how they were computed. Here: choose the store, refuse mixed
+conventions, choose the partitions, publish, and read what was published.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.config import Sink, local_path
+from rankmetrics_spark.engines import engine_of, sail_path, spark_path
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
+from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, parse
+from rankmetrics_spark.schemas import FAIL, NULL_PARTITION, OK, PARTITION, RUN, Check, quoted
+from rankmetrics_spark.sinks.files import of_disk
+from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
+from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, rows_of_arrow
+from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled
+from rankmetrics_spark.sinks.refusals import SCHEMA, begin
+from rankmetrics_spark.sinks.sql_tables import CatalogSchema
+from rankmetrics_spark.sinks.swapping import problem_with_name
+
+
+def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
+    """The store that a config describes."""
+    if engine_of(spark) == "sail" and (sink.format != "parquet" or local_path(sink.path or "") is None):
+        location = sink.table or sink.path
+        raise OutputError(
+            f"the engine sail cannot write {sink.format} to '{location}'; allowed: parquet in a folder of this "
+            "machine, or use --engine spark"
+        )
+    if sink.table:
+        return CatalogSchema(spark, sink.table, run_id, sink.format, sink.layout == "by_date")
+    folder = DeltaFolder if sink.format == "delta" else ParquetFolder
+    # The root of a file system stays what it is.
+    return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {}, sink.layout == "by_date")
+
+
+def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> list[str]:
+    """Publish the staged tables of a run: put them in place, and write the pointer ``published/<date>.json`` last.
+
+    ``check_row_counts`` comes before. docs/publishing.md says what readers of each store see meanwhile.
+    """
+    facts = {}
+    for table in written:
+        # The types of a table that has no file.
+        fields = [field for field in table.rows.schema.fields if field.name not in PARTITION]
+        columns = {field.name: field.dataType.simpleString() for field in fields}
+        facts[table.table] = {"rows": table.n, "columns": columns, "files": len({file.name for file in table.files})}
+    published = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
+    try:
+        store.publish(written, published, partitions.date)
+    except (Exception, KeyboardInterrupt) as error:
+        pointer = None
+        with suppress(Exception):  # the first error is the one to raise
+            pointer = store.pointer(partitions.date)
+        if pointer is None or published.run_id not in pointer.run_of().values():
+            raise
+        cause = "interrupted" if isinstance(error, KeyboardInterrupt) else root_cause(error)
+        return [f"published; an error followed ({cause}), and the next run of this output removes what it has left"]
+    with suppress(Exception):  # the result is published
+        begin(store)
+    return []
+
+
+def partitions_for(
+    date: str, counts: Mapping[Any, Mapping[str, Any]], filled: str, most: int = 1, few: bool = True
+) -> Partitions:
+    """The partitions of a table that a run replaces: all its experiments on its date.
+
+    >>> counts = {"a": {"lists": 3, "quarantined": 0}, "b": {"lists": 0, "quarantined": 7}}
+    >>> partitions_for("2026-11-21", counts, "lists")
+    Partitions(date='2026-11-21', filled=['a'], emptied=['b'], most=1, few=True)
+    """
+    with_rows = [experiment for experiment, count in counts.items() if count[filled]]
+    without = [experiment for experiment, count in counts.items() if not count[filled]]
+    return Partitions(date, with_rows, without, most, few)
+
+
+def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
+    """Refuse names of experiments that no partition can have."""
+    for name in experiments:
+        problem = problem_with_name(name) if name else None
+        if name and problem:
+            raise OutputError(
+                f"experiment {name!r} cannot be stored in {store.path}: {problem}; rename it in the input, or leave "
+                "it out with a source.where"
+            )
+
+
+def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
+    """Refuse, before anything is computed, a date that holds metrics of other conventions only.
+
+    The experiments that a run replaces are known only after its pass over the input. On a date that has metrics of
+    another convention only, no experiment can get this one.
+    """
+    pointer = store.pointer(date)
+    if pointer and all(entry.convention["hash"] != digest for entry in pointer.entries):
+        names = sorted(str(experiment) for entry in pointer.entries for experiment in entry.experiments)
+        raise _other_convention(store, (names[0], pointer.entries[0].convention["name"]), date, name)
+
+
+def refuse_other_convention(store: Store, partitions: Partitions, name: str, digest: str) -> None:
+    """Refuse to replace metrics of one convention with metrics of another, so that no partition changes its meaning."""
+    pointer, experiments = store.pointer(partitions.date), set(partitions.experiments)
+    for entry in pointer.entries if pointer else ():
+        shared = [experiment for experiment in entry.experiments if experiment in experiments]
+        if shared and entry.convention["hash"] != digest:
+            raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
+
+
+def _other_convention(store: Store, existing: tuple[str | None, str], date: str, name: str) -> ConfigError:
+    experiment, convention = existing
+    return ConfigError(
+        f"{store.name_of('experiment_metrics')} holds experiment '{experiment}' of {date} under the convention "
+        f"'{convention}', and this run has '{name}'; choose another sink or date, or remove what is there"
+    )
+
+
+def check_row_counts(
+    users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]]
+) -> list[Check]:
+    """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
+    compared: list[Check] = []
+    for name, count in counts.items():
+        key = name or None
+        n_users, n_means = users.counts.get(key, 0), averages.counts.get(key, 0)
+        # "" and null share a partition.
+        shares_partition = not name and {"", None} <= counts.keys()
+        others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
+        lists = "lists of users with judgements" if count["lists_outside"] else "lists"
+        checks = (
+            ("books_lists", lists, count["lists"] - count["lists_outside"], users.totals.get(key, 0)),
+            ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
+            ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
+        )
+        for check, noun, n_input, n_tables in checks:
+            sentence = f"experiment '{name}' has {n_input} {noun} in the input and {n_tables} in the tables"
+            if n_input != n_tables:
+                sentence = (
+                    f"row counts do not add up: {sentence}; nothing was published; the input may have changed while it "
+                    "was read: run this again"
+                )
+            status, difference = OK if n_input == n_tables else FAIL, float(-abs(n_input - n_tables))
+            compared.append(Check(check, status, sentence, name, n_tables, n_input, difference))
+    failures = [check for check in compared if check.status == FAIL]
+    if failures:
+        error = OutputError(failures[0].sentence)
+        error.checks = tuple(compared)
+        raise error
+    return compared
+
+
+def run_records(store: Store) -> list[dict[str, Any]]:
+    """The records of all runs, the newest first. Ids of runs start with their time."""
+    return _parsed(store.records())
+
+
+def records_in(path: str, since: str = "") -> list[dict[str, Any]] | None:
+    """The records of the runs of a folder on this machine, without Spark; None if there is no such folder.
+
+    Args:
+        path: The folder.
+        since: The begin of an id, such as 20261121; earlier runs are not read.
+    """
+    disk = of_disk(path)
+    if disk is None or not disk.is_folder("runs"):
+        return None
+    names = [name for name in disk.names("runs") if name.endswith(".json") and name >= since]
+    return _parsed([text for name in names if (text := disk.read(f"runs/{name}"))])
+
+
+def unreadable_pointers(path: str) -> list[str]:
+    """A sentence for each date of a folder on this machine whose pointer holds none, such as one that was cut off."""
+    disk = of_disk(path)
+    names = disk.names(FOLDER) if disk is not None and disk.is_folder(FOLDER) else []
+    dates = [name.removesuffix(".json") for name in names if re.fullmatch(r"\d{4}-\d{2}-\d{2}\.json", name)]
+    texts = {date: disk.read(f"{FOLDER}/{date}.json") for date in dates} if disk is not None else {}
+    return [
+        f"{FOLDER}/{date}.json cannot be read, so {date} counts as not published; run that day again"
+        for date, text in texts.items()
+        if text is not None and parse(text) is None
+    ]
+
+
+def _parsed(texts: list[str]) -> list[dict[str, Any]]:
+    records: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        try:
+            record = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and RUN in record:
+            records[record[RUN]] = record
+    return [records[name] for name in sorted(records, reverse=True)]
+
+
+def previous_quality(store: Store, experiments: Iterable[str | None], needed: bool) -> Mapping[str, Any]:
+    """Quality of the log as completed runs have recorded it: of each experiment, the newest that has it.
+
+    Args:
+        store: Where the runs write; several jobs may share it.
+        experiments: Those of the log.
+        needed: Whether a limit reads the rates of every experiment.
+
+    Returns:
+        The entry of the newest run with one of these experiments, and its ``run_id``; in ``rates``, each experiment as
+        the newest run with it has it. Empty without such a run.
+    """
+    disk = of_disk(store.path) if isinstance(store, Folder) else None
+    records: Iterator[dict[str, Any]] = iter(())
+    if disk is not None and disk.is_folder("runs"):
+        # One by one: after years of runs, reading them all for the newest one takes long.
+        names = [name for name in reversed(disk.names("runs")) if name.endswith(".json")]
+        records = chain.from_iterable(_parsed([disk.read(f"runs/{name}") or ""]) for name in names)
+    elif needed:  # Spark has to read them
+        records = iter(run_records(store))
+    missing = {NULL_PARTITION if name is None else name for name in experiments}
+    quality: dict[str, Any] = {}
+    rates: dict[str | None, Any] = {}
+    for record in records:
+        if record.get("outcome") != "done" or "quality" not in record:
+            continue
+        known = record["quality"].get("rates", {})
+        if of_these := missing & known.keys():
+            quality = quality or {**record["quality"], RUN: record[RUN], "rates": rates}
+            rates |= {None if name == NULL_PARTITION else name: known[name] for name in of_these}
+            missing -= of_these
+        if not missing or (quality and not needed):
+            break
+    return quality
+
+
+def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
+    """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
+    path = path.rstrip("/")
+    if format != "parquet" and "/" not in path:
+        schema, _, table = path.rpartition(".")
+        rows = CatalogSchema(spark, schema, "", format).existing(table)
+        if rows is None:
+            raise InputError(f"cannot read {format} from '{path}': there is no such table")
+        return rows
+    folder, _, table = path.rpartition("/")
+    root = folder or "."
+    if table == REFUSED:
+        return _refused(spark, path)
+    pointers = pointers_of(spark, root)
+    if format == "delta" or any(pointer.format == "delta" for pointer in pointers.values()):
+        rows = DeltaFolder(spark, root, "").existing(table)
+        if rows is not None:
+            return rows
+
+    def select(pointers: Mapping[str, Pointer]) -> DataFrame:
+        """The rows that the pointers name; the files are listed here."""
+        try:
+            return live_rows(spark, path, pointers)
+        except AnalysisException:
+            # What was published may have no row in this table, such as a quarantine without faulty rows.
+            if columns := columns_of(pointers, table):
+                return spark.createDataFrame([], columns)
+            raise
+
+    return settled(root, lambda: pointers_of(spark, root), select, pointers)
+
+
+def _refused(spark: SparkSession, path: str) -> DataFrame:
+    """The checks of the runs of a folder that published nothing; no pointer names them."""
+    empty = rows_of_arrow(spark, SCHEMA.empty_table()).withColumn("run", F.lit(""))
+    sail = engine_of(spark) == "sail"
+    try:
+        return spark.read.schema(empty.schema).parquet(sail_path(path) if sail else spark_path(path))
+    except AnalysisException:  # nothing has been published or refused
+        return empty
+
+
+def columns_of(pointers: Mapping[str, Pointer], table: str) -> str:
+    """The columns of a table as SQL, from the newest pointer that knows them; empty if none does."""
+    for _, pointer in sorted(pointers.items(), reverse=True):
+        for entry in pointer.entries:
+            if columns := entry.tables.get(table, {}).get("columns"):
+                keys = dict.fromkeys(PARTITION, "string")
+                return ", ".join(f"{quoted(name)} {kind}" for name, kind in (columns | keys).items())
+    return ""
