@@ -365,7 +365,7 @@ class Process:
             written = [Written(name, cast(Any, rows), partitions, tuple(files)) for name, files in staged.items()]
             self.store.note(record | {"outcome": "publishing"})
             run_record = Record(record)
-            run_record.finish(self.store, publish(self.store, written, Entry(self.run, ()), partitions))
+            run_record.finish(self.store, publish(self.store, written, Entry(self.run, ()), partitions), None, ())
             self.store.discard()
             return list(record["warnings"])
         finally:
