@@ -160,6 +160,7 @@ def assigned(*texts: str) -> list[dict[str, Any]]:
     for text in texts:
         name, user, time = text.split()
         test, _, arm = name.rpartition(":")
+        arm = arm.replace(";", ":")
         rows.append(
             {"test": test, "arm": arm, "user": user, "time": at(time)}
             if test
@@ -345,6 +346,9 @@ def test_a_period_leaves_out_who_has_entered_another_arm_since_and_stored_tests_
         figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
 
 
+@pytest.mark.outcome(
+    "assignments that repeat all users daily", "the first exposure of each counts; a note says how many repeat"
+)
 def test_assignments_that_repeat_all_users_daily_count_once(spark: SparkSession, tmp_path: Path) -> None:
     days = [f"2026-11-{day}T09:00:00Z" for day in (18, 19, 20)]
     rows = assigned(*(f"t:{arm} {user} {day}" for day in days for arm, user in (("a", "u1"), ("b", "u2"))))
@@ -413,30 +417,58 @@ def test_each_test_has_its_own_split_verdict_and_page(spark: SparkSession, tmp_p
     assert "good:b" in title and "beats" in title and "60 users in all, 30 in each experiment" in own
 
 
+REFUSED: dict[str, tuple[list[str], Any, type[RankmetricsError], str]] = {
+    "`assignments`, and a column of experiments": (
+        ["t:a u1 09:00"], {"columns": {"time": "seen", "experiment": "item"}}, ConfigError,
+        "columns.experiment and assignments are both given; allowed: one of the two"),
+    "assignments with times, and a log without": (
+        ["t:a u1 09:00"], {"columns": {}}, ConfigError, "columns.time is missing, and the assignments have"),
+    "assignments without a column that is named": (
+        ["t:a u1 09:00"], {"assignment_columns": {"arm": "v"}}, InputError, "the assignments have no column 'v'"),
+    "`assignments.columns` with a role that there is not": (
+        ["t:a u1 09:00"], {"assignment_columns": {"unit": "user"}}, ConfigError, "assignment_columns.unit: unknown"),
+    "`tests`, and assignments to arms alone": (
+        ["a u1 09:00"], {"tests": {"t": {}}}, ConfigError, "tests is given, and the assignments have no column"),
+    "`tests` with a test that no user is assigned to": (
+        ["t:a u1 09:00"], {"tests": {"s": {}}}, ConfigError, "tests: unknown test 's'"),
+    "a test without the arm of `comparison.baseline`": (
+        ["t:a u1 09:00", "s:b u1 09:00"], {"tests": {"s": {}}, "baseline": "a"}, ConfigError,
+        "the test 's' has no arm 'a', which comparison.baseline names; allowed in tests.s.baseline: b"),
+    "a test without its own baseline arm": (
+        ["t:a u1 09:00"], {"tests": {"t": {"baseline": "control"}}}, ConfigError,
+        "the test 't' has no arm 'control', which tests.t.baseline names; allowed in tests.t.baseline: a"),
+    "an arm that is missing from `tests.NAME.shares`": (
+        ["t:a u1 09:00", "t:b u2 09:00", "t:c u3 09:00"], {"tests": {"t": {"shares": {"a": 1, "b": 1}}}}, ConfigError,
+        "tests.t.shares has no share of the arm 'c'; allowed: one of each arm of the test 't'"),
+    "a test with a colon in its name": (
+        ["t:x:a u1 09:00"], {}, InputError, "the test 't:x' of the assignments has a colon in its name"),
+    "an arm with a colon in its name": (
+        ["t:a;b u1 09:00"], {}, InputError, "the arm 'a:b' of the assignments has a colon in its name"),
+    "`only_changed` with assignments": (
+        ["t:a u1 09:00"], {"only_changed": True, "baseline": "a"}, ConfigError, "only_changed is given with"),
+    "`cluster` with assignments to tests": (
+        ["t:a u1 09:00"], {"cluster": "item"}, ConfigError, "cluster is given, and the assignments have tests"),
+    "gates of a test from Python, where nothing is published": (
+        ["t:a u1 09:00"], {"tests": {"t": {"gates": {"metric": "rr", "min": 0}}}}, ConfigError,
+        "tests.t.gates is given, and evaluate publishes nothing; allowed: a run of a config"),
+    "a gate of a test on a metric that is not computed": (
+        ["t:a u1 09:00"], {"tests": {"t": {"gates": {"metric": "ap", "min": 0}}}}, ConfigError,
+        "tests.t.gates: unknown metric 'ap'; known: rr"),
+    "assignments of other users than those of the log": (
+        ["t:a u9 09:00"], {}, InputError, "no user of the assignments has a list of the impressions"),
+    "an assignment whose time is none": (
+        ["t:a u1 soon", "t:b u2 09:00"], {}, QualityError, "1 of 2 assignments are faulty (50.00%, allowed 1.00%"),
+}  # fmt: skip
+"""What is given -> assignments, options, and how they are refused."""
+
+
 @pytest.mark.parametrize(
     ("texts", "options", "error", "sentence"),
     [
-        (["t:a u1 09:00"], {"columns": {"time": "seen", "experiment": "item"}}, ConfigError,
-         "columns.experiment and assignments are both given; allowed: one of the two"),
-        (["t:a u1 09:00"], {"columns": {}}, ConfigError, "columns.time is missing, and the assignments have"),
-        (["t:a u1 09:00"], {"assignment_columns": {"arm": "v"}}, InputError, "the assignments have no column 'v'"),
-        (["t:a u1 09:00"], {"assignment_columns": {"unit": "user"}}, ConfigError, "assignment_columns.unit: unknown"),
-        (["a u1 09:00"], {"tests": {"t": {}}}, ConfigError, "tests is given, and the assignments have no column"),
-        (["t:a u1 09:00"], {"tests": {"s": {}}}, ConfigError, "tests: unknown test 's'"),
-        (["t:a u1 09:00", "s:b u1 09:00"], {"tests": {"s": {}}, "baseline": "a"}, ConfigError,
-         "the test 's' has no arm 'a', which comparison.baseline names; allowed in tests.s.baseline: b"),
-        (["t:a u1 09:00"], {"tests": {"t": {"baseline": "control"}}}, ConfigError,
-         "the test 't' has no arm 'control', which tests.t.baseline names; allowed in tests.t.baseline: a"),
-        (["t:a u1 09:00", "t:b u2 09:00", "t:c u3 09:00"], {"tests": {"t": {"shares": {"a": 1, "b": 1}}}}, ConfigError,
-         "tests.t.shares has no share of the arm 'c'; allowed: one of each arm of the test 't'"),
-        (["t:x:a u1 09:00"], {}, InputError, "the test 't:x' of the assignments has a colon in its name"),
-        (["t:a u1 09:00"], {"only_changed": True, "baseline": "a"}, ConfigError, "only_changed is given with"),
-        (["t:a u1 09:00"], {"cluster": "item"}, ConfigError, "cluster is given, and the assignments have tests"),
-        (["t:a u9 09:00"], {}, InputError, "no user of the assignments has a list of the impressions"),
-        (["t:a u1 soon", "t:b u2 09:00"], {}, QualityError, "1 of 2 assignments are faulty (50.00%, allowed 1.00%"),
+        pytest.param(*case, id=words, marks=pytest.mark.outcome(words, f"exit {case[2].exit_code}: `{case[3]}`"))
+        for words, case in REFUSED.items()
     ],
-)  # fmt: skip
-@pytest.mark.outcome("assignments such as `{texts}` with the options `{options}`", "exit 2, 3 or 4: {sentence}")
+)
 def test_assignments_that_fit_nothing_are_refused_in_one_sentence(
     spark: SparkSession, texts: list[str], options: Any, error: type[RankmetricsError], sentence: str
 ) -> None:
@@ -491,6 +523,8 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     day = json.loads(text)[0]
     assert (day["state"], day["alert"], day["exit_code"]) == ("published", True, 5)
     assert day["sentence"] == f"published in part: {said}"
+    code, _, err = evaluated(tests={"bad": {"gates": {"metric": "rr", "min": 0, "experiment": "z"}}})
+    assert code == 2 and "the test 'bad' has no arm 'z', which tests.bad.gates names" in err
     code, _, err = evaluated(tests={name: {"gates": {"metric": "rr", "min": 2}} for name in ("good", "bad")})
     assert code == 5 and err.rstrip().endswith("(tests.bad.gates); nothing was published")
 
