@@ -151,6 +151,9 @@ _ACTIONS = {
 }
 
 
+_STEPS = {*("where", "filter", "select", "selectExpr", "sort", "orderBy"), *("limit", "join", "withColumn", "drop")}
+
+
 @cache
 def _result_class(kind: Any) -> type:
     """The class of a DataFrame of a session, classic or of Connect, as ``ResultTable`` describes it."""
@@ -176,15 +179,16 @@ def _result_class(kind: Any) -> type:
     methods = {"to_pandas": to_pandas, "to_polars": to_polars, "__dir__": names, "__module__": kind.__module__}
     methods |= {"__getattr__": column, "__doc__": kind.__doc__}
     actions = {name: _with_own_errors(getattr(kind, name)) for name in _ACTIONS if hasattr(kind, name)}
-    return type(kind.__name__, (kind,), {**actions, **methods})
+    steps = {name: _with_own_errors(getattr(kind, name), result_table) for name in _STEPS if hasattr(kind, name)}
+    return type(kind.__name__, (kind,), {**actions, **steps, **methods})
 
 
-def _with_own_errors(action: Callable[..., Any]) -> Callable[..., Any]:
+def _with_own_errors(action: Callable[..., Any], then: Callable[[Any], Any] = lambda each: each) -> Callable[..., Any]:
     @wraps(action)
     def run(*arguments: Any, **options: Any) -> Any:
         with own_errors():
             result = action(*arguments, **options)
-        return _each(result) if isinstance(result, Iterator) else result
+        return _each(result) if isinstance(result, Iterator) else then(result)
 
     return run
 

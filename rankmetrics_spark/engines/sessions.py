@@ -158,6 +158,8 @@ def own_errors() -> Iterator[None]:
     except Exception as error:
         if user_error := raised_by_python(error):
             raise user_error from error
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error):
+            raise RankmetricsError("the Spark session was stopped; start another one and evaluate again") from error
         raise
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.gates.counts import Counts, Inspected, arms, total_counts
 from rankmetrics_spark.metrics import Convention, Metric, compute, one_list
-from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, WARN, Check, share
+from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, SMALL_RATIO_P, WARN, Check, share
+from rankmetrics_spark.statistics import left_out_p
 from rankmetrics_spark.words import judged_apart
 
 NO_RELEVANT = "no_relevant_rate"
@@ -21,13 +22,16 @@ FAR_APART = 0.1
 NEARLY_ALL, SEGMENTS_APART = 0.99, 0.2
 """The same of the lists without a value of a segment in an experiment, and of its difference from the lowest share."""
 GRADED = "graded_rate"
+ALIKE = 0.95
+"""Where the smaller of two populations has this share of the other, they may be the same users."""
 
 
 def log_checks(log: Inspected, counts: Counts, settings: Quality) -> list[Check]:
     """Return what is wrong with the relevance, the segments and the judgements of a log, a row per experiment."""
     seen = {name: count for name, count in arms(counts).items() if count["lists"]}
     kinds = [kind(log, seen, settings) for kind in (_nothing_relevant, _grades)]
-    return [check for kind in (*kinds, _segments(log, seen), _judged(log, seen)) for check in kind]
+    kinds += [kind(log, seen) for kind in (_segments, _judged, _population)]
+    return [check for kind in kinds for check in kind]
 
 
 def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iterator[Check]:
@@ -53,6 +57,29 @@ def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iter
     )
     for name in counts:
         yield Check("nothing_relevant", FAIL, sentence, name, 1.0, 1.0, 0.0)
+
+
+def _population(log: Inspected, counts: Counts) -> Iterator[Check]:
+    """Warn where the population has different shares of the lists of experiments, so that other users are compared.
+
+    Experiments with about as many lists in the population are likely those of the same users, such as judged queries.
+    """
+    known = {str(name): (count["lists_outside"], count["lists"]) for name, count in counts.items()}
+    shares = sorted((1 - out / lists, name) for name, (out, lists) in known.items())
+    inside = [lists - out for out, lists in known.values()]
+    if len(shares) < 2 or min(inside) >= ALIKE * max(inside):
+        return
+    out, lists = ([np.array([known[name][at]], float) for _, name in (shares[0], shares[-1])] for at in (0, 1))
+    if left_out_p(lists, out, [(each, each) for each in out])[0] >= SMALL_RATIO_P:
+        return
+    (low, least), (high, most) = shares[0], shares[-1]
+    sentence = (
+        f"{log.plan.options.path_of('convention')}.population holds {share(low)} of the lists of {least} and "
+        f"{share(high)} of those of {most} (p < {SMALL_RATIO_P:g}), so different users are compared where each is in "
+        "one experiment: population: shown compares all of them"
+    )
+    for value, name in shares:
+        yield Check("population_difference", WARN, sentence, name, high - value, 0.0)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ def status_line(figures: Figures) -> list[Fact]:
     if judged := [check for check in checks if check.name == "judged_top_rate" and check.experiment in apart]:
         shares = {str(check.experiment): check.observed or 0.0 for check in judged}
         items.append(Fact(judged_apart(parse(judged[0].metric or "").cut, shares), "warn"))
+    if any(check.name == "population_difference" for check in checks):
+        items.append(Fact("the population has different users", "warn"))
     if not figures.compared:
         return items
     items.append(_split(figures))

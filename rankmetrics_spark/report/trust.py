@@ -41,6 +41,7 @@ _NAMES = {
     "Judgements": ("beyond_judgements",),
     "Judged lists": ("judged_rate",),
     "Judged items": ("judged_top_rate", "judged_difference"),
+    "Population": ("population_difference",),
     "Grades": ("relevant_from",),
     "Earlier days": ("rows_change", "users_change", "experiments_missing"),
     "Segments": ("segment_rate",),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -363,7 +365,19 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
     if candidates and total:
         filled |= {name for _, name in _found(rows, _values(candidates))[0]}
     rows = rows.drop(*(name for name in requested if total and name not in filled))
+    ids = {role: name for role, name in section.roles.items() if role in ("experiment", "user", "item")}
+    if not all(role in section.columns or {role, name} & filled for role, name in ids.items()):
+        rows = _with_other_names(spark, rows, section)
     return _with_lists(rows, section, found)
+
+
+def _with_other_names(spark: SparkSession, rows: DataFrame, section: Input) -> DataFrame:
+    """The rows with a column for each key of the first line, so that a missing column is refused with their names."""
+    first = spark.read.text(_paths(section)).first()
+    with suppress(ValueError, TypeError, AttributeError):
+        others = [key for key in {**json.loads(first[0] if first else "")} if key not in rows.columns]
+        return rows.withColumns({key: F.lit(None).cast("string") for key in others if "." not in key})
+    return rows
 
 
 _Sign: TypeAlias = tuple[str, str]

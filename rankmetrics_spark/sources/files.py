@@ -387,7 +387,7 @@ def odd_file(section: Input) -> InputError | None:
             other = next(file for file, kind in kinds.items() if kind == usual)
             return InputError(
                 f"cannot read '{file}': its column '{name}' has type {kinds[file]}, and that of '{other}' has {usual}; "
-                "allowed: one type in all files"
+                "allowed: one type in all files, or a path without it, such as logs/day={date}"
             )
     return None
 

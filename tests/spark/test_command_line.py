@@ -257,6 +257,7 @@ except RankmetricsError as error:
 """
 
 
+@pytest.mark.outcome("workers of a Python without the package", "exit 1: `PYSPARK_PYTHON`")
 @pytest.mark.program
 @pytest.mark.needs_spark("the laptop engine runs its Python steps in this Python")
 def test_workers_of_another_python_are_one_sentence_with_the_variable_to_set(tmp_path: Path) -> None:

@@ -103,6 +103,23 @@ def test_ids_that_are_called_like_missing_values_are_noted(call: Call, tmp_path:
         assert note in " ".join(err.split())
 
 
+@pytest.mark.outcome("JSON without a column of a role, of {text}", "exit 3: {known}")
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ('{"session": {"id": 1}, "hits": [[1, 2], [3]], "u": "x"}', "known: session, hits, u"),
+        ('{"hits": [{"id": "a", "clicked": 1}], "tags": ["x"]}', "known: hits, tags"),
+    ],
+)
+def test_json_without_a_column_is_refused_with_the_names_that_it_has(
+    call: Call, tmp_path: Path, text: str, known: str
+) -> None:
+    (tmp_path / "log.json").write_text(text + "\n")
+    code, _, err = run(call, tmp_path, {"path": str(tmp_path / "log.json")})
+    assert code == 3 and err.rstrip().endswith(known)
+
+
+@pytest.mark.outcome("a DataFrame with scores and without ranks", "`rank_by='score'` is named")
 def test_a_frame_with_scores_is_told_how_to_rank_by_them(spark: SparkSession) -> None:
     frame = pd.DataFrame({"experiment_id": ["a"], "user_id": ["u"], "item_id": ["i"], "relevance": [1], "score": [0.5]})
     with pytest.raises(InputError, match=r"; rank_by='score' ranks by the column 'score'$"):

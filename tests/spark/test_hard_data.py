@@ -43,6 +43,24 @@ SAID = (
 )
 
 
+@pytest.mark.outcome(
+    "judgements for other shares of the users of each experiment, with `population: both`",
+    "a warning of the checks and of the page: the share of each, and what compares all users",
+)
+def test_a_population_of_other_users_is_warned_of(spark: SparkSession) -> None:
+    reached = SKIPPED[SKIPPED["relevance"] == 1][["user", "item", "relevance"]]
+    checked = {"baseline": "control", "convention": {"population": "both"}}
+    warnings = evaluate(SKIPPED, "rr", reached, **checked).check().warnings
+    assert "convention.population holds 60 % of the lists of control and 84 % of those of new (p < 0.001)" in " ".join(
+        warnings
+    )
+    # The same users in both: one experiment has 200 lists of users without judgements more.
+    both = SKIPPED[SKIPPED["experiment"] == "new"]
+    judged = both[both["user"].isin(reached["user"])].assign(experiment="control")
+    warnings = evaluate(pd.concat([both, judged]), "rr", reached, **checked).check().warnings
+    assert "population holds" not in " ".join(warnings)
+
+
 def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkSession, tmp_path: Path) -> None:
     SKIPPED.to_csv(tmp_path / "log.csv", index=False)
     document = {

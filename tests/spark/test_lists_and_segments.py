@@ -295,6 +295,7 @@ def at_times(times: Sequence[object], kind: pa.DataType) -> pa.Table:
     return pa.table({**columns, "at": pa.array([time for time in times for _ in range(4)], kind)})
 
 
+@pytest.mark.outcome("the hour that is repeated when clocks are set back, in a {place}", "instants stay two lists")
 @pytest.mark.parametrize("place", ["table", "file"])
 def test_instants_stay_apart_where_clocks_are_set_back(
     spark: SparkSession, zone: str, tmp_path: Path, place: str

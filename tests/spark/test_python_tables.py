@@ -403,10 +403,22 @@ USERS = [
     for experiment, at in (("a", 1), ("a", 2), ("b", 3), ("b", 4))
 ]
 JUDGED = [{"user_id": user, "item_id": "i", "relevance": 1} for user in "uv"]
+
+
+SHOWN = [{"experiment_id": "a", "user_id": "u", "item_id": "x", "position": 1, "at": 1_795_175_999}]
+ASSIGNED = [{"user_id": f"u{n}", "item_id": "x", "position": 1, "relevance": 1} for n in range(3)]
 READS: dict[str, tuple[list[dict[str, Any]], Callable[[Any], Any]]] = {
     "evaluate": (log_of_all(), lambda t: evaluate(t, "rr", baseline="a").comparisons),
     "evaluate by score": (log_of_all(), lambda t: evaluate(t, "rr", rank_by="score").user_metrics),
     "judgements": (JUDGED, lambda t: evaluate(log_of_all(), "rr", t).user_metrics),
+    "events": (
+        [{"user_id": "u", "item_id": "x", "time": 1_795_176_000}] * 3,
+        lambda t: evaluate(SHOWN, "rr", events=t, columns={"time": "at"}).user_metrics,
+    ),
+    "assignments": (
+        [{"arm": "a", "user_id": f"u{n}"} for n in range(3)],
+        lambda t: evaluate(ASSIGNED, "rr", assignments=t).user_metrics,
+    ),
     "compare": (USERS[:4], lambda t: compare(t, "a")),
     "compare with an earlier date": (USERS[4:], lambda t: compare(USERS[:4], "a", before=t)),
     "effect_over_time": (USERS, lambda t: effect_over_time(t, "a")),
@@ -461,6 +473,7 @@ LATE: dict[str, tuple[Callable[[], Any], type[RankmetricsError], str]] = {
     "comparisons": (lambda: evaluate(log_of_all(), "rr", baseline="nobody").comparisons, ConfigError, NOBODY),
     "sorted": (lambda: evaluate(log_of_all(), "rr", baseline="nobody").to_pandas("comparisons"), ConfigError, NOBODY),
     "compare": (lambda: compare(USERS[:4], "nobody"), ConfigError, NOBODY),
+    "rows of it": (lambda: compare(USERS[:4], "nobody").where("p_value < 1").select("metric"), ConfigError, NOBODY),
     "compare of two dates": (lambda: compare(USERS, "a"), InputError, "dates"),
     "effect_over_time": (lambda: effect_over_time(USERS, "nobody"), ConfigError, NOBODY),
     "changed": (lambda: changed(log_of_all(), "nobody"), ConfigError, NOBODY),
@@ -527,6 +540,7 @@ def test_a_notebook_shows_a_result_whatever_the_session(spark: SparkSession) -> 
 
 
 @pytest.mark.skipif(not hasattr(pa, "RunEndEncodedArray"), reason="older versions of pyarrow have no such columns")
+@pytest.mark.outcome("a run-end-encoded column of a table of PyArrow", "`ConfigError` where it is read: its type")
 def test_columns_of_runs_are_left_out_or_named(spark: SparkSession) -> None:
     runs = pa.RunEndEncodedArray.from_arrays([len(LOG)], ["x"])
     log = pa.Table.from_pylist(dicts()).append_column("runs", runs)
@@ -544,6 +558,10 @@ def test_a_list_of_grades_needs_a_list_of_items(spark: SparkSession) -> None:
         evaluate(lists, "ap@3", columns={"items": "item_id"})
 
 
+@pytest.mark.outcome(
+    "users without an experiment, and texts and times as values, in `compare` and `effect_over_time`",
+    "`InputError`: the column, its type, what is allowed",
+)
 @pytest.mark.parametrize("read", [compare, effect_over_time], ids=["compare", "effect_over_time"])
 def test_users_without_an_experiment_or_with_other_values_than_numbers_are_refused(
     spark: SparkSession, read: Callable[..., Any]

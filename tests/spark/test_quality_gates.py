@@ -450,6 +450,7 @@ def test_judgements_of_relevant_items_alone_say_nothing_of_the_others(spark: Spa
     assert [(row["status"], row["name"]) for row in rows] == [("not_checked", "judged_top_rate")] * 2
 
 
+@pytest.mark.outcome("grades of 1e308 and {metric}", "refused: the metric is infinite")
 @pytest.mark.parametrize("metric", ["ndcg@2", "dcg@2", "graded_rbp"])
 def test_a_value_that_is_infinite_is_refused_and_never_returned(spark: SparkSession, metric: str) -> None:
     lists = [*a_list([1, 1]), *a_list([0, 1], "v", "b")]
@@ -475,6 +476,7 @@ def test_a_value_that_is_infinite_is_refused_and_never_returned(spark: SparkSess
     assert [row["ap"] for row in evaluate(log, "ap").user_metrics.orderBy("user_id").collect()] == [1, 1 / 2]
 
 
+@pytest.mark.outcome("grades below 0, with {options}", "counted in a note: they have no gain")
 @pytest.mark.parametrize(
     "options", [{}, {"layout": "rows"}, {"rank_by": "score"}, {"list": "user_id"}, {"judged": True}]
 )

@@ -12,6 +12,7 @@ import pytest
 from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, described, from_mapping, load, override
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import resolve
+from tests.helpers.commands import ROOT
 from tests.helpers.messages import messages
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -133,6 +134,12 @@ def test_an_override_has_a_depth() -> None:
         ConfigError, match=r"^the override 'a\.\.\. \(4,003 characters\)' has 2,001 levels; allowed: 50$"
     ):
         override({}, f"{'a.' * 2000}b=1")
+
+
+def test_the_page_of_security_names_who_is_told_of_a_run() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    (sentence,) = [part for part in page.split("* ") if part.startswith("The package calls one server")]
+    assert "`OPENLINEAGE_URL`" in sentence and "`lineage.url`" in sentence
 
 
 @pytest.mark.outcome("`--set` with {assignment}", "exit 2: {expected}")

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmetrics_spark.config import Judgements, Source
-from rankmetrics_spark.engines import Choice, choose, sail
+from rankmetrics_spark.engines import Choice, choose, sail, sessions
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits, _environment
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, Relevant, rank_may_repeat
@@ -80,6 +80,12 @@ def test_the_session_of_spark_submit_is_one_of_spark(tmp_path: Path, monkeypatch
 def test_a_wrong_master_is_refused_with_what_is_allowed(engine: str | None, master: str) -> None:
     with pytest.raises(ConfigError, match=rf"^--master is '{master.replace('[', '.').replace(']', '.')}'.*; allowed: "):
         choose(engine, master)
+
+
+def test_a_session_of_spark_that_was_stopped_is_one_sentence() -> None:
+    said = r"^the Spark session was stopped; start another one and evaluate again$"
+    with pytest.raises(RankmetricsError, match=said), sessions.own_errors():
+        raise RuntimeError("[SESSION_OR_CONTEXT_NOT_EXISTS] SparkContext or SparkSession should be created first.")
 
 
 LOADING = """

@@ -50,6 +50,7 @@ def test_lists_of_which_no_row_counts_have_no_value() -> None:
     assert np.array_equal(_values(columns, np.array([1, 0, 2]), metric, rule), [NAN, NAN, 1 / 2], equal_nan=True)
 
 
+@pytest.mark.outcome("a rank of 0 in a UDF of {name}", "`ConfigError`, unless `first_rank=0`")
 @pytest.mark.parametrize("name", ["ap@10", "ndcg@10", "rr", "cg@1"])
 def test_a_rank_of_0_is_refused_or_the_first_one(name: str) -> None:
     lists = {"relevance": pd.Series([0, 1, 1]), "position": pd.Series([0, 1, 0])}
