@@ -84,6 +84,16 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "<list>": ("string", "each of `source.list`, as it came"),
         sch.REASON: ("string", "why the row was left out"),
     },
+    "user_days": {
+        sch.USER: ("string", "the user; `experiment_id` is null. Written with `assignments` that have times"),
+        sch.UNTIL: (
+            "bigint",
+            "when this part of the day ends: at an exposure of the user, or at midnight; microseconds since 1970",
+        ),
+        sch.N_LISTS: ("bigint", "lists of the user in this part, whatever tests the user is in"),
+        "<metric>": ("double", "each metric: the mean over these lists"),
+        "n_lists_<metric>": ("bigint", "as in `user_metrics`"),
+    },
 }
 """Table -> its columns beside ``PARTITION_COLUMNS``: type and meaning. ``comparisons`` has a registry of its own."""
 

@@ -39,6 +39,7 @@ from .sums import signed_sizes as signed_sizes
 from .table import UserTable as UserTable
 from .table import Within as Within
 from .table import largest_changes as largest_changes
+from .table import lists_of as lists_of
 from .table import of_one_test as of_one_test
 from .table import user_changes as user_changes
 from .totals import n_cells as n_cells

@@ -18,7 +18,7 @@ NEEDS = {
     "bootstrap": "`bootstrap: true`",
     "aa_check": "`aa_check: true`",
     "shares": "`shares: {...}`",
-    "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
+    "earlier": "`cuped: {date: ...}`, `{column: ...}` or `{before: exposure}`",
     "looks": "`looks: any` or `looks: {planned: ...}`",
     "margin": "`margin: {...}`",
     "segments": "`segments: [...]`",

@@ -209,10 +209,10 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
         # The rows with what their users had on the earlier date; a user who was not there keeps the row. Independent
         # rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the user
         # had in the two.
-        rows = rows.join(_earlier_means(table.before, table.metrics, HASHES, BEFORE), list(HASHES), "left")
+        rows = rows.join(_earlier_means(table, HASHES, BEFORE), list(HASHES), "left")
         if sch.EXPERIMENT in table.before.columns:
             own = (*HASHES, sch.EXPERIMENT)
-            rows = rows.join(_earlier_means(table.before, table.metrics, own, BEFORE_OWN), list(own), "left")
+            rows = rows.join(_earlier_means(table, own, BEFORE_OWN), list(own), "left")
     return in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
 
@@ -262,14 +262,17 @@ def hash_of_lists(table: UserTable) -> str:
     )
 
 
-def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[str], prefix: str) -> DataFrame:
-    """One row per user, or per user and experiment: the mean of what they had on the earlier date."""
-    shared = sorted({metric.column for metric in metrics} & {*before.columns})
+def _earlier_means(table: UserTable, keys: Sequence[str], prefix: str) -> DataFrame:
+    """One row per user (of a test), or per user and experiment: the mean of what they had on the earlier date."""
+    before = table.before
+    assert before is not None and not isinstance(before, str)
+    shared = sorted({metric.column for metric in table.metrics} & {*before.columns})
     # Added in the order of their size, so that the order of a user's experiments changes no bit.
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
               f"nullif(count({name}), 0) AS {prefix}{name}" for name in shared)  # fmt: skip
     experiment = [f"string({sch.EXPERIMENT}) AS {sch.EXPERIMENT}"] if sch.EXPERIMENT in keys else []
-    return before.selectExpr(*_hashed(sch.USER), *experiment, *shared).groupBy(*keys).agg(*map(F.expr, values))
+    user = f"{sch.USER}, {sch.TEST_OF}" if table.by_test else sch.USER
+    return before.selectExpr(*_hashed(user), *experiment, *shared).groupBy(*keys).agg(*map(F.expr, values))
 
 
 def user_changes(table: UserTable, request: Comparison) -> DataFrame:

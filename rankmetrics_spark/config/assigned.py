@@ -112,6 +112,8 @@ def check_tests(comparison: Comparison, options: Options) -> None:
     if not options.with_assignments:
         if comparison.tests:
             raise ConfigError("tests is given without assignments; allowed: both, or neither")
+        if comparison.cuped and comparison.cuped.before:
+            raise comparison.cuped._refused("before", "null without assignments, which say when a user was exposed")
         return
     of_both = {name: getattr(comparison, name) for name in ("wilcoxon", "randomization", "aa_check", "only_changed")}
     of_both["design"] = comparison.design == "paired"
@@ -122,7 +124,7 @@ def check_tests(comparison: Comparison, options: Options) -> None:
         )
     if comparison.cuped and comparison.cuped.date:
         path = f"{comparison.path_of('cuped')}.date"
-        raise ConfigError(f"{path} is given with assignments; allowed: one of the two, or comparison.cuped.column")
+        raise ConfigError(f"{path} is given with assignments; allowed: before: exposure, or a column")
     for name, own in comparison.tests.items():
         try:
             compared = of_test(comparison, name)

@@ -53,7 +53,7 @@ class AaCheck(Resampling):
 
 @dataclass(frozen=True)
 class Cuped(SectionWithOptions):
-    """Variance reduction with the values that the users had before the experiment: one of the two is given."""
+    """Variance reduction with the values that the users had before the experiment: one of three is given."""
 
     at: ClassVar[str] = "comparison.cuped"
 
@@ -61,15 +61,19 @@ class Cuped(SectionWithOptions):
         None, fields.day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output."
     )
     column: str | None = option("covariate")
+    before: str | None = fields.key(
+        None, fields.choice("exposure"), "``exposure``: the lists of users before their exposure to each test."
+    )
+    days: int = fields.key(14, fields.count(1, 366), "Of how many days before the exposure these lists are.")
 
     def __post_init__(self) -> None:
-        """Checks that there is a date or a column."""
+        """Checks that one of three is given."""
         super().__post_init__()
-        if (self.date is None) == (self.column is None):
-            number = "neither" if self.date is None else "both"
+        given = [name for name in ("date", "column", "before") if getattr(self, name) is not None]
+        if len(given) != 1:
             raise ConfigError(
-                f"{self.at} has {number} of date and column; allowed: the date of an earlier run, as YYYY-MM-DD, or a "
-                "column with a number of each user"
+                f"{self.at} has {' and '.join(given) or 'none of date, column and before'}; allowed: the date of an "
+                "earlier run, as YYYY-MM-DD, a column with a number of each user, or before: exposure"
             )
 
 

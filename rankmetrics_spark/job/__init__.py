@@ -307,8 +307,17 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Wr
             partitions = context.partitions("quarantined", largest, n_rows <= sinks.MOST_ROWS)
             return {"quarantine": store.write("quarantine", rows, partitions)}
 
+    def user_days() -> dict[str, sinks.Written]:
+        # They are of no experiment; a user has few of them.
+        partitions = sinks.Partitions(
+            context.config.evaluation_date, [None], few=total_counts(counts, "lists") < sinks.MOST_ROWS
+        )
+        with context.steps("user_days"):
+            return {"user_days": store.write("user_days", tables.user_days, partitions)}
+
     with context.steps("tables", "writing the tables"):
-        works = (user_metrics, quarantine, lambda: _stage_aggregates(context, users))
+        works = [user_metrics, quarantine, lambda: _stage_aggregates(context, users)]
+        works += [user_days] if tables.assigned and tables.assigned.timed else []
         written = _in_threads(context, users.table.rows, *works)
     staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
     context.checks += sinks.check_row_counts(*staged, counts)

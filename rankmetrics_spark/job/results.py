@@ -19,7 +19,7 @@ from rankmetrics_spark import comparison
 from rankmetrics_spark import report as rep
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments, of_test
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.engines import few_rows, group_means
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
 from rankmetrics_spark.job.earlier import Earlier
@@ -135,7 +135,7 @@ class Users:
     def of(cls, store: Store, tables: Tables, config: Config, earlier: Earlier) -> Users:
         """Return the users of the day of a run."""
         # The values for CUPED, as a column's name or a table: see ``comparison.UserTable``.
-        before = tables.plan.public_covariate or cuped_rows(store, config)
+        before = tables.plan.public_covariate or cuped_rows(store, config, tables)
         table = replace(compared_users(tables, before), looks=earlier.looks)
         return cls(table, table, config.comparison)
 
@@ -183,10 +183,24 @@ def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> 
     return store.write("comparisons", rows, partitions_for(date, counts_by_name, "compared"))
 
 
-def cuped_rows(store: Store, config: Config) -> DataFrame | None:
-    """Return ``user_metrics`` of the CUPED date; None without one. Refuse a date without users."""
+def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> DataFrame | None:
+    """Return ``user_metrics`` of the CUPED date, or those from before each exposure; refuse a date without users."""
     cuped = config.comparison.cuped
-    if cuped is None or cuped.date is None or not config.comparison.is_requested:
+    if cuped is None or not config.comparison.is_requested:
+        return None
+    if cuped.before and tables and tables.assigned:
+        day = config.evaluation_date
+        parts = tables.user_days.withColumn(sch.DATE, F.lit(day))
+        stored = {date: each for date, each in store.pointers().items()
+                  if date < day and any("user_days" in entry.tables for entry in each.entries)}  # fmt: skip
+        fields = [field for field in parts.schema.fields if field.name not in sch.PARTITION]
+        if (earlier := store.days("user_days", stored, T.StructType(fields))) is not None:
+            parts = parts.unionByName(earlier.select(*parts.columns))
+        before = tables.assigned.before(parts, (*stored, day), cuped.days).drop(sch.UNTIL, sch.DATE)
+        metrics = [metric.column for metric in tables.plan.scoring.metrics]
+        weights = {name: comparison.lists_of(name, parts.columns) for name in metrics}
+        return group_means(before, (sch.EXPERIMENT, sch.USER), weights).select(sch.EXPERIMENT, sch.USER, *metrics)
+    if cuped.date is None:
         return None
     user_metrics = store.existing("user_metrics")
     rows = None if user_metrics is None else user_metrics.where(F.col(sch.DATE) == cuped.date)

@@ -287,7 +287,7 @@ def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], 
 
 def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | str | None:
     """The earlier values for CUPED; None where they are of a date of the period itself."""
-    if section.cuped is None or section.cuped.column is not None:
+    if section.cuped is None or section.cuped.date is None:
         return section.cuped.column if section.cuped else None
     date = section.cuped.date
     return users.where(F.col(sch.DATE) == date) if date is not None and date < days.first else None

@@ -5,7 +5,7 @@ A list is scored once. It belongs to each test that its user is in, from the use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -82,6 +82,10 @@ def with_assignments(
             f"{options.path_of('cluster')} is given, and the assignments have tests; allowed: clusters with "
             f"{path}.test: null and the arms of one test, since a cluster may be in several arms"
         )
+    if (cuped := compared.cuped) and cuped.before and not at:
+        raise ConfigError(
+            f"{cuped.path_of('before')} is given, and the assignments have no column of times; allowed: a {path}.time"
+        )
     days = [name for name, own in compared.tests.items() if own.first or own.last]
     for wrong, what in ((compared.tests and not asked.by_test, "test"), (days and not at and day is None, "time")):
         if wrong:
@@ -109,12 +113,16 @@ class Assigned:
         members: A row per test and user of one arm: experiment, user, first exposure.
         by_test: Whether there are tests, and not only arms.
         timed: Whether there are times of exposures.
+        day: The day of the log; None where it is not known.
+        zone: The time zone.
     """
 
     arms: DataFrame
     members: DataFrame
     by_test: bool
     timed: bool
+    day: str | None
+    zone: str
 
     @classmethod
     def of(cls, rows: DataFrame, asked: _Asked, keep: Callable[[DataFrame, str], DataFrame]) -> Assigned:
@@ -133,7 +141,8 @@ class Assigned:
         of_one_arm = users.where(f"NOT {_FAULTY} AND {_ARM} = {_OTHER_ARM}")
         members = of_one_arm.join(known, F.expr(f"{_TEST} <=> _test_of_arm AND {_ARM} = _name_of_arm"))
         since = f"greatest({_SINCE}, _from) AS {_SINCE}"
-        return cls(arms, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), asked.by_test, asked.timed)
+        members = members.selectExpr(_OF_ARM, _USER, since, _UNTIL)
+        return cls(arms, members, asked.by_test, asked.timed, asked.day, asked.zone)
 
     @property
     def experiments(self) -> DataFrame:
@@ -156,6 +165,24 @@ class Assigned:
         joined = lists.join(self.members, F.expr(f"{sch.USER} = {_USER} AND ({is_faulty}({is_time}))"), "left")
         names = (f"{_OF_ARM} AS {sch.EXPERIMENT}" if name == sch.EXPERIMENT else name for name in lists.columns)
         return joined.selectExpr(*names)
+
+    def parted(self, lists: DataFrame) -> DataFrame:
+        """The lists of the day, not later ones; as experiment, when their part ends: at an exposure, or midnight."""
+        exposures = self.members.groupBy(_USER).agg(F.expr(f"collect_set({_SINCE}) AS _exposures"))
+        assert self.day is not None
+        ends = cfg.start_of(self.day, self.zone, 1)
+        joined = lists.where(f"{sch.TIME} < {ends}L").join(exposures, F.expr(f"{sch.USER} = {_USER}"), "left")
+        following = f"array_min(filter(_exposures, exposure -> exposure > {sch.TIME}))"
+        part = f"string(least({following}, {ends}L)) AS {sch.EXPERIMENT}"
+        return joined.selectExpr(*(part if name == sch.EXPERIMENT else name for name in lists.columns))
+
+    def before(self, parts: DataFrame, dates: Iterable[str], days: int) -> DataFrame:
+        """The parts of ``user_days`` from so many days before the exposure of their user to each test, with the arm."""
+        last = (f"WHEN '{date}' THEN {cfg.start_of(date, self.zone, days + 1)}L" for date in dates)
+        since = f"{sch.UNTIL} <= {_SINCE} AND {_SINCE} < CASE {sch.DATE} {' '.join(last)} END"
+        joined = parts.join(self.members, F.expr(f"{sch.USER} = {_USER} AND {since}"))
+        arm = f"{_OF_ARM} AS {sch.EXPERIMENT}"
+        return joined.selectExpr(*(arm if name == sch.EXPERIMENT else name for name in parts.columns))
 
     def with_counts(self, means: DataFrame) -> DataFrame:
         """``experiment_metrics`` with the test and the number of assigned users."""

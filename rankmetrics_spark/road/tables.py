@@ -277,6 +277,18 @@ class Tables:
         return rows if self.plan.lists_are_users and self.assigned is None else self._kept(rows, "users")
 
     @property
+    def user_days(self) -> DataFrame:
+        """The values of all lists of a user, in a test or not: a row for each part of the day between two exposures."""
+        assert self.assigned is not None
+        plan = self.plan
+        parts = scoring.per_user(self.assigned.parted(self._lists_of_log), plan.columns, plan.scoring)
+        columns = (sch.N_LISTS, *(metric.column for metric in plan.scoring.metrics))
+        with_value = map(sch.lists_with_value, scoring.without_value(plan.columns, plan.scoring))
+        rows = _published(parts, plan)
+        names = [sch.USER, f"bigint({sch.EXPERIMENT}) AS {sch.UNTIL}", *columns, *with_value]
+        return rows.selectExpr(f"string(null) AS {sch.EXPERIMENT}", *names)
+
+    @property
     def by_test(self) -> bool:
         """Whether experiments are arms of tests."""
         return self.assigned is not None and self.assigned.by_test

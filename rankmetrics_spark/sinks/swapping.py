@@ -35,7 +35,7 @@ from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files
 from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
 
-TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks")
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", "user_days")
 LONGEST_NAME = 255
 """Bytes of a folder's name; the limit of every common file system."""
 _SPECIAL = {code: f"%{code:02X}" for code in (*range(1, 32), *b"\"#%'*/:=?\\{[]^\x7f")}

@@ -22,6 +22,7 @@ from rankmetrics_spark.report import figures_of_period
 from rankmetrics_spark.tools import sample
 from tests.helpers.commands import Call, Terminal, Typed
 from tests.helpers.logs import config, csv_file
+from tests.tables_page import tables
 
 GOLDEN = Path(__file__).parent / "field" / "golden_inputs"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -305,6 +306,7 @@ def test_lists_of_a_row_have_the_times_and_faults_of_their_items(
 
 def run_of(spark: SparkSession, tmp_path: Path, of_users: Any, log: Any = None, **changes: Any) -> Any:
     source = {"format": "csv", "columns": {"time": "seen"}, "list": ["request"]}
+    tmp_path.mkdir(exist_ok=True)
     path = csv_file(tmp_path / "log.csv", log or lists())
     section = {"path": csv_file(tmp_path / "assignments.csv", of_users)}
     return run(spark, config(path, tmp_path / "out", source=source, assignments=section, metrics=["rr"], **changes))
@@ -581,3 +583,42 @@ def test_init_asks_for_one_baseline_at_most_and_names_what_no_column_says(
         "init", log, "--assignments", who, "-o", tmp_path / "2.yaml", "--column", "assignments.user=who"
     )
     assert code == 0 and "which arm of the assignments is the baseline (nothing is compared; --baseline ARM" in err
+
+
+@pytest.mark.both_engines
+def test_lists_from_before_the_exposure_to_a_test_reduce_its_variance(spark: SparkSession, tmp_path: Path) -> None:
+    # Two lists a day. All are exposed to "s" between those of the 19th; to "t" between those of the 20th, or at the
+    # midnight before it. With `days: 1`, the lists of the 18th are from too long before.
+    users, days = [f"u{i}" for i in range(20)], [f"2026-11-{day}" for day in (18, 19, 20)]
+    shown = [(user, f"{day}T{hour}:00:00Z") for day in days for hour in (10, 11) for user in users]
+    rank = {each: 1 + (7 * at_row + at_row // 3) % 3 for at_row, each in enumerate(shown)}
+    entered = {user: "2026-11-20T00:00:00Z" if i % 3 else "2026-11-20T10:30:00Z" for i, user in enumerate(users)}
+    before = {user: [1 / rank[each] for each in shown if each[0] == user and "2026-11-19" < each[1] < entered[user]]
+              for user in users}  # fmt: skip
+    assert {len(values) for values in before.values()} == {2, 3}
+    of_t = assigned(*(f"t:{'ab'[i % 2]} {user} {entered[user]}" for i, user in enumerate(users)))
+    of_s = assigned(*(f"s:{'ab'[i // 10]} {user} 2026-11-19T10:30:00Z" for i, user in enumerate(users)))
+    of_s += assigned("r:a u0 2026-11-18T09:00:00Z", "r:b u1 2026-11-18T09:00:00Z")  # a test from the first day on
+    cuped: dict[str, Any] = {"before": "exposure", "days": 1}
+    for day in (*days, days[-1]):  # the last one again
+        log = [
+            {"user": user, "request": user + at, "seen": at, "item": item, "position": place,
+             "relevance": int(place == rank[user, at]), "pre": sum(before[user]) / len(before[user])}
+            for user, at in shown if at.startswith(day) for place, item in enumerate("xyz", 1)
+        ]  # fmt: skip
+        compared = {"baseline": "a", "cuped": cuped if day > days[0] else None}
+        done = run_of(spark, tmp_path / "all", of_s + of_t, log, comparison=compared, evaluation_date=day)
+    found = {row["test_name"]: row for row in done.comparisons.collect()}
+    compared = {"baseline": "a", "cuped": {"column": "pre"}}
+    (expected,) = run_of(spark, tmp_path / "t", of_t, log, comparison=compared).comparisons.collect()
+    names = [name for name in expected.asDict() if name.startswith("cuped_")]
+    assert [found["t"][name] for name in names] == pytest.approx([expected[name] for name in names], rel=1e-12)
+    assert expected["cuped_variance_reduction"] > 0 and found["s"]["cuped_difference"] != found["s"]["difference"]
+    stored = (table := read(spark, tmp_path / "all" / "out" / "user_days")).collect()
+    kinds = {name: kind for name, (kind, _) in tables()["user_days"].items() if "<" not in name}
+    assert dict(table.dtypes) == kinds | {"rr": "double", "experiment_id": "string", "evaluation_date": "date"}
+    assert sum(row["n_lists"] for row in stored) == len(shown)
+    assert [row["n_lists"] for row in stored if str(row["evaluation_date"]) == days[1]] == [1] * 2 * len(users)
+    without_times = [{"test": row["test"], "arm": row["arm"], "user": row["user"]} for row in of_t]
+    with pytest.raises(ConfigError, match=r"cuped\.before is given, and the assignments have no column of times"):
+        run_of(spark, tmp_path / "t", without_times, log, comparison={"baseline": "a", "cuped": cuped})

