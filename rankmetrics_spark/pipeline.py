@@ -274,7 +274,7 @@ def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
         table = UserTable(tables.user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
     if tables.assigned:
         assigned = comparison.assigned_users(tables.assigned.experiments)
-        table = replace(table, by_test=tables.assigned.by_test, assigned=assigned)
+        table = replace(table, by_test=tables.assigned.asked.by_test, assigned=assigned)
     return replace(table, cluster=plan.public_cluster)
 
 

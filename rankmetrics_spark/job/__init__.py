@@ -317,7 +317,7 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Wr
 
     with context.steps("tables", "writing the tables"):
         works = [user_metrics, quarantine, lambda: _stage_aggregates(context, users)]
-        works += [user_days] if tables.assigned and tables.assigned.timed else []
+        works += [user_days] if tables.assigned and tables.assigned.asked.timed else []
         written = _in_threads(context, users.table.rows, *works)
     staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
     context.checks += sinks.check_row_counts(*staged, counts)

@@ -28,7 +28,7 @@ from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check, rows_of
-from rankmetrics_spark.sinks import Store, Written, dated, refuse_checks, refuse_on_disk
+from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk, refused_checks
 
 if TYPE_CHECKING:
     from rankmetrics_spark.report import Figures
@@ -150,7 +150,7 @@ class Record:
         if withheld:
             self.add_checks(checks)
             with suppress(Exception):
-                refuse_checks(store, self.entries)
+                store.refuse(self.run_id, refused_checks(self.entries))
         self.entries["warnings"] = [without_secrets(sentence) for sentence in warnings]
         try:
             return store.record(self.entries)

@@ -29,7 +29,7 @@ _ARMS = {
 
 
 @dataclass(frozen=True)
-class _Asked:
+class Asked:
     """What is asked of assignments: which arms are compared, on which day; whether they name tests, and times."""
 
     compared: cfg.Comparison
@@ -71,7 +71,7 @@ def with_assignments(
         )
     role = {name: named[name] if name in named else first_of(table, names) for name, names in usual.items()}
     at = role[sch.TIME]
-    asked = _Asked(compared, options.time_zone, day, role["test"] is not None, at is not None)
+    asked = Asked(compared, options.time_zone, day, role["test"] is not None, at is not None)
     if at and not options.columns.get(sch.TIME):
         raise ConfigError(
             f"{columns}.time is missing, and the assignments have the column '{at}'; allowed: the times of both "
@@ -111,21 +111,15 @@ class Assigned:
         arms: A row per test and arm with its users, their number, and the days of the test; without an arm, the users
             of several arms of the test; and the faulty assignments. Reading it refuses what cannot be compared.
         members: A row per test and user of one arm: experiment, user, first exposure.
-        by_test: Whether there are tests, and not only arms.
-        timed: Whether there are times of exposures.
-        day: The day of the log; None where it is not known.
-        zone: The time zone.
+        asked: What is asked of them.
     """
 
     arms: DataFrame
     members: DataFrame
-    by_test: bool
-    timed: bool
-    day: str | None
-    zone: str
+    asked: Asked
 
     @classmethod
-    def of(cls, rows: DataFrame, asked: _Asked, keep: Callable[[DataFrame, str], DataFrame]) -> Assigned:
+    def of(cls, rows: DataFrame, asked: Asked, keep: Callable[[DataFrame, str], DataFrame]) -> Assigned:
         """The users of typed assignments; ``keep`` stores rows under a name."""
         # Faulty rows are one group.
         keys = [f"CASE WHEN NOT {_FAULTY} THEN {name} END AS {name}" for name in (_TEST, _USER)]
@@ -141,8 +135,7 @@ class Assigned:
         of_one_arm = users.where(f"NOT {_FAULTY} AND {_ARM} = {_OTHER_ARM}")
         members = of_one_arm.join(known, F.expr(f"{_TEST} <=> _test_of_arm AND {_ARM} = _name_of_arm"))
         since = f"greatest({_SINCE}, _from) AS {_SINCE}"
-        members = members.selectExpr(_OF_ARM, _USER, since, _UNTIL)
-        return cls(arms, members, asked.by_test, asked.timed, asked.day, asked.zone)
+        return cls(arms, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), asked)
 
     @property
     def experiments(self) -> DataFrame:
@@ -169,8 +162,8 @@ class Assigned:
     def parted(self, lists: DataFrame) -> DataFrame:
         """The lists of the day, not later ones; as experiment, when their part ends: at an exposure, or midnight."""
         exposures = self.members.groupBy(_USER).agg(F.expr(f"collect_set({_SINCE}) AS _exposures"))
-        assert self.day is not None
-        ends = cfg.start_of(self.day, self.zone, 1)
+        assert self.asked.day is not None
+        ends = cfg.start_of(self.asked.day, self.asked.zone, 1)
         joined = lists.where(f"{sch.TIME} < {ends}L").join(exposures, F.expr(f"{sch.USER} = {_USER}"), "left")
         following = f"array_min(filter(_exposures, exposure -> exposure > {sch.TIME}))"
         part = f"string(least({following}, {ends}L)) AS {sch.EXPERIMENT}"
@@ -178,7 +171,7 @@ class Assigned:
 
     def before(self, parts: DataFrame, dates: Iterable[str], days: int) -> DataFrame:
         """The parts of ``user_days`` from so many days before the exposure of their user to each test, with the arm."""
-        last = (f"WHEN '{date}' THEN {cfg.start_of(date, self.zone, days + 1)}L" for date in dates)
+        last = (f"WHEN '{date}' THEN {cfg.start_of(date, self.asked.zone, days + 1)}L" for date in dates)
         since = f"{sch.UNTIL} <= {_SINCE} AND {_SINCE} < CASE {sch.DATE} {' '.join(last)} END"
         joined = parts.join(self.members, F.expr(f"{sch.USER} = {_USER} AND {since}"))
         arm = f"{_OF_ARM} AS {sch.EXPERIMENT}"
@@ -236,7 +229,7 @@ class AssignmentCounts:
         return {"rows": self.rows, "faulty": self.faulty, "repeated": self.repeated, "tests": tests}
 
 
-def _arms(batches: Batches, asked: _Asked) -> Iterator[pa.RecordBatch]:
+def _arms(batches: Batches, asked: Asked) -> Iterator[pa.RecordBatch]:
     """The arms with their experiments; refuses names and settings that do not fit them."""
     rows = [row for batch in batches for row in batch.to_pylist()]
     arms: dict[str | None, list[str]] = {}
@@ -268,6 +261,9 @@ def _refuse_names(arms: Mapping[str | None, list[str]], compared: cfg.Comparison
     for name in compared.tests:
         if name not in arms:
             raise ConfigError(f"tests: {unknown('test', name, sorted(map(str, arms)))}")
+    every = sorted({arm for known in arms.values() for arm in known})
+    if absent := [name for name in compared.candidates if every and name not in every]:
+        raise ConfigError(f"{compared.path_of('candidates')}: {unknown('arm', absent[0], every)}")
     for test, known in sorted(arms.items(), key=lambda pair: pair[0] or ""):
         if not known:
             continue

@@ -100,7 +100,7 @@ class Tables:
             stored = keep or (lambda rows, name: rows)
             asked = (options, compared or Comparison(), day, stored)
             options, assigned = with_assignments(impressions, assignments, *asked)
-        timed_lists = assigned is not None and assigned.timed
+        timed_lists = assigned is not None and assigned.asked.timed
         plan = make_plan(options, impressions.schema, schema, conventions, timed_lists)
         if assigned and plan.scoring.judged and any(rule.population != "shown" for rule in plan.scoring.conventions):
             raise ConfigError(
@@ -291,7 +291,7 @@ class Tables:
     @property
     def by_test(self) -> bool:
         """Whether experiments are arms of tests."""
-        return self.assigned is not None and self.assigned.by_test
+        return self.assigned is not None and self.assigned.asked.by_test
 
     @property
     def hashed_user_metrics(self) -> DataFrame:

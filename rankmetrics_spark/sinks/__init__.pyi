@@ -18,7 +18,7 @@ from .reading import live_files as live_files
 from .reading import pointers_of as pointers_of
 from .reading import settled as settled
 from .refusals import refuse as refuse
-from .refusals import refuse_checks as refuse_checks
+from .refusals import refused_checks as refused_checks
 from .refusals import refuse_on_disk as refuse_on_disk
 from .stores import check_row_counts as check_row_counts
 from .stores import partitions_for as partitions_for

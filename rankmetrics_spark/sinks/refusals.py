@@ -31,11 +31,6 @@ def refused_checks(record: Mapping[str, Any]) -> pa.Table:
 def refuse(store: Store, record: Mapping[str, Any]) -> None:
     """Write the record of a run that published nothing, and its checks."""
     store.record(record)
-    refuse_checks(store, record)
-
-
-def refuse_checks(store: Store, record: Mapping[str, Any]) -> None:
-    """Write the checks of a run that did not publish everything."""
     store.refuse(record[RUN], refused_checks(record))
 
 

@@ -527,6 +527,8 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     assert day["sentence"] == f"published in part: {said}"
     code, _, err = evaluated(tests={"bad": {"gates": {"metric": "rr", "min": 0, "experiment": "z"}}})
     assert code == 2 and "the test 'bad' has no arm 'z', which tests.bad.gates names" in err
+    code, _, err = evaluated(comparison={"baseline": "a", "candidates": ["b", "z"]})
+    assert code == 2 and "comparison.candidates: unknown arm 'z'; known: a, b" in err
     code, _, err = evaluated(tests={name: {"gates": {"metric": "rr", "min": 2}} for name in ("good", "bad")})
     assert code == 5 and err.rstrip().endswith("(tests.bad.gates); nothing was published")
 
