@@ -414,6 +414,8 @@ def run_days(
                     raise
                 print_failure(error, of_day)
                 outcome, failed[day] = error.published, error
+                if len(days) > 1:
+                    say.print(f"{day}: {error}", markup=False, soft_wrap=True)
             published[day] = of_day, outcome
             if not is_last and of_day.report.file and of_day.report.file != days[-1].report.file:
                 rep.write_page(rep.figures_of_run(spark, of_day, outcome.record), of_day.report.file)

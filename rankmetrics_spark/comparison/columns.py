@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -334,6 +335,23 @@ def n_assigned(rows: Compared) -> tuple[list[int | None], ...]:
     return tuple([rows.assigned.get(key[place]) for key in rows.keys] for place in SIDES)
 
 
+@statistic(*(f"{name}_per_assigned" for name in ("difference", *sch.BOUNDS[:2], "p_value")), needs="assigned")
+def per_assigned(rows: Compared) -> tuple[st.Floats, ...]:
+    """The difference over all assigned users, its interval and p-value (Welch, not corrected): 0 for a user without a
+    list. Of sums of gain (`cg`, `dcg`) over all users; null where no list is no value, as for AP and NDCG.
+    """
+    of_arms = [
+        replace(of, n=np.array([max(assigned or 0, own) for assigned, own in zip(n, of.n, strict=True)], object))
+        for of, n in zip(rows.moments, n_assigned(rows), strict=True)
+    ]
+    welch = st.welch(of_arms[0], of_arms[1], rows.request.confidence)
+    sums = [key.metric.partition("@")[0] in _SUMS_OF_GAIN and key.segment == sch.EVERYONE for key in rows.keys]
+    defined = np.array(sums) & ~rows.paired & (not rows.by_ratio)
+    numbers = (welch.difference, welch.ci_low, welch.ci_high, welch.p_value)
+    return tuple(np.where(defined, each, np.nan) for each in numbers)
+
+
+_SUMS_OF_GAIN = ("cg", "dcg")
 _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction", "standard_error", *sch.RELATIVE)
 
 

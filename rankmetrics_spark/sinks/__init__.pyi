@@ -18,8 +18,8 @@ from .reading import live_files as live_files
 from .reading import pointers_of as pointers_of
 from .reading import settled as settled
 from .refusals import refuse as refuse
-from .refusals import refused_checks as refused_checks
 from .refusals import refuse_on_disk as refuse_on_disk
+from .refusals import refused_checks as refused_checks
 from .stores import check_row_counts as check_row_counts
 from .stores import partitions_for as partitions_for
 from .stores import previous_quality as previous_quality

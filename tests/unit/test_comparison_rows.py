@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -357,6 +358,18 @@ def test_the_arms_of_a_test_are_compared_with_one_another_and_by_their_assigned_
     assert (row["test_name"], row["n_assigned_baseline"], row["n_assigned_candidate"]) == ("t", 100, 100)
     assert row["sample_ratio_p"] == 1 and row["p_value"] == pytest.approx(
         stats.ttest_ind(arms["t:b"], arms["t:a"], equal_var=False).pvalue
+    )
+    assert np.isnan(row["difference_per_assigned"])  # no list is no value of AP
+    as_gain = {
+        key._replace(metric="dcg@10") if key.metric == METRIC else key: sums for key, sums in parts["t"].sums.items()
+    }
+    (gain,) = by_key(comparison_rows(dataclasses.replace(parts["t"], sums=as_gain), {}, request.of_test("t"))).values()
+    zeros = [np.append(arms[name], np.zeros(100 - len(arms[name]))) for name in ("t:b", "t:a")]
+    expected = stats.ttest_ind(*zeros, equal_var=False)
+    interval = expected.confidence_interval(0.95)
+    names = [f"{name}_per_assigned" for name in ("difference", "ci_low", "ci_high", "p_value")]
+    assert [gain[name] for name in names] == pytest.approx(
+        [zeros[0].mean() - zeros[1].mean(), interval.low, interval.high, expected.pvalue]
     )
     p = stats.fisher_exact([[90, 10], [60, 40]]).pvalue
     assert row["note"].endswith(f"(p = {p:.2g}): the triggering is not the same, so these are different users")
