@@ -247,18 +247,16 @@ def _of_date(output: Output, date: str, reason: str | None, records: Sequence[st
 def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) -> bool:
     """Remove files of a claimed date, and the date itself if it ``goes``; False if its pointer has changed."""
     files, pointer = output.files, output.pointers.get(date)
-    if swapping.pointer_of(files, date) != pointer:
-        return False
     unnamed = {output.relative(entry) for entry in output.unnamed(date)}
-    # Without its pointer, files that no run has named would count.
-    swapping.remove(files, sorted(unnamed))
+    # A run of other experiments may be publishing: it places a file of all and writes the pointer behind the same gate.
+    with swapping.pointer_gate(files):
+        if swapping.pointer_of(files, date) != pointer:
+            return False
+        # Without its pointer, files that no run has named would count.
+        swapping.remove(files, sorted(unnamed))
+        for name in (f"{FOLDER}/{date}.next.json", f"{FOLDER}/{date}.json") if goes else ():
+            files.remove_tree(name) if files.is_folder(name) else files.remove(name)
     if goes:
-        # A run of other experiments may be publishing: it reads and writes the pointer behind the same gate.
-        with swapping.pointer_gate(files):
-            if swapping.pointer_of(files, date) != pointer:
-                return False
-            for name in (f"{FOLDER}/{date}.next.json", f"{FOLDER}/{date}.json"):
-                files.remove_tree(name) if files.is_folder(name) else files.remove(name)
         swapping.remove(files, sorted({output.relative(entry) for entry in doomed} - unnamed))
     for folder in output.empty.get(date, ()):
         files.remove_if_empty(folder, *swapping.folders_above(folder)[:0:-1])

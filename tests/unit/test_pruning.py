@@ -6,6 +6,8 @@ import inspect
 import json
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from pyarrow import fs
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Compared, Entry, Pointer, newest
-from rankmetrics_spark.sinks import DatePruned, Files, Partitions, files_of, live_files, prune
+from rankmetrics_spark.sinks import DatePruned, Files, Partitions, files_of, live_files, prune, pruning
 
 # The reason: a prune and a run exclude each other by the claims of runs.
 from rankmetrics_spark.sinks.claims import Claim, Lease
@@ -287,6 +289,24 @@ def test_a_date_that_is_published_meanwhile_stays(root: Path, date: str, monkeyp
     rows = {row.date: row for row in pruned(root)}
     assert rows[date] == DatePruned(date, "kept", "a run has published it meanwhile")
     assert tree(root) == before - of_dates(before, *(old for old in OLD if old != date))
+
+
+def test_a_file_of_all_experiments_that_another_run_is_about_to_publish_stays(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    date, run = DAYS[2], "20261103T010000-00000002"
+    path, pointer = f"checks/evaluation_date={date}/part-{run}-0.parquet", root / "published" / f"{date}.json"
+    put(root, path)
+
+    def behind_the_other_run(files: Files) -> Any:
+        """The gate, once the run that has placed the file has written its pointer."""
+        known = newest([pointer.read_text()])[date].with_run(Entry(run, ("z",)))
+        pointer.write_text(replace(known, by_date=run).as_json())
+        return nullcontext()
+
+    monkeypatch.setattr(pruning.swapping, "pointer_gate", behind_the_other_run)
+    rows = {row.date: row for row in pruned(root)}
+    assert (rows[date].why, (root / path).exists()) == ("a run has published it meanwhile", True)
 
 
 def test_files_behind_a_link_and_files_without_the_id_of_a_run_stay(root: Path, tmp_path_factory: Any) -> None:
