@@ -87,8 +87,8 @@ def live_rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -
     Raises:
         AnalysisException: There are none.
     """
+    disk = of_disk(path)
     if engine_of(spark) == "sail":
-        disk = of_disk(path)
         if disk is None or not disk.is_folder(""):
             raise AnalysisException(f"there is no folder '{path}'")
         if (rows := rows_of(spark, disk, live_files(disk, pointers))) is None:
@@ -97,11 +97,15 @@ def live_rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -
     named = {date: pointer.of_table(path.rpartition("/")[2]) for date, pointer in pointers.items()}
     if all(pointer is pointers[date] for date, pointer in named.items()):
         return _live_part(spark, path, named, [spark_path(path)])
+    # Spark refuses a folder with folders of dates beside those of experiments, and logs a stack trace for a pattern.
+    here = disk.names("") if disk and on_this_machine(spark, path) else None
     parts = []
-    # Spark refuses a folder in which the files of dates lie beside those of experiments.
     for key in PARTITION:
+        names = [f"{spark_path(path)}/{key}=*"]
+        if here is not None:
+            names = [spark_path(f"{path}/{name}") for name in here if name.startswith(f"{key}=")]
         with suppress(AnalysisException):
-            parts.append(_live_part(spark, path, named, [f"{spark_path(path)}/{key}=*"]))
+            parts += [_live_part(spark, path, named, names)] if names else []
     if not parts:
         raise AnalysisException(f"'{path}' holds no rows that were published")
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
