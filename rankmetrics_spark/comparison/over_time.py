@@ -22,11 +22,10 @@ from rankmetrics_spark.comparison.families import Question, intervals_at, levels
 from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Ints, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.rows import table_of_sums
-from rankmetrics_spark.comparison.table import UserTable, by_user
+from rankmetrics_spark.comparison.table import UserTable, by_user, check_column
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, Step
-from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 
 OVER_TIME = sch.columns(
@@ -41,8 +40,7 @@ _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 def over_time(table: UserTable, request: Comparison, start: str | None) -> DataFrame:
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
-    if sch.DATE not in table.rows.columns:
-        raise InputError(f"user_metrics has no column {sch.DATE}: {unknown('column', sch.DATE, table.rows.columns)}")
+    check_column(table.rows.columns, sch.DATE)
     refuse_other_types(table.rows)
     # A plan counts looks at the whole period, and says nothing about its parts.
     looks = "any" if request.looks == "any" else "one"

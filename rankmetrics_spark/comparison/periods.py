@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.comparison.table import REPEATED, UserTable, lists_of
+from rankmetrics_spark.comparison.table import REPEATED, UserTable, check_column, lists_of
 from rankmetrics_spark.config import Days, dates_in_words, day, refuse
 from rankmetrics_spark.engines import few_rows, group_means, weight_of
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Metric, hashed_cut, metric_of_column
 from rankmetrics_spark.pointers import Pointer, dates_without
 
@@ -231,9 +231,7 @@ def _repeated(days: Days) -> str:
 def refuse_missing(users: DataFrame) -> None:
     """Refuse ``user_metrics`` without a column that a period needs."""
     for name in _NEEDED:
-        if name not in users.columns:
-            raise InputError(f"user_metrics has no column {name}, which a period needs: "
-                             f"{unknown('column', name, users.columns)}")  # fmt: skip
+        check_column(users.columns, name, "a period")
     refuse_other_types(users)
 
 

@@ -109,8 +109,7 @@ class UserTable:
         kinds = {field.name: field.dataType for field in rows.schema.fields}
         columns, segments = [*kinds], segments or {}
         for name in (sch.EXPERIMENT, sch.USER, sch.N_RELEVANT, *segments.values()):
-            if name not in columns:
-                raise InputError(f"user_metrics has no column {name}: {unknown('column', name, columns)}")
+            check_column(columns, name)
         if metrics is None:
             of_columns = (metric_of_column(name) for name in columns if name not in segments.values())
             found = [metric for metric in of_columns if metric is not None]
@@ -141,6 +140,13 @@ class UserTable:
                 names = ", ".join(metric.column for metric in chosen)
                 raise InputError(f"the user_metrics of the earlier date have none of the columns {names}")
         return cls(rows, chosen, segments, before)
+
+
+def check_column(columns: Iterable[str], name: str, needed_by: str = "") -> None:
+    """Refuse ``user_metrics`` without a column."""
+    if name not in columns:
+        why = f", which {needed_by} needs" if needed_by else ""
+        raise InputError(f"user_metrics has no column {name}{why}: {unknown('column', name, columns)}")
 
 
 def of_one_test(users: DataFrame, baseline: str | None) -> DataFrame:
@@ -189,9 +195,7 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     hashed = _hashed(f"{sch.USER}{test}")
     if table.cluster is not None:
         # The users of a cluster together; who has none is a cluster of their own.
-        if table.cluster not in kinds:
-            raise InputError(f"user_metrics has no column {table.cluster}, which cluster needs: "
-                             f"{unknown('column', table.cluster, kinds)}")  # fmt: skip
+        check_column(kinds, table.cluster, "cluster")
         name = text(table.cluster)
         # Seeds of their own: a user may be called like a cluster.
         hashed = tuple(
@@ -219,9 +223,7 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
 def lists_by_metric(table: UserTable) -> Iterator[str]:
     """Columns for ``by_user``: the lists of a user that have a value, at least one: nothing shown is an empty list."""
     columns = table.rows.columns
-    if sch.N_LISTS not in columns:
-        raise InputError(f"user_metrics has no column {sch.N_LISTS}, which mean_over: lists needs: "
-                         f"{unknown('column', sch.N_LISTS, columns)}")  # fmt: skip
+    check_column(columns, sch.N_LISTS, "mean_over: lists")
     for metric in table.metrics:
         yield f"double(greatest({lists_of(metric.column, columns)}, 1L)) AS {LISTS}{metric.column}"
 

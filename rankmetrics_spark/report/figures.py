@@ -341,9 +341,13 @@ class Figures:
 
     @cached_property
     def primary(self) -> Metric | None:
-        """The metric that decides: the first primary one of the comparisons, or of the run's config."""
+        """The metric that decides."""
+        return self.deciding_of(self.metrics)
+
+    def deciding_of(self, metrics: Sequence[Metric]) -> Metric | None:
+        """Of these, the first primary one of the comparisons, or of the run's config."""
         names = fd.primary_names(self.found) or (self.config.get("comparison") or {}).get("primary") or ()
-        return next((metric for metric in self.metrics if str(metric) in names), deciding(self.metrics))
+        return next((metric for metric in metrics if str(metric) in names), deciding(metrics))
 
     @cached_property
     def primary_name(self) -> str:

@@ -24,7 +24,7 @@ from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
 from rankmetrics_spark.report.trust import GATES, check_rows
-from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
+from rankmetrics_spark.report.verdict import outlook_sentence
 from rankmetrics_spark.sinks import settled
 
 MOST_ROWS_OF_FRAMES = 10_000
@@ -203,7 +203,7 @@ def outlook_of(
         metrics: In the order of the run.
         gates: Limits of drops, which are the effects of interest.
     """
-    metric = deciding_of(rows, metrics)
+    metric = Figures((), rows).deciding_of(metrics)
     # How fast clusters arrive is not counted.
     if metric is None or section.cluster is not None:
         return []

@@ -165,11 +165,14 @@ class FolderTables:
 
     def rows(self, table: str, date: str, most: int) -> Rows:
         """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""
-        records: Rows = []
-        for experiment, day, rows in self._tables(table, [date], list):
-            keys = {sch.EXPERIMENT: experiment, sch.DATE: day}
-            records += [{**row, **keys} for row in rows.to_pylist()]
-        return everyone_and_largest(records, most)
+        return everyone_and_largest([*self._read(table, [date])], most)
+
+    def _read(self, table: str, dates: Sequence[str], experiments: Collection[str] | None = None) -> Iterator[Any]:
+        """The rows of each file; those of all users only where experiments are chosen."""
+        for experiment, date, rows in self._tables(table, dates, list, experiments):
+            if experiments is not None:
+                rows = rows.filter(pc.equal(rows.column(sch.SEGMENT), sch.EVERYONE))
+            yield from ({**row, sch.EXPERIMENT: experiment, sch.DATE: date} for row in rows.to_pylist())
 
     def size(self, table: str, date: str) -> int:
         """Number of rows."""
@@ -178,16 +181,11 @@ class FolderTables:
     def checks(self, date: str) -> Rows:
         """Rows of ``checks``; none where an earlier version has published the date."""
         # The names of the files are random.
-        tables = sorted(self._tables("checks", [date], list), key=lambda table: str(table[0]))
-        return [{**row, sch.EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
+        return sorted(self._read("checks", [date]), key=lambda row: str(row[sch.EXPERIMENT]))
 
     def of_all(self, table: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         """The rows of all users on these dates."""
-        records: Rows = []
-        for experiment, date, rows in self._tables(table, dates, list, {*experiments}):
-            everyone = rows.filter(pc.equal(rows.column(sch.SEGMENT), sch.EVERYONE)).to_pylist()
-            records += [{**row, sch.EXPERIMENT: experiment, sch.DATE: date} for row in everyone]
-        return records
+        return [*self._read(table, dates, {*experiments})]
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
         """Lowest and highest value of users."""

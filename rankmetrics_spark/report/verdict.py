@@ -33,12 +33,6 @@ CORRECTIONS = {
 """Correction of p-values -> how a sentence names it."""
 
 
-def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None:
-    """The metric that decides: the first primary one of these comparisons, in the order of ``metrics``."""
-    names = fd.primary_names(fd.findings(rows))
-    return next((metric for metric in metrics if str(metric) in names), deciding(metrics) if metrics else None)
-
-
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
     """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown.
 
