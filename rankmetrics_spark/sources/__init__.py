@@ -15,53 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark import config as cfg
+from rankmetrics_spark import engines as eng
 from rankmetrics_spark import errors as err
-from rankmetrics_spark.config import (
-    HEADS,
-    NO_NAMES,
-    NUMBER_AT,
-    Input,
-    Source,
-    Token,
-    local_path,
-    tokens,
-    unready,
-    values_as_names,
-)
-from rankmetrics_spark.engines import (
-    TIMES,
-    arrow_in,
-    engine_of,
-    own_or_field,
-    spark_path,
-    text_fields,
-    with_fields,
-    with_typed_nulls,
-)
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
-from rankmetrics_spark.sources import filters_on_sail, on_sail
-from rankmetrics_spark.sources.files import (
-    UNREADABLE,
-    experiment_column,
-    folder_values,
-    folders_of_files,
-    json_options,
-    load_folders,
-    odd_file,
-    read_json_lines,
-    readable_columns,
-    refuse_lines,
-    split_by_folders,
-    typed_on_sail,
-    unreadable_column,
-)
+from rankmetrics_spark.sources import files, filters_on_sail, on_sail
 from rankmetrics_spark.sources.parsed import parsed_rows, split_lines, without_nameless
 
 if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
 
 
-Reader = Callable[[SparkSession, Input, Iterable[str]], DataFrame]
+Reader = Callable[[SparkSession, cfg.Input, Iterable[str]], DataFrame]
 _READERS: dict[str, Reader] = {}
 
 
@@ -75,7 +40,7 @@ def source(*formats: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> DataFrame:
+def read(spark: SparkSession, section: cfg.Input, columns: Iterable[str] = ()) -> DataFrame:
     """Read the rows of an input, filtered by its ``where``.
 
     Args:
@@ -88,30 +53,30 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         ConfigError: There is no reader for the format.
         InputError: The path or table is missing or cannot be read, or the filter does not fit its columns.
     """
-    if isinstance(section, Source):
-        parts = section.by_experiment() or (split_by_folders(section) if engine_of(spark) == "spark" else {})
+    if isinstance(section, cfg.Source):
+        parts = section.by_experiment() or (files.split_by_folders(section) if eng.engine_of(spark) == "spark" else {})
         if parts:
             return _union({name: read(spark, part, columns) for name, part in parts.items()})
     if section.format not in _READERS:
         raise err.ConfigError(err.unknown("source format", section.format, sorted(_READERS)))
-    if engine_of(spark) == "sail":
+    if eng.engine_of(spark) == "sail":
         on_sail.check(section)
         section = on_sail.expand_paths(section)
-    refuse_lines(section)
+    files.refuse_lines(section)
     unfiltered = None
     try:
-        place = on_sail.by_experiment(section) if engine_of(spark) == "sail" else folders_of_files(section)
+        place = on_sail.by_experiment(section) if eng.engine_of(spark) == "sail" else files.folders_of_files(section)
         place = section if _READERS[section.format] is _parsed else place
         unfiltered = _READERS[section.format](spark, place, columns)
-        rows = with_fields(_filter(unfiltered, section), columns)
+        rows = eng.with_fields(_filter(unfiltered, section), columns)
         # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
         # the schema of a filtered table itself, so select all columns.
-        rows = with_typed_nulls(rows, rows.select("*").schema)
+        rows = eng.with_typed_nulls(rows, rows.select("*").schema)
     except err.RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         raise _read_error(error, spark, section, unfiltered) from error
-    kind = section.rows if isinstance(section, Source) else {}
+    kind = section.rows if isinstance(section, cfg.Source) else {}
     if not kind:
         return rows
     if kind["column"] not in rows.columns:
@@ -120,22 +85,22 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     return rows.where(F.col(quoted(kind["column"])).cast("string") == kind["shown"])
 
 
-def check_ready(spark: SparkSession, section: Source) -> None:
+def check_ready(spark: SparkSession, section: cfg.Source) -> None:
     """Refuse a log that is not complete yet; Spark looks where this process sees no disk."""
     if section.ready is None:
         return
-    if engine_of(spark) == "sail" and (path := local_path(section.ready)) is not None:
+    if eng.engine_of(spark) == "sail" and (path := cfg.local_path(section.ready)) is not None:
         if not path.exists():
-            raise unready(section)
+            raise cfg.unready(section)
         return
     try:
         # Named twice: of one path, Spark logs a stack trace where there is no such file.
-        spark.read.text([spark_path(section.ready)] * 2).schema  # noqa: B018
+        spark.read.text([eng.spark_path(section.ready)] * 2).schema  # noqa: B018
     except AnalysisException:
-        raise unready(section) from None
+        raise cfg.unready(section) from None
 
 
-def read_events(spark: SparkSession, section: Input | None) -> DataFrame | None:
+def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | None:
     """Read the events, or the assignments, of a config, if it has some; see ``read``."""
     return None if section is None else read(spark, section, section.required_columns())
 
@@ -154,19 +119,21 @@ def _union(parts: Mapping[str, DataFrame]) -> DataFrame:
     return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), named)
 
 
-def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltered: DataFrame | None) -> err.InputError:
+def _read_error(
+    error: Exception, spark: SparkSession, section: cfg.Input, unfiltered: DataFrame | None
+) -> err.InputError:
     """Return the error for an input that cannot be read, or for a filter with an unknown column."""
-    engine = engine_of(spark)
+    engine = eng.engine_of(spark)
     if unfiltered is not None and section.where and (name := _unknown_column(error)):
-        type_problem = unreadable_column(section, engine, name)
-        columns = [column for column in unfiltered.columns if column != UNREADABLE]
+        type_problem = files.unreadable_column(section, engine, name)
+        columns = [column for column in unfiltered.columns if column != files.UNREADABLE]
         return err.InputError(
             f"{section.path_of('where')} '{section.where}': {type_problem or err.unknown('column', name, columns)}"
         )
     sentence = None
     if engine == "sail":
         of_file = on_sail.broken_file(section) or on_sail.failed_line(error, [section])
-        odd = odd_file(section) if "merge schema" in str(error) else None
+        odd = files.odd_file(section) if "merge schema" in str(error) else None
         sentence = of_file or odd or on_sail.failed_file(error, [section]) or failed_filter(error, [section])
     location = section.table or ", ".join(_paths(section))
     cause = err.no_file_system(location, error) or err.first_sentence(error)
@@ -194,54 +161,54 @@ def _unknown_column(error: Exception) -> str | None:
     return ".".join(re.findall(pattern, parts))
 
 
-def _paths(section: Input) -> list[str]:
+def _paths(section: cfg.Input) -> list[str]:
     return list(section.path or ())
 
 
 @source("parquet", "orc", "delta", "iceberg")
-def _files(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+def _files(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     if section.table:
         return spark.read.options(**section.options).table(section.table)
     paths = _paths(section)
 
-    def files(reader: DataFrameReader) -> DataFrame:
+    def loaded(reader: DataFrameReader) -> DataFrame:
         """Read the files with this reader, which may have a schema."""
         return reader.format(section.format).options(**section.options).load(paths if len(paths) > 1 else paths[0])
 
     if section.format in ("delta", "iceberg"):
-        return files(spark.read)
+        return loaded(spark.read)
     try:
-        return load_folders(spark, section, files)
+        return files.load_folders(spark, section, loaded)
     except Exception as error:  # Spark Connect has classes of its own
-        own = readable_columns(section, engine_of(spark), error)
+        own = files.readable_columns(section, eng.engine_of(spark), error)
         if own is None:
             raise
-        return load_folders(spark, section, files, own)
+        return files.load_folders(spark, section, loaded, own)
 
 
 @source("table")
-def _table(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+def _table(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     return spark.read.options(**section.options).table(section.table or _paths(section)[0])
 
 
 @source("csv")
-def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+def _csv(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     # No type inference: it would read the file twice and turn "007" into 7. Spark applies one file's header to all;
     # with enforceSchema=false it fails at a file with another header (see ``failed_file``).
     options = {"header": "true", "enforceschema": "false"} | {name.lower(): v for name, v in section.options.items()}
     separator = options.get("sep", options.get("delimiter", ","))
-    if len(separator) > 1 and engine_of(spark) == "sail":
+    if len(separator) > 1 and eng.engine_of(spark) == "sail":
         return split_lines(spark, section, separator)
-    rows = load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
-    own = [name for name in rows.columns if name not in {EXPERIMENT, *folder_values(section.paths)}]
+    rows = files.load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
+    own = [name for name in rows.columns if name not in {EXPERIMENT, *files.folder_values(section.paths)}]
     is_named = options["header"].lower() == "true"
-    if is_named and values_as_names(own, [name for name in own if name in section.numbers()]):
-        raise err.InputError(f"cannot read csv from '{section.place}': {NO_NAMES.format(', '.join(own[:4]))}")
+    if is_named and cfg.values_as_names(own, [name for name in own if name in section.numbers()]):
+        raise err.InputError(f"cannot read csv from '{section.place}': {cfg.NO_NAMES.format(', '.join(own[:4]))}")
     rows = without_nameless(rows, section) if is_named else rows
     # A file may start with a byte order mark, which only Spark drops.
     if own and own[0].startswith("\ufeff"):
         return rows.withColumnRenamed(own[0], own[0][1:])
-    if own and not is_named and engine_of(spark) == "sail":
+    if own and not is_named and eng.engine_of(spark) == "sail":
         return rows.withColumn(own[0], F.regexp_replace(quoted(own[0]), "^\ufeff", ""))
     return rows
 
@@ -270,11 +237,11 @@ def failed_file(error: Exception) -> err.InputError | None:
     return err.InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
 
 
-def failed_read(error: Exception, inputs: Iterable[Input]) -> err.InputError | None:
+def failed_read(error: Exception, inputs: Iterable[cfg.Input]) -> err.InputError | None:
     """Return an error for an input that could not be read during a job; None for other errors."""
     of_sail = on_sail.failed_line(error, inputs) or on_sail.failed_file(error, inputs) or on_sail.failed_number(error)
     of_file = failed_file(error)
-    odd = next(filter(None, map(odd_file, inputs)), None) if of_file and "header" not in str(of_file) else None
+    odd = next(filter(None, map(files.odd_file, inputs)), None) if of_file and "header" not in str(of_file) else None
     return odd or of_file or of_sail or failed_filter(error, inputs)
 
 
@@ -309,10 +276,10 @@ def _without_values(message: str, known: str) -> str:
     return re.sub(r"'.*'", err.HIDDEN, message)
 
 
-def failed_filter(error: Exception, inputs: Iterable[Input]) -> err.InputError | None:
+def failed_filter(error: Exception, inputs: Iterable[cfg.Input]) -> err.InputError | None:
     """Return an error for a filter that fails on a row, such as a division by zero; None for other errors.
 
-    >>> section = Input(path="logs", where="1 / n > 0")
+    >>> section = cfg.Input(path="logs", where="1 / n > 0")
     >>> print(failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"), [section]))
     cannot filter by where '1 / n > 0': [DIVIDE_BY_ZERO] Division by zero; allowed: a condition that has a value for \
 every row, such as one with try_divide or try_cast
@@ -338,23 +305,23 @@ every row, such as one with try_divide or try_cast
 
 
 @source("json")
-def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+def _json(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     # Read as text, so that ids stay as written. A line that is not JSON has only nulls and is quarantined.
     requested = {name: T.StructField(name, T.StringType()) for name in columns}
     if section.where:
         # The filter may name any column, so Spark has to infer the other columns, and from every row.
-        inference = {"columnnameofcorruptrecord": UNREADABLE, "samplingratio": "1.0"}
-        options = {"primitivesasstring": "true"} | json_options(section.options)
-        inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(UNREADABLE).schema.fields
+        inference = {"columnnameofcorruptrecord": files.UNREADABLE, "samplingratio": "1.0"}
+        options = {"primitivesasstring": "true"} | files.json_options(section.options)
+        inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(files.UNREADABLE).schema.fields
         # A list stays one.
         fields = [f if isinstance(f.dataType, T.ArrayType) else requested.get(f.name, f) for f in inferred]
-        return own_or_field(read_json_lines(spark, section, options, fields), requested)
+        return eng.own_or_field(files.read_json_lines(spark, section, options, fields), requested)
     # Without a filter, Spark does not have to read the files to infer a schema.
     nested = [name for name in requested if "." in name and all(name.split("."))]
-    schema = requested | {field.name: field for field in text_fields(nested)}
-    rows = read_json_lines(spark, section, section.options, [*schema.values()]).drop(UNREADABLE)
-    rows = own_or_field(rows, nested).drop(*schema.keys() - requested.keys())
-    rows = typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
+    schema = requested | {field.name: field for field in eng.text_fields(nested)}
+    rows = files.read_json_lines(spark, section, section.options, [*schema.values()]).drop(files.UNREADABLE)
+    rows = eng.own_or_field(rows, nested).drop(*schema.keys() - requested.keys())
+    rows = files.typed_on_sail(rows, section) if eng.engine_of(spark) == "sail" else rows
     # Columns without a value go. Most have one in the first 1000 rows; all rows are read for the others only.
     found, total = _found(rows.limit(1000), _values(requested) | _signs_of_lists(section, rows.columns))
     filled = {name for kind, name in found if kind == "value"}
@@ -384,7 +351,7 @@ _Sign: TypeAlias = tuple[str, str]
 """What is looked for in the rows of JSON: a "value" or a "list" in a column, or a "field" of the objects of a list."""
 
 
-def _signs_of_lists(section: Input, columns: Collection[str]) -> dict[_Sign, str]:
+def _signs_of_lists(section: cfg.Input, columns: Collection[str]) -> dict[_Sign, str]:
     """The signs of lists in the columns of items, and of fields, with their SQL."""
     lists = section.columns.get(ITEMS)
     # Each row may have several intents; some may be texts.
@@ -399,7 +366,7 @@ def _signs_of_lists(section: Input, columns: Collection[str]) -> dict[_Sign, str
     return signs
 
 
-def _with_lists(rows: DataFrame, section: Input, found: Collection[_Sign]) -> DataFrame:
+def _with_lists(rows: DataFrame, section: cfg.Input, found: Collection[_Sign]) -> DataFrame:
     """The rows of JSON, whose values are texts, with the lists among the columns of items as arrays.
 
     A text that is no list becomes null, which is a list that is faulty.
@@ -409,21 +376,21 @@ def _with_lists(rows: DataFrame, section: Input, found: Collection[_Sign]) -> Da
     seen = [name for kind, name in found if kind == "field" and name not in rows.columns]
     kinds: dict[str, T.ArrayType] = dict.fromkeys(arrays, T.ArrayType(T.StringType()))
     if lists in arrays and seen:
-        kinds[str(lists)] = T.ArrayType(T.StructType(text_fields(seen)))
+        kinds[str(lists)] = T.ArrayType(T.StructType(eng.text_fields(seen)))
     return rows.withColumns({name: F.from_json(quoted(name), kind) for name, kind in kinds.items()}) if kinds else rows
 
 
-def _filter(rows: DataFrame, section: Input) -> DataFrame:
+def _filter(rows: DataFrame, section: cfg.Input) -> DataFrame:
     """Apply the filter; keep unreadable lines, because faulty rows are counted."""
     where = section.where
     if not where:
         return rows
-    if engine_of(rows.sparkSession) == "sail":
+    if eng.engine_of(rows.sparkSession) == "sail":
         types = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
         where = filters_on_sail.on_sail(section.path_of("where"), where, types)
-    if UNREADABLE not in rows.columns:
+    if files.UNREADABLE not in rows.columns:
         return rows.where(where)
-    return rows.where(F.expr(where) | F.col(UNREADABLE).isNotNull()).drop(UNREADABLE)
+    return rows.where(F.expr(where) | F.col(files.UNREADABLE).isNotNull()).drop(files.UNREADABLE)
 
 
 def _found(rows: DataFrame, signs: Mapping[_Sign, str]) -> tuple[set[_Sign], int]:
@@ -438,27 +405,27 @@ def _values(names: Iterable[str]) -> dict[_Sign, str]:
 
 
 @source("trec_run")
-def _trec_run(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+def _trec_run(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     # query Q0 item rank score tag. Like trec_eval, the package orders by score: ranks in such files can be wrong.
     return _fields(spark, section, {USER: 0, ITEM: 2, POSITION: 3, SCORE: 4, EXPERIMENT: 5}, 6)
 
 
 @source("trec_qrels")
-def _trec_qrels(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+def _trec_qrels(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     # query iteration item grade; qrels of diversity tracks have the intent (subtopic) in place of the iteration.
     return _fields(spark, section, {USER: 0, INTENTS: 1, ITEM: 2, RELEVANCE: 3}, 4)
 
 
-def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], width: int) -> DataFrame:
+def _fields(spark: SparkSession, section: cfg.Input, fields: Mapping[str, int], width: int) -> DataFrame:
     """Split lines at white space; a line with too few fields has only nulls and is quarantined."""
     words = F.split(F.trim(F.regexp_replace("value", r"[\s\ufeff]+", " ")), " ")
     lines = spark.read.options(**section.options).text(_paths(section)).where(F.trim("value") != "")
-    experiment = experiment_column(spark, section)
+    experiment = files.experiment_column(spark, section)
     named = [] if experiment is None else [experiment.alias(EXPERIMENT)]
     if named and EXPERIMENT in fields:  # the last field, the tag, has no use
         width, fields = width - 1, {name: at for name, at in fields.items() if name != EXPERIMENT}
-    is_comment = f"startswith(get(w, 0), '#') AND try_cast(get(w, {NUMBER_AT[section.format]}) AS double) IS NULL"
-    heads = {at: ", ".join(f"'{name}'" for name in names) for at, names in HEADS[section.format].items()}
+    is_comment = f"startswith(get(w, 0), '#') AND try_cast(get(w, {cfg.NUMBER_AT[section.format]}) AS double) IS NULL"
+    heads = {at: ", ".join(f"'{name}'" for name in names) for at, names in cfg.HEADS[section.format].items()}
     plain = "coalesce(regexp_replace(lower(get(w, {})), '[^a-z0-9]', ''), '') IN ({})"
     is_head = " AND ".join(plain.format(*head) for head in heads.items())
     lines = lines.select(words.alias("w"), *named).where(f"NOT ({is_comment}) AND NOT ({is_head})")
@@ -469,9 +436,9 @@ def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], widt
 
 
 @source("json_document", "letor")
-def _parsed(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+def _parsed(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     """Parse local files here; the values are texts, as in the files."""
-    return arrow_in(spark, parsed_rows(section))
+    return eng.arrow_in(spark, parsed_rows(section))
 
 
 NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})
@@ -481,7 +448,7 @@ _AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
 """Operators that compare a time with midnight of a day; < and >= are right, because they split at the day's start."""
 
 
-def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
+def whole_log(section: cfg.Input, schema: T.StructType, date: str) -> list[str]:
     """Return a note if the log has dates and neither path nor filter selects a day; else an empty list."""
     selects = section.where or any(date in path for path in section.paths)
     mapped = set(section.columns.values())
@@ -490,13 +457,13 @@ def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
     days = [field for field in candidates if isinstance(field.dataType, T.DateType)]
     texts = [field for field in candidates if isinstance(field.dataType, (T.StringType, T.IntegerType))]
     days += [field for field in texts if field.name.lower() in NAMES]
-    days += [field for field in candidates if isinstance(field.dataType, TIMES)]
+    days += [field for field in candidates if isinstance(field.dataType, eng.TIMES)]
     parts = [field for name in ("year", "month", "day") for field in texts if field.name.lower() == name]
     by_parts = len(parts) == 3 and days[:1] in ([], parts[-1:])
     if not (days or by_parts):
         return []
     column = (days or parts)[-1 if by_parts else 0]
-    value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, TIMES) else quoted(column.name)
+    value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, eng.TIMES) else quoted(column.name)
     of_day = "replace('{date}', '-', '')" if isinstance(column.dataType, T.IntegerType) else "'{date}'"  # dt=20261120
     of_parts = [f"{quoted(part.name)} = {part.name.lower()}('{{date}}')" for part in parts if by_parts]
     where = " AND ".join(of_parts) or f"{value} = {of_day}"
@@ -506,12 +473,12 @@ def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
     ]
 
 
-def at_midnight(section: Input, schema: T.StructType) -> list[str]:
+def at_midnight(section: cfg.Input, schema: T.StructType) -> list[str]:
     """Return a note for each time that the filter compares with a day, which means midnight."""
     where = section.where or ""
     path = section.path_of("where")
-    times = {field.name.lower(): field.name for field in schema.fields if isinstance(field.dataType, TIMES)}
-    words = list(tokens(path, where))
+    times = {field.name.lower(): field.name for field in schema.fields if isinstance(field.dataType, eng.TIMES)}
+    words = list(cfg.tokens(path, where))
     notes = []
     for at, word in enumerate(words):
         if word.kind not in ("word", "quoted") or word.text not in times:
@@ -526,7 +493,7 @@ def at_midnight(section: Input, schema: T.StructType) -> list[str]:
     return notes
 
 
-def _compared_day(words: Sequence[Token], at: int) -> tuple[str, str]:
+def _compared_day(words: Sequence[cfg.Token], at: int) -> tuple[str, str]:
     """Return the operator at this index and the last day to its right; empty texts if there is none."""
     end = at
     while end < len(words) and words[end].kind == "symbol" and words[end].text in "<>=!":
