@@ -338,7 +338,7 @@ def _json(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Da
     return _with_lists(rows, section, found)
 
 
-def _with_other_names(spark: SparkSession, rows: DataFrame, section: Input) -> DataFrame:
+def _with_other_names(spark: SparkSession, rows: DataFrame, section: cfg.Input) -> DataFrame:
     """The rows with a column for each key of the first line, so that a missing column is refused with their names."""
     first = spark.read.text(_paths(section)).first()
     with suppress(ValueError, TypeError, AttributeError):

@@ -1,0 +1,17 @@
+from .kernels import Labels as Labels
+from .kernels import Shown as Shown
+from .kernels import bounds as bounds
+from .missing import TO_JUDGE as TO_JUDGE
+from .missing import USERS as USERS
+from .missing import Missing as Missing
+from .missing import Unjudged as Unjudged
+from .missing import unjudged as unjudged
+from .pairs import MEANS as MEANS
+from .pairs import PAIRS as PAIRS
+from .pairs import Arms as Arms
+from .pairs import Key as Key
+from .pairs import Moves as Moves
+from .pairs import arm_sums as arm_sums
+from .pairs import pair_rows as pair_rows
+from .pairs import pair_sums as pair_sums
+from .pairs import sentence as sentence
