@@ -16,13 +16,11 @@ from typing import Any, TypeAlias
 
 from rankmetrics_spark.errors import printable_json
 from rankmetrics_spark.metrics import parse as parse_metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN, SMALL_TABLES
 
 FOLDER = "published"
 RUN_ID = r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}"
 """Pattern of the id of a run, as the names of its files hold it; ids are in the order of the runs."""
-SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
-"""Tables of a few rows per experiment, which may have one file per date."""
 WITHOUT_ID = ""
 """Stands for files that no run has named: those of Spark's own writer. On a date without a pointer they count."""
 

@@ -92,6 +92,8 @@ METRIC = "metric"
 CONVENTION = "convention"
 CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
+SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
+"""Tables of a few rows per experiment, which may have one file per date."""
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"

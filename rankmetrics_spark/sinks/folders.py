@@ -20,8 +20,8 @@ from pyspark.sql import types as T
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
-from rankmetrics_spark.pointers import FOLDER, SMALL_TABLES, Entry, Pointer, page_path, record_path, refused_folder
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, quoted
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, quoted
 from rankmetrics_spark.sinks import reading, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import (

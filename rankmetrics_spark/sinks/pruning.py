@@ -24,18 +24,8 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.pointers import (
-    FOLDER,
-    REFUSED,
-    SMALL_TABLES,
-    WITHOUT_ID,
-    Pointer,
-    newest,
-    parse,
-    refused_folder,
-    run_in_name,
-)
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
+from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, SMALL_TABLES
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk

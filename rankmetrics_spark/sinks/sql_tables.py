@@ -25,8 +25,8 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
-from rankmetrics_spark.pointers import FOLDER, REFUSED, SMALL_TABLES, Entry, Pointer, newest
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
+from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, SMALL_TABLES, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
 from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, count_rows, rows_of_arrow
 from rankmetrics_spark.sinks.reading import published, rows_by

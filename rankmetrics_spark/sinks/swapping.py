@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.errors import OutputError, printable_json
-from rankmetrics_spark.pointers import FOLDER, SMALL_TABLES, Entry, Pointer, newest, record_path, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, SMALL_TABLES
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files
 from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
