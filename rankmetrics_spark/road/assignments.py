@@ -161,12 +161,13 @@ class Assigned:
 
     def parted(self, lists: DataFrame) -> DataFrame:
         """The lists of the day, not later ones; as experiment, when their part ends: at an exposure, or midnight."""
-        exposures = self.members.groupBy(_USER).agg(F.expr(f"collect_set({_SINCE}) AS _exposures"))
         assert self.asked.day is not None
-        ends = cfg.start_of(self.asked.day, self.asked.zone, 1)
+        starts, ends = (cfg.start_of(self.asked.day, self.asked.zone, n) for n in (0, 1))
+        of_day = self.members.where(f"{_SINCE} > {starts}L AND {_SINCE} < {ends}L").groupBy(_USER)
+        exposures = of_day.agg(F.expr(f"collect_set({_SINCE}) AS _exposures"))
         joined = lists.where(f"{sch.TIME} < {ends}L").join(exposures, F.expr(f"{sch.USER} = {_USER}"), "left")
         following = f"array_min(filter(_exposures, exposure -> exposure > {sch.TIME}))"
-        part = f"string(least({following}, {ends}L)) AS {sch.EXPERIMENT}"
+        part = f"string(coalesce({following}, {ends}L)) AS {sch.EXPERIMENT}"
         return joined.selectExpr(*(part if name == sch.EXPERIMENT else name for name in lists.columns))
 
     def before(self, parts: DataFrame, dates: Iterable[str], days: int) -> DataFrame:
