@@ -121,19 +121,21 @@ class Assigned:
     @classmethod
     def of(cls, rows: DataFrame, asked: Asked, keep: Callable[[DataFrame, str], DataFrame]) -> Assigned:
         """The users of typed assignments; ``keep`` stores rows under a name."""
-        # Faulty rows are one group.
+        # Faulty rows are one group, without a user.
         keys = [f"CASE WHEN NOT {_FAULTY} THEN {name} END AS {name}" for name in (_TEST, _USER)]
-        grouped = rows.selectExpr(*keys, _ARM, _SINCE, _FAULTY).groupBy(_FAULTY, _TEST, _USER)
+        grouped = rows.selectExpr(*keys, _ARM, _SINCE).groupBy(_TEST, _USER)
         first = {_ARM: f"min({_ARM})", _OTHER_ARM: f"max({_ARM})", _SINCE: f"min({_SINCE})", _N: "count(1)"}
         users = keep(grouped.agg(*(F.expr(f"{sql} AS {name}") for name, sql in first.items())), "assigned")
-        own = f"CASE WHEN NOT {_FAULTY} AND {_ARM} = {_OTHER_ARM} THEN {_ARM} END AS {_ARM}"
-        by_arm = users.selectExpr(f"bigint({_FAULTY}) AS {_FAULTY}", _TEST, own, _N).groupBy(_FAULTY, _TEST, _ARM)
+        of_one_arm = f"{_USER} IS NOT NULL AND {_ARM} = {_OTHER_ARM}"
+        own = f"CASE WHEN {of_one_arm} THEN {_ARM} END AS {_ARM}"
+        by_arm = users.selectExpr(f"bigint({_USER} IS NULL) AS {_FAULTY}", _TEST, own, _N).groupBy(_FAULTY, _TEST, _ARM)
         counts = by_arm.agg(F.expr(f"count(1) AS {sch.N_ASSIGNED}"), F.expr(f"sum({_N}) AS {_N}"))
         arms = keep(in_one_step(counts, partial(_arms, asked=asked), _ARMS), "arms")
-        of_arm = (f"{_TEST} AS _test_of_arm", f"{_ARM} AS _name_of_arm", f"{sch.EXPERIMENT} AS {_OF_ARM}")
+        # Without tests, the test is null; by <=>, Sail would compare each user with every arm of the same name.
+        of_arm = (f"coalesce({_TEST}, '') AS _test_of_arm", f"{_ARM} AS _name_of_arm", f"{sch.EXPERIMENT} AS {_OF_ARM}")
         known = F.broadcast(arms.where(f"{sch.EXPERIMENT} IS NOT NULL").selectExpr(*of_arm, "_from", _UNTIL))
-        of_one_arm = users.where(f"NOT {_FAULTY} AND {_ARM} = {_OTHER_ARM}")
-        members = of_one_arm.join(known, F.expr(f"{_TEST} <=> _test_of_arm AND {_ARM} = _name_of_arm"))
+        same_arm = F.expr(f"coalesce({_TEST}, '') = _test_of_arm AND {_ARM} = _name_of_arm")
+        members = users.where(of_one_arm).join(known, same_arm)
         since = f"greatest({_SINCE}, _from) AS {_SINCE}"
         return cls(arms, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), asked)
 
