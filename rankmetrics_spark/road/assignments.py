@@ -130,10 +130,15 @@ class Assigned:
         own = f"CASE WHEN {of_one_arm} THEN {_ARM} END AS {_ARM}"
         by_arm = users.selectExpr(f"bigint({_USER} IS NULL) AS {_FAULTY}", _TEST, own, _N).groupBy(_FAULTY, _TEST, _ARM)
         counts = by_arm.agg(F.expr(f"count(1) AS {sch.N_ASSIGNED}"), F.expr(f"sum({_N}) AS {_N}"))
-        arms = keep(in_one_step(counts, partial(_arms, asked=asked), _ARMS), "arms")
+        named = partial(in_one_step, body=partial(_arms, asked=asked), kinds=_ARMS)
+        arms = known = keep(counted := named(counts), "arms")
+        if arms is counted:
+            # Nothing is stored: the names of arms come from the rows, so that no query groups users once more for them.
+            seen = rows.where(f"NOT {_FAULTY}").groupBy(_TEST, _ARM).agg(F.expr(f"count(1) AS {_N}"))
+            known = named(seen.selectExpr(f"0L AS {_FAULTY}", _TEST, _ARM, f"0L AS {sch.N_ASSIGNED}", _N))
         # Without tests, the test is null; by <=>, Sail would compare each user with every arm of the same name.
         of_arm = (f"coalesce({_TEST}, '') AS _test_of_arm", f"{_ARM} AS _name_of_arm", f"{sch.EXPERIMENT} AS {_OF_ARM}")
-        known = F.broadcast(arms.where(f"{sch.EXPERIMENT} IS NOT NULL").selectExpr(*of_arm, "_from", _UNTIL))
+        known = F.broadcast(known.where(f"{sch.EXPERIMENT} IS NOT NULL").selectExpr(*of_arm, "_from", _UNTIL))
         same_arm = F.expr(f"coalesce({_TEST}, '') = _test_of_arm AND {_ARM} = _name_of_arm")
         members = users.where(of_one_arm).join(known, same_arm)
         since = f"greatest({_SINCE}, _from) AS {_SINCE}"
