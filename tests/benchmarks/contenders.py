@@ -254,6 +254,10 @@ def our_contenders() -> list[Contender]:
             replace(_ours(f"ours, {shape}", shape=shape), before=data.other_shapes)
             for shape in ("nested", "requests", "events")
         ),
+        *(
+            replace(_ours(f"ours, {shape}", compared="", shape=shape), before=data.other_shapes)
+            for shape in ours.ASSIGNMENTS
+        ),
         InSession(EXPLODED, compared="", function=floors.explode_and_group, before=data.other_shapes),
     ]
 

@@ -60,7 +60,7 @@ def ensure(spark: SparkSession, folder: Path, dataset: Dataset) -> str:
 
 
 def other_shapes(path: str) -> None:
-    """The same log as other shapes beside it, once: a row per list; with its requests; its clicks as events."""
+    """The same log as other shapes beside it, once: a row per list; with its requests; its clicks as events; tests."""
     spark = SparkSession.active()
     rows = spark.read.parquet(path)
     keys = ["experiment", "user"]
@@ -71,10 +71,25 @@ def other_shapes(path: str) -> None:
         "nested": lambda: rows.groupBy(*keys).agg(F.expr(items).alias("items")),
         "requests": lambda: rows.select(*keys, "item", "position", "relevance", request),
         "events": lambda: rows.where("relevance > 0").select("item", request),
+        # A user of an experiment is a user of their own, who is in one test, or in ten of a hundred.
+        "tested": lambda: rows.selectExpr(f"{TESTED} AS user", "item", "position", "relevance"),
+        "one_test": lambda: rows.where("position = 1").selectExpr(f"{TESTED} AS user", "'t' AS test", _arm(0)),
+        "tests": lambda: (
+            rows.where("position = 1")
+            .selectExpr(f"{TESTED} AS user", "explode(sequence(0, 9)) AS tens")
+            .selectExpr("user", "concat('t', 10 * tens + pmod(xxhash64(user, tens), 10)) AS test", _arm("tens"))
+        ),
     }
     for shape, table in shapes.items():
         if not Path(f"{path}-{shape}", "_SUCCESS").exists():
             table().write.mode("overwrite").parquet(f"{path}-{shape}")
+
+
+TESTED = "concat(experiment, ' ', user)"
+
+
+def _arm(seed: int | str) -> str:
+    return f"CASE WHEN pmod(xxhash64(user, {seed}, 1), 2) = 0 THEN 'a' ELSE 'b' END AS arm"
 
 
 def frame(spark: SparkSession, dataset: Dataset) -> DataFrame:

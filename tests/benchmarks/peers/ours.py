@@ -23,8 +23,12 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "nested": ("nested", {"columns": {"items": "items"}}),
     "requests": ("requests", {"list": "request"}),
     "events": ("requests", {"list": "request", "event_columns": {"list": "request"}, "columns": {}}),
+    "one test": ("tested", {}),
+    "100 tests": ("tested", {}),
 }
 """Shape of a log -> ending of its path, and how it is read: see ``data.other_shapes``."""
+
+ASSIGNMENTS = {"one test": "one_test", "100 tests": "tests"}
 
 
 def frame(
@@ -35,6 +39,8 @@ def frame(
     rows = read(f"{path}-{ending}" if ending else path)
     if shape == "events":
         rows, options = rows.drop("relevance"), options | {"events": read(f"{path}-events")}
+    if shape in ASSIGNMENTS:
+        options |= {"assignments": read(f"{path}-{ASSIGNMENTS[shape]}")}
     return evaluate(rows, metrics=metrics, **how, **options).experiment_metrics
 
 
