@@ -113,10 +113,7 @@ def as_prometheus(days: Sequence[Day], output: str) -> str:
             "Rows of the log of a day.",
             [(f'date="{day.date}"', day.rows or 0) for day in days if day.rows is not None],
         ),
-        "last_published_timestamp_seconds": (
-            "Begin of the newest published day.",
-            [("", seconds)] if seconds else [],
-        ),
+        "last_published_timestamp_seconds": ("Begin of the newest published day.", [("", seconds)] if seconds else []),
     }
     lines: list[str] = []
     for name, (words, values) in families.items():

@@ -151,10 +151,7 @@ def _overlap(rows: Compared, i: int) -> str | None:
     text = f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
     # Where most users of a side are in both, the others may be why the means differ. Where experiments share a few
     # users only, everybody else is in one of them.
-    sizes, parts = (
-        [rows.count(i, place, "n") for place in SIDES],
-        _all_but(rows, i, shared),
-    )
+    sizes, parts = ([rows.count(i, place, "n") for place in SIDES], _all_but(rows, i, shared))
     if not parts or 2 * shared < min(sizes):
         return text
     who = f"{' and '.join(parts)} {'is' if sum(sizes) == 2 * shared + 1 else 'are'} in one experiment only"

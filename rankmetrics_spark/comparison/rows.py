@@ -35,10 +35,7 @@ CLUSTER_MEANS = sch.columns("string: experiment_id segment metric; double: ci_lo
 
 
 def comparison_rows(
-    totals: Totals,
-    ranks: Mapping[Key, Ranks],
-    question: Question,
-    statistics: Iterable[Statistic] | None = None,
+    totals: Totals, ranks: Mapping[Key, Ranks], question: Question, statistics: Iterable[Statistic] | None = None
 ) -> dict[str, Any]:
     """The table ``comparisons``, column by column.
 

@@ -213,18 +213,12 @@ class Options(Section):
         "source.columns",
     )
     judgement_columns: Mapping[str, str] = key(
-        {},
-        mapped(JUDGED_ROLES),
-        "Role -> column of the judgements.",
-        "judgements.columns",
+        {}, mapped(JUDGED_ROLES), "Role -> column of the judgements.", "judgements.columns"
     )
     packed: Packed | None = key(None, section(Packed), _PACKED, "source.packed")
     judgement_packed: PackedJudgements | None = key(None, section(PackedJudgements), _PACKED, "judgements.packed")
     event_columns: Mapping[str, Any] = key(
-        {},
-        _read_event_columns,
-        "Role (list, user, item, kind, time) -> column of the events.",
-        "events.columns",
+        {}, _read_event_columns, "Role (list, user, item, kind, time) -> column of the events.", "events.columns"
     )
     grades: Mapping[str, float] = key(
         {}, _read_grades, "Kind of event -> the grade that it gives to its impression.", "events.grades"
@@ -281,9 +275,7 @@ class Options(Section):
         "quality.repeated_items",
     )
     layout: str = key(
-        "auto",
-        choice(*get_args(LayoutName)),
-        "How lists travel; the values are the same, the cost is not.",
+        "auto", choice(*get_args(LayoutName)), "How lists travel; the values are the same, the cost is not."
     )
     text_numbers: bool = key(False, flag, "Numbers may come as text; text that is no number is a fault of its row.")
     judged: bool = key(False, flag, "Whether judgements are given.")

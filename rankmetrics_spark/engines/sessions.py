@@ -231,7 +231,7 @@ LOG_LEVEL = "spark.log.level"
 """Setting of Spark's log, which a session has to start with; a running one goes on without it."""
 SETTINGS_OF_ROWS = {
     # If every row is collected, sorting costs as little as garbage collection, and never fills the heap.
-    _LISTS: "8192",
+    _LISTS: "8192"
 }
 """Settings that a run in the layout ``rows`` has instead."""
 

@@ -200,12 +200,7 @@ _RANX = replace(
     STANDARD, preset="ranx", ap_denominator="m", population="judged", ties="position", duplicates="best_rank"
 )
 _LISTED = replace(
-    STANDARD,
-    ap_denominator="hits",
-    ideal_pool="shown",
-    ties="position",
-    ndcg_ties="expected",
-    duplicates="count",
+    STANDARD, ap_denominator="hits", ideal_pool="shown", ties="position", ndcg_ties="expected", duplicates="count"
 )
 
 _ALL = (

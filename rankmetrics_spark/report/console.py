@@ -216,10 +216,7 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
     for name in names:
         is_text = name in _TEXT or any(isinstance(row[name], str) for row in rows[:1])
         result.add_column(
-            escape(_SHORT.get(name, name)),
-            justify="left" if is_text else "right",
-            overflow="fold",
-            no_wrap=not is_text,
+            escape(_SHORT.get(name, name)), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
         )
     for _, block in groupby(rows, key=lambda row: row.get(sch.EXPERIMENT)):
         for row in block:

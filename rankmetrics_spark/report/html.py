@@ -241,8 +241,7 @@ def _of_record(figures: Figures) -> dict[str, Any]:
     """The rows that came in, the convention in words, and the run."""
     record, config = figures.record, figures.config
     counts = sorted(
-        record["experiments"].items(),
-        key=lambda pair: (figures.baselines != [pair[0]], -pair[1]["rows"], str(pair[0])),
+        record["experiments"].items(), key=lambda pair: (figures.baselines != [pair[0]], -pair[1]["rows"], str(pair[0]))
     )
     versions, convention = record["versions"], record["convention"]
     names = sorted({metric.name for metric in figures.metrics})

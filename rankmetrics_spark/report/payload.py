@@ -251,10 +251,7 @@ def _places(names: Iterable[str]) -> dict[str, int]:
 
 
 def _table(
-    rows: Sequence[Row],
-    index: Mapping[str, Mapping[str, int]],
-    columns: str,
-    digits: int | None = None,
+    rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], columns: str, digits: int | None = None
 ) -> Table:
     listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
 

@@ -126,12 +126,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "shown": "NDCG compares with the best order of the items that were shown.",
         "constant_k": "NDCG compares with a list of relevant items down to the cut-off.",
     },
-    "relevant_pool": {
-        "shown": "Only relevant items that were shown count among those that could be found.",
-    },
-    "unjudged": {
-        "removed": "Shown items without a judgement are removed, and the items below move up.",
-    },
+    "relevant_pool": {"shown": "Only relevant items that were shown count among those that could be found."},
+    "unjudged": {"removed": "Shown items without a judgement are removed, and the items below move up."},
     "ties": {
         "item_desc": "Items with equal scores are ordered by their id, descending.",
         "item_asc": "Items with equal scores are ordered by their id, ascending.",
@@ -149,9 +145,7 @@ _WORDS: dict[str, dict[str, str]] = {
 }
 """Knob of a convention -> its value -> what it means, in the order of the sentences."""
 _USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
-_WITHOUT_JUDGEMENTS = {
-    "judged": "NDCG compares with the best order of the items that were shown.",
-}
+_WITHOUT_JUDGEMENTS = {"judged": "NDCG compares with the best order of the items that were shown."}
 
 
 def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:

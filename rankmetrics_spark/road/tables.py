@@ -211,11 +211,7 @@ class Tables:
         return scores.unionByName(self._rescored(packed.where(sch.FLAGGED)))
 
     def _in_python(
-        self,
-        lists: DataFrame,
-        layout: Layout,
-        then: Step | None = None,
-        kept: Mapping[str, str] | None = None,
+        self, lists: DataFrame, layout: Layout, then: Step | None = None, kept: Mapping[str, str] | None = None
     ) -> DataFrame:
         """Score lists in a layout. Left join: users without judgements are still counted."""
         lists = lists if self.pools is None else lists.join(self.pools, sch.USER, "left")

@@ -270,11 +270,7 @@ def effect_size_independent(baseline: Moments, candidate: Moments) -> Floats:
 
 
 def minimum_detectable_effect(
-    standard_error: Floats,
-    df: Floats,
-    confidence: Floats | float,
-    power: float = 0.8,
-    critical: Floats | None = None,
+    standard_error: Floats, df: Floats, confidence: Floats | float, power: float = 0.8, critical: Floats | None = None
 ) -> Floats:
     """Smallest true difference that a test of this size finds with probability ``power``.
 

@@ -115,11 +115,7 @@ at 0; set first_rank to 0
 
 
 def refuse_ranks_from_0(
-    n_below: int,
-    n_lists: int,
-    first_rank: int,
-    setting: str = "first_rank",
-    error: type[RankmetricsError] = InputError,
+    n_below: int, n_lists: int, first_rank: int, setting: str = "first_rank", error: type[RankmetricsError] = InputError
 ) -> None:
     """Refuse a log with a row below the first rank for each list: without these rows, all ranks are off by one.
 

@@ -17,15 +17,7 @@ from rankmetrics_spark.metrics import STANDARD
 from tests.helpers.commands import ROOT, ran, spark_environment
 from tests.helpers.logs import DATE, assert_close, obvious, parquet, random_log
 from tests.helpers.readme import PLATFORMS, commands, rename, section
-from tests.platforms.support import (
-    Cluster,
-    Running,
-    exact_rows,
-    job_files,
-    packed_python,
-    rows_of,
-    standalone_cluster,
-)
+from tests.platforms.support import Cluster, Running, exact_rows, job_files, packed_python, rows_of, standalone_cluster
 
 METRICS = ["ap@5", "ndcg@5", "rr"]
 LOG = random_log(1, users=400)

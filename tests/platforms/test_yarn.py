@@ -14,14 +14,7 @@ from tests.helpers.commands import command
 from tests.helpers.logs import DATE, parquet, random_log
 from tests.helpers.readme import PLATFORMS, commands, rename, section
 from tests.platforms.hadoop import JARS, Hadoop, hadoop
-from tests.platforms.support import (
-    Running,
-    exact_rows,
-    hadoop_of_spark,
-    job_files,
-    packed_python,
-    wait_for,
-)
+from tests.platforms.support import Running, exact_rows, hadoop_of_spark, job_files, packed_python, wait_for
 
 RECIPE = section("YARN", PLATFORMS)
 LOG = random_log(1, users=100)

@@ -150,18 +150,11 @@ def _with_metrics(case: Case) -> Case:
 
 def in_every_run(case: Case) -> bool:
     """Whether make test has the case, beside the slow ones: each layout, both orders, each source of grades, ties."""
-    return case.name in {
-        "masks",
-        "relevant of sessions",
-        "own relevance, judged pool",
-        "by score",
-        "all orders",
-    }
+    return case.name in {"masks", "relevant of sessions", "own relevance, judged pool", "by score", "all orders"}
 
 
 @pytest.mark.parametrize(
-    "given",
-    [pytest.param(case, marks=() if in_every_run(case) else pytest.mark.slow, id=case.name) for case in CASES],
+    "given", [pytest.param(case, marks=() if in_every_run(case) else pytest.mark.slow, id=case.name) for case in CASES]
 )
 def test_every_value_and_every_row_left_out_is_that_of_the_brute_force_evaluation(
     logs: dict[bool, Logs], given: Case
@@ -187,8 +180,7 @@ def test_every_value_and_every_row_left_out_is_that_of_the_brute_force_evaluatio
 
 
 @pytest.mark.parametrize(
-    "given",
-    [pytest.param(case, marks=() if in_every_run(case) else pytest.mark.slow, id=case.name) for case in CASES],
+    "given", [pytest.param(case, marks=() if in_every_run(case) else pytest.mark.slow, id=case.name) for case in CASES]
 )
 def test_a_log_with_a_row_per_list_gives_the_bits_of_its_items(logs: dict[bool, Logs], given: Case) -> None:
     case = _with_metrics(given)
@@ -248,8 +240,7 @@ KEPT = ["masks", "own relevance, judged pool", "relevant of sessions", "ignored 
 
 
 @pytest.mark.parametrize(
-    "last",
-    [pytest.param(63, id="ranks up to 63"), pytest.param(math.inf, id="every rank", marks=pytest.mark.slow)],
+    "last", [pytest.param(63, id="ranks up to 63"), pytest.param(math.inf, id="every rank", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i else ()) for i, name in enumerate(KEPT)]

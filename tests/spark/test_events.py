@@ -67,8 +67,7 @@ def counted(result: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "columns"),
-    [("by_request", {"list": "request_id", "time": "at"}), ("by_user_and_item", {"time": "at"})],
+    ("mode", "columns"), [("by_request", {"list": "request_id", "time": "at"}), ("by_user_and_item", {"time": "at"})]
 )
 def test_golden_events_have_the_grades_and_counts_of_plain_loops(spark: SparkSession, mode: str, columns: Any) -> None:
     result = evaluate(

@@ -147,9 +147,7 @@ def test_a_segment_in_another_encoding_is_a_faulty_row(spark: SparkSession, tmp_
 
 
 @pytest.mark.outcome(
-    "JSON and TREC files in Latin-1",
-    "quarantine: `undecodable_experiment`",
-    on_sail="exit 3: the file and the line",
+    "JSON and TREC files in Latin-1", "quarantine: `undecodable_experiment`", on_sail="exit 3: the file and the line"
 )
 @pytest.mark.parametrize("write", ["json", "trec_run"])
 def test_json_and_trec_files_in_another_encoding_lose_no_row(spark: SparkSession, tmp_path: Path, write: str) -> None:

@@ -267,11 +267,7 @@ def _without_none(known: Mapping[Any, float]) -> Graded:
     return tuple((name, grade) for name, grade in known.items() if name is not None)
 
 
-CONVENTIONS = [
-    "standard",
-    {"relevant_from": 2},
-    {"ideal_pool": "shown"},
-]
+CONVENTIONS = ["standard", {"relevant_from": 2}, {"ideal_pool": "shown"}]
 
 
 @pytest.mark.parametrize(

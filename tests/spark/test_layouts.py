@@ -74,9 +74,7 @@ def test_every_layout_gives_the_same_bits_and_the_values_of_the_definitions(
     assert_close(keyed(tables["rows"]), obvious(log, METRICS, resolve(convention)))
 
 
-def test_a_denominator_that_depends_on_the_list_length_has_the_same_value_in_every_layout(
-    spark: SparkSession,
-) -> None:
+def test_a_denominator_that_depends_on_the_list_length_has_the_same_value_in_every_layout(spark: SparkSession) -> None:
     rows = [("i", 1, 1), ("j", 2, 0), ("j", 3, 0)]
     data = impressions(spark, [Shown("a", "u", *row) for row in rows])
     rule = {"ap_denominator": "min(L,k)"}

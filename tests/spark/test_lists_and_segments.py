@@ -55,9 +55,7 @@ def test_lists_are_averaged_per_user_and_users_over_the_experiment(spark: SparkS
     assert actual["a", "country=null", "rr"] == 1 / 2
 
 
-def test_skip_leaves_lists_without_a_relevant_item_out_of_the_mean_of_a_user(
-    spark: SparkSession,
-) -> None:
+def test_skip_leaves_lists_without_a_relevant_item_out_of_the_mean_of_a_user(spark: SparkSession) -> None:
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
     result = by_user(evaluate(log, ["rr"], list=["request"], convention={"zero_relevant": "skip"}).user_metrics)
     assert result["a", "u1"]["rr"] == (1 + 1 / 2) / 2

@@ -77,11 +77,7 @@ def test_a_place_is_kept_by_null_elements_and_an_empty_list_is_a_list(spark: Spa
     assert values(result) == {"u1": (1 / 3 + 0) / 2, "u2": 1.0}
     assert values(result, "n_lists") == {"u1": 2, "u2": 1}
     left = {(row["reason"], row["user_id"], row["item_id"], row["position"]) for row in result.quarantine.collect()}
-    assert left == {
-        ("null_item", "u1", None, "2"),
-        ("null_list", "u3", None, None),
-        ("null_user", None, "a", "1"),
-    }
+    assert left == {("null_item", "u1", None, "2"), ("null_list", "u3", None, None), ("null_user", None, "a", "1")}
     counts = result.check(max_invalid_fraction=1).counts["all"]
     # Six items, and a list that is faulty as a whole.
     assert {name: counts[name] for name in ("rows", "quarantined", "lists", "no_relevant")} == {

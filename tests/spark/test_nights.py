@@ -131,8 +131,7 @@ def test_three_days_of_the_same_experiments_are_needed(nights: Nights, spark: Sp
 
 
 @pytest.mark.outcome(
-    "`source.ready` names a path that is not there yet",
-    "exit 3 before an engine starts: the path; run it again",
+    "`source.ready` names a path that is not there yet", "exit 3 before an engine starts: the path; run it again"
 )
 def test_a_log_that_is_not_complete_yet_is_worth_another_try(nights: Nights, spark: SparkSession) -> None:
     ready = nights.folder / "log" / NIGHT / "_SUCCESS"

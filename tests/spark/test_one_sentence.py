@@ -142,10 +142,7 @@ def test_what_sail_does_not_read_of_csv_is_named(call: Call, spark: SparkSession
     file.write_text(CSV.replace("new\n", "relevance\n"))
     code, sentence, _ = refused(call, tmp_path, {"path": str(file)}, str(tmp_path / "out"))
     allowed = "each name once, or --engine spark, which numbers such columns"
-    assert (code, sentence) == (
-        3,
-        f"cannot read '{file}': its header has 2 columns 'relevance'; allowed: {allowed}",
-    )
+    assert (code, sentence) == (3, f"cannot read '{file}': its header has 2 columns 'relevance'; allowed: {allowed}")
 
 
 def test_the_filter_that_failed_is_told_from_the_other_one() -> None:

@@ -180,8 +180,7 @@ def test_a_partition_never_changes_its_convention(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.outcome(
-    "a rerun in which an experiment has no valid row",
-    "its earlier result is removed, its rows are in quarantine",
+    "a rerun in which an experiment has no valid row", "its earlier result is removed, its rows are in quarantine"
 )
 def test_an_experiment_without_a_valid_row_loses_its_earlier_result(spark: SparkSession, tmp_path: Path) -> None:
     lax = {"quality": {"max_invalid_fraction": 1}}
@@ -203,8 +202,7 @@ def test_a_new_metric_is_null_on_earlier_dates(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.outcome(
-    "a log without any valid row and `max_invalid_fraction: 1`",
-    "no averages; every row is in quarantine",
+    "a log without any valid row and `max_invalid_fraction: 1`", "no averages; every row is in quarantine"
 )
 def test_a_log_without_a_valid_row_has_no_result(spark: SparkSession, tmp_path: Path) -> None:
     lax = {"quality": {"max_invalid_fraction": 1}}

@@ -303,8 +303,7 @@ def test_an_id_is_the_same_to_the_last_digit_and_with_its_zeros(spark: SparkSess
 
 
 @pytest.mark.parametrize(
-    "role",
-    ["relevance", *(pytest.param(each, marks=pytest.mark.slow) for each in ("user_id", "position", "item_id"))],
+    "role", ["relevance", *(pytest.param(each, marks=pytest.mark.slow) for each in ("user_id", "position", "item_id"))]
 )
 def test_a_missing_value_leaves_its_row_out_with_a_reason(spark: SparkSession, role: str) -> None:
     log = pd.DataFrame(LOG).astype({role: object})

@@ -81,8 +81,7 @@ def test_faulty_ranks_whose_sum_overflows_are_quarantined_without_an_error(spark
 
 
 @pytest.mark.outcome(
-    "a score that is null or NaN",
-    "by score: quarantine, `null_score`, `nan_score`; by rank: not read",
+    "a score that is null or NaN", "by score: quarantine, `null_score`, `nan_score`; by rank: not read"
 )
 def test_a_faulty_score_is_quarantined_only_when_ranking_by_score(spark: SparkSession) -> None:
     rows = [tuple(GOOD.values()), ("a", "u", "y", 1.0, 0.0, None), ("a", "u", "z", 3.0, 0.0, NAN)]

@@ -140,8 +140,7 @@ def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkS
 
 
 @pytest.mark.outcome(
-    "lines of a TREC run with too few words or an unreadable score",
-    "quarantine: `null_experiment`, `unreadable_score`",
+    "lines of a TREC run with too few words or an unreadable score", "quarantine: `null_experiment`, `unreadable_score`"
 )
 def test_a_line_of_a_trec_run_with_too_few_words_is_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("1 Q0 d1 1 0.5 tag\n1 Q0 d2 2\n1 Q0 d3 3 high tag\n")

@@ -98,12 +98,7 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
     means = json.loads(done.stdout)["means"] if style == "json" else list(csv.DictReader(done.stdout.splitlines()))
     assert {row["experiment_id"]: float(row["mean"]) for row in means} == {"a": 1 / 2, "b": 1}
     # Whole lines, though the JVM writes to the same file.
-    starts = (
-        "b beats a on ",
-        "rows: 121 read = 120 evaluated + 1 left out",
-        "left out: null_item 1",
-        "warning: ",
-    )
+    starts = ("b beats a on ", "rows: 121 read = 120 evaluated + 1 left out", "left out: null_item 1", "warning: ")
     assert [sum(line.startswith(start) for line in message) > 0 for start in starts] == [True] * 4, message
     assert any(line.startswith("tables in ") and line.endswith(".json") for line in message)
     assert message[-1].startswith(f"{DATE}: b beats a on ") or style == "csv"

@@ -132,10 +132,7 @@ def test_by_score_the_rank_breaks_ties_for_conventions_that_want_it(spark: Spark
     [
         ("rr(position)", "rr by position got 1 columns; allowed: position, relevance, item"),
         ("rr(position, clicked, 'a', 'b')", "rr by position got 4 columns; allowed: position, relevance, item"),
-        (
-            "rr(position, clicked, 1.5D)",
-            r"rr got item ids as floating-point numbers; allowed: CAST.item AS STRING",
-        ),
+        ("rr(position, clicked, 1.5D)", r"rr got item ids as floating-point numbers; allowed: CAST.item AS STRING"),
     ],
 )
 def test_a_wrong_call_from_sql_says_what_is_allowed(spark: SparkSession, call: str, message: str) -> None:

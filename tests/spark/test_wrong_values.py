@@ -313,8 +313,7 @@ def test_numbers_that_may_stand_for_another_are_set_aside(spark: SparkSession, t
 
 
 @pytest.mark.outcome(
-    "two items at one rank, with looked-up relevance",
-    "quarantine names the row that was not evaluated",
+    "two items at one rank, with looked-up relevance", "quarantine names the row that was not evaluated"
 )
 def test_of_two_items_at_one_rank_quarantine_names_the_one_without_a_looked_up_grade(spark: SparkSession) -> None:
     shown = [("a", "u", item, rank) for item, rank in [("x", 1), ("y", 1), ("z", 2)]]

@@ -152,10 +152,7 @@ def test_the_randomization_test_agrees_with_scipy() -> None:
 def test_an_aa_check_finds_about_as_many_differences_as_the_level_says(users: str) -> None:
     rng = np.random.default_rng(6)
     a, b = rng.normal(0, 1, 200), rng.normal(0.5, 1, 200)
-    row = one(
-        table({"a": a, "b": b}) if users == "paired" else apart(a=a, b=b),
-        Comparison("a", aa_check=times(4_000)),
-    )
+    row = one(table({"a": a, "b": b}) if users == "paired" else apart(a=a, b=b), Comparison("a", aa_check=times(4_000)))
     assert row["design"] == users
     assert row["aa_share"] == pytest.approx(0.05, abs=5 * np.sqrt(0.05 * 0.95 / 4_000))
 
@@ -262,13 +259,7 @@ def test_lower_is_better_where_the_metric_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("correction", "level"),
-    [
-        ("holm", 0.05 / 3),
-        ("bonferroni", 0.05 / 3),
-        ("fdr_bh", 0.05 / 3),
-        ("none", 0.05),
-    ],
+    ("correction", "level"), [("holm", 0.05 / 3), ("bonferroni", 0.05 / 3), ("fdr_bh", 0.05 / 3), ("none", 0.05)]
 )
 def test_the_detectable_effect_is_that_of_the_corrected_test(correction: str, level: float) -> None:
     a, b = values(40)

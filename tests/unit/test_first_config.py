@@ -125,8 +125,7 @@ def test_a_few_faulty_values_are_no_reason_to_doubt_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("positions", "first_rank"),
-    [([0, 1, 2] * 4, 0), ([1, 2, 3] * 4, 1), ([0, *[2, 3, 1] * 3, 1, 1], 1)],
+    ("positions", "first_rank"), [([0, 1, 2] * 4, 0), ([1, 2, 3] * 4, 1), ([0, *[2, 3, 1] * 3, 1, 1], 1)]
 )
 def test_lists_start_at_0_where_0_is_as_frequent_as_1(tmp_path: Path, positions: list[int], first_rank: int) -> None:
     content = written(first(parquet(tmp_path, log(slot=positions))))

@@ -13,12 +13,7 @@ from scipy import optimize, stats
 from rankmetrics_spark.config import Comparison, PlannedLooks
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import Figures
-from rankmetrics_spark.statistics import (
-    CORRECTIONS,
-    Estimate,
-    adjusted_levels,
-    with_decision,
-)
+from rankmetrics_spark.statistics import CORRECTIONS, Estimate, adjusted_levels, with_decision
 from tests.helpers.screens import contradictions, units
 from tests.helpers.users import METRIC, apart, compared, table
 

@@ -307,10 +307,7 @@ def test_a_header_with_a_repeated_name_is_refused(
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        (
-            Source(format="orc", path="."),
-            "cannot read orc from '.': the engine sail has no reader for it; ",
-        ),
+        (Source(format="orc", path="."), "cannot read orc from '.': the engine sail has no reader for it; "),
         (Source(format="delta", path="."), "cannot read delta from '.': the engine sail has no reader for it; "),
         (Source(format="json", path=".", where="a = 1"), "source.where is given, but of JSON the engine sail infers"),
         (Source(path="no/such/log"), "cannot read parquet from 'no/such/log': there is no such file or folder"),

@@ -123,7 +123,7 @@ NEW: Changes = {
         "    layout: str = key(": """    shortest: int = key(
         0, count(0, 100), "Lists with fewer items are left out.", "quality.shortest"
     )
-    layout: str = key(""",
+    layout: str = key("""
     },
     "pipeline.py": {
         "    text_numbers: bool = False,": "    shortest: int = 0,\n    text_numbers: bool = False,",

@@ -21,9 +21,7 @@ from rankmetrics_spark.comparison import (
     refuse_too_many_replicates,
     signed_sizes,
 )
-from rankmetrics_spark.comparison import (
-    sums as sums_by_key,
-)
+from rankmetrics_spark.comparison import sums as sums_by_key
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals

@@ -21,17 +21,7 @@ import rankmetrics_spark.WING
 
 
 @pytest.mark.parametrize(
-    "wing",
-    [
-        "config",
-        "errors",
-        "layouts",
-        "metrics",
-        "report.console",
-        "report.html",
-        "schemas",
-        "statistics",
-    ],
+    "wing", ["config", "errors", "layouts", "metrics", "report.console", "report.html", "schemas", "statistics"]
 )
 def test_a_wing_imports_without_spark(wing: str) -> None:
     program = WITHOUT_SPARK.replace("WING", wing)

@@ -71,7 +71,7 @@ def test_a_rate_is_also_held_against_that_of_the_previous_run() -> None:
     result = Findings({}, now, {"tie_rate": 0.4}, before)
     assert breaches(result, limits, "warn") == [
         "rose: 25 % of the rows have tied scores, 10 % in the previous run "
-        "(warning above a change of 10 %: quality.gates.tie_rate.warn_change)",
+        "(warning above a change of 10 %: quality.gates.tie_rate.warn_change)"
     ]
     assert [line.split(":")[0] for line in breaches(result, limits, "fail")] == ["fell"]
     assert result.as_record()["previous"] == {"run_id": "earlier", "overall": {}}

@@ -90,12 +90,7 @@ def test_p_values_are_corrected_over_candidates_and_values_of_a_column_by_role(c
     users["country"], users["device"] = [*COUNTRIES] * 90, ["web", "app", "tv"] * 120
     roles = {METRIC: "primary", "m2": "secondary", "m3": "secondary"}
     result = compared(
-        users,
-        Comparison("a"),
-        metrics=tuple(roles),
-        segments=("country", "device"),
-        roles=roles,
-        correction=correction,
+        users, Comparison("a"), metrics=tuple(roles), segments=("country", "device"), roles=roles, correction=correction
     )
     for column, n in (("country", 4), ("device", 3)):
         for role, n_metrics in (("primary", 1), ("secondary", 2)):

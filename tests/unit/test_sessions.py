@@ -231,9 +231,7 @@ sys.stdin.read()
 """
 
 
-def test_the_temporary_files_of_a_killed_process_go_with_the_next_one_and_those_of_others_stay(
-    tmp_path: Path,
-) -> None:
+def test_the_temporary_files_of_a_killed_process_go_with_the_next_one_and_those_of_others_stay(tmp_path: Path) -> None:
     (folder := tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
 

@@ -136,8 +136,7 @@ def test_a_candidate_is_above_the_baselines_that_it_beats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("style", "cell"),
-    [("", "b          │ a"), ("markdown", "| b | a | 9 |"), ("latex", "b & a & 9 &")],
+    ("style", "cell"), [("", "b          │ a"), ("markdown", "| b | a | 9 |"), ("latex", "b & a & 9 &")]
 )
 def test_a_table_has_the_letters_of_papers(style: str, cell: str) -> None:
     text = printed(style, shown())

@@ -256,10 +256,7 @@ def entries(rows: list[list[tuple[int, int, int, float, float]]]) -> dict[str, p
 def test_ap_and_ndcg_rest_on_the_rows_of_every_rank_and_on_products_of_weights() -> None:
     # Two lists of a user: clicks of the weights 2 and 5 (below the cut-off), and one of the weight 3.
     rows = [
-        [
-            *((7, 1, 1, 1.0, 2.0), (7, 2, 2, 0.0, 4.0), (7, 3, 3, 1.0, 5.0)),
-            *((9, 1, 1, 0.0, 6.0), (9, 2, 2, 1.0, 3.0)),
-        ]
+        [*((7, 1, 1, 1.0, 2.0), (7, 2, 2, 0.0, 4.0), (7, 3, 3, 1.0, 5.0)), *((9, 1, 1, 0.0, 6.0), (9, 2, 2, 1.0, 3.0))]
     ]
     result = weighted_lists(entries(rows), repeats=True)
     for name in ("ap@1", "ndcg@1"):
