@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from rankmetrics_spark.config import sections as sec
 from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, tests
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates, with_primary
 from rankmetrics_spark.config.days import evaluation_day, resolved
@@ -20,20 +21,6 @@ from rankmetrics_spark.config.document import json_schema, merged, override, rea
 from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings
 from rankmetrics_spark.config.options import PATHS, Options, SectionWithOptions, option
 from rankmetrics_spark.config.places import refuse_overlap
-from rankmetrics_spark.config.sections import (
-    EXAMPLE_USERS,
-    FORMATS,
-    Events,
-    Input,
-    Judgements,
-    Lineage,
-    Quality,
-    Report,
-    Sink,
-    Source,
-    events_beside,
-    events_of,
-)
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, Metric
 
@@ -47,16 +34,20 @@ class Config(SectionWithOptions):
 
     ``{date}`` in the paths and filters stands for the evaluation date.
 
-    >>> config = Config(source=Source(path="logs/{date}"), metrics="ap@10,map@10", evaluation_date="2026-11-21")
+    >>> config = Config(source=sec.Source(path="logs/{date}"), metrics="ap@10,map@10", evaluation_date="2026-11-21")
     >>> config.source.path, [str(metric) for metric in config.metrics], config.rank_by
     (('logs/2026-11-21',), ['ap@10'], 'position')
     >>> config.options.metrics == config.metrics, config.options.confidence
     (True, 0.95)
     """
 
-    source: Source = key({}, section(Source), "The impressions.")
-    judgements: Judgements | None = key(None, section(Judgements), "By default m and the ideal list are what is shown.")
-    events: Events | None = key(None, events_of, "Clicks and the like in rows of their own, which give the relevance.")
+    source: sec.Source = key({}, section(sec.Source), "The impressions.")
+    judgements: sec.Judgements | None = key(
+        None, section(sec.Judgements), "By default m and the ideal list are what is shown."
+    )
+    events: sec.Events | None = key(
+        None, sec.events_of, "Clicks and the like in rows of their own, which give the relevance."
+    )
     assignments: Assignments | None = key(
         None, section(Assignments), "Who is in which test, since when; the log names no experiments then."
     )
@@ -66,12 +57,12 @@ class Config(SectionWithOptions):
     metrics: tuple[Metric, ...] = key(None, as_given)
     convention: Convention = key(None, as_given)
     percentiles: tuple[float, ...] = option("percentiles")
-    quality: Quality = key({}, section(Quality), "What happens to faulty rows.")
+    quality: sec.Quality = key({}, section(sec.Quality), "What happens to faulty rows.")
     comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
     gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")
-    sink: Sink = key({}, section(Sink), "Where the tables go.")
-    lineage: Lineage = key({}, section(Lineage), "OpenLineage events; off unless an endpoint is set.")
-    report: Report = key({}, Report.given, "The page of the run: its file alone, or the keys below.")
+    sink: sec.Sink = key({}, section(sec.Sink), "Where the tables go.")
+    lineage: sec.Lineage = key({}, section(sec.Lineage), "OpenLineage events; off unless an endpoint is set.")
+    report: sec.Report = key({}, sec.Report.given, "The page of the run: its file alone, or the keys below.")
     evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
     time_zone: str = option("time_zone")
     engine: str | None = key(None, choice(*ENGINES), "What computes; by default what the command finds.")
@@ -87,7 +78,7 @@ class Config(SectionWithOptions):
         """
         super().__post_init__()
         date = resolved(self.evaluation_date, self.time_zone)
-        self._settle(events=events_beside(self.source, self.events))
+        self._settle(events=sec.events_beside(self.source, self.events))
         for name in ("source", "judgements", "events", "assignments", "sink"):
             self._settle(**{name: _dated(getattr(self, name), date)})
         self._settle(evaluation_date=date)
@@ -95,7 +86,7 @@ class Config(SectionWithOptions):
             self._settle(comparison=replace(self.comparison, period=period.on(date)))
         file, examples = self.report.file, self.report.examples
         if examples is None:
-            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
+            examples = sec.EXAMPLE_USERS if self.source.format == "trec_run" else 0
         self._settle(report=replace(self.report, file=file and file.replace("{date}", date), examples=examples))
         if self.source.format == "trec_run" and self.judgements is None:
             raise ConfigError(
@@ -115,7 +106,7 @@ class Config(SectionWithOptions):
             own[name] = value
         options = Options(
             **own,
-            text_numbers=any(FORMATS[section.format].is_text for section in self.inputs),
+            text_numbers=any(sec.FORMATS[section.format].is_text for section in self.inputs),
             judged=self.judgements is not None,
             with_events=self.events is not None,
             with_assignments=self.assignments is not None,
@@ -141,7 +132,7 @@ class Config(SectionWithOptions):
         return (*self.gates, *(gate for test in self.tests.values() for gate in test.gates))
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[sec.Input, ...]:
         """The sections of the tables that are read."""
         return (*self.source.parts, *filter(None, [self.judgements, self.events, self.assignments]))
 

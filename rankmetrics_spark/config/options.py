@@ -10,22 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
+from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import time_zone
-from rankmetrics_spark.config.fields import (
-    Section,
-    choice,
-    count,
-    field_names,
-    flag,
-    key,
-    listed,
-    mapped,
-    names,
-    number,
-    refuse,
-    section,
-    text,
-)
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, EVENT_NAMES, GRADE_OF_EVENTS, JUDGED_ROLES, LOG_ROLES
@@ -47,13 +33,13 @@ JUDGED_KNOBS = {
 
 
 def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
-    items = [value] if isinstance(value, Metric) else listed(path, value)
+    items = [value] if isinstance(value, Metric) else fd.listed(path, value)
     if not items:
-        raise refuse(path, value, "at least one metric, such as ap@10")
+        raise fd.refuse(path, value, "at least one metric, such as ap@10")
     metrics: dict[Metric, None] = {}
     for item in items:
         if not isinstance(item, (Metric, str)):
-            raise refuse(path, item, "metric names such as ap@10")
+            raise fd.refuse(path, item, "metric names such as ap@10")
         try:
             metrics[parse(item) if isinstance(item, str) else item] = None
         except ConfigError as error:
@@ -63,7 +49,7 @@ def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
 
 def _read_convention(path: str, value: object) -> Convention:
     if not isinstance(value, (str, Mapping, Convention)):
-        raise refuse(path, value, "a preset, or a mapping of knobs")
+        raise fd.refuse(path, value, "a preset, or a mapping of knobs")
     try:
         return resolve(value)
     except ConfigError as error:
@@ -72,15 +58,15 @@ def _read_convention(path: str, value: object) -> Convention:
 
 def _read_combinations(path: str, value: object) -> tuple[tuple[str, ...], ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise refuse(path, value, "a list of lists of segments, such as [[country, device]]")
-    return tuple(dict.fromkeys(names(f"{path}[{i}]", chosen) for i, chosen in enumerate(value)))
+        raise fd.refuse(path, value, "a list of lists of segments, such as [[country, device]]")
+    return tuple(dict.fromkeys(fd.names(f"{path}[{i}]", chosen) for i, chosen in enumerate(value)))
 
 
 MOST_PERCENTILES = 20
 
 
 def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
-    items = [value] if isinstance(value, (int, float)) else listed(path, value)
+    items = [value] if isinstance(value, (int, float)) else fd.listed(path, value)
     numbers: dict[float, None] = {}
     for item in items:
         try:
@@ -89,10 +75,10 @@ def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
             size = 0.0
         # Six digits after the point are as many as the name of a column shows.
         if not 0 < size < 100 or size != round(size, 6):
-            raise refuse(path, item, "numbers above 0 and below 100, such as 50 or 99.9")
+            raise fd.refuse(path, item, "numbers above 0 and below 100, such as 50 or 99.9")
         numbers[size] = None
     if len(numbers) > MOST_PERCENTILES:
-        raise refuse(path, value, f"at most {MOST_PERCENTILES} percentiles")
+        raise fd.refuse(path, value, f"at most {MOST_PERCENTILES} percentiles")
     return tuple(numbers)
 
 
@@ -101,29 +87,29 @@ _PACKED = "How cells of text hold the items of a list."
 
 
 def _read_parts(path: str, value: object) -> tuple[str, ...]:
-    parts = tuple(str(part) for part in listed(path, value))
+    parts = tuple(str(part) for part in fd.listed(path, value))
     if unknown_part := next((part for part in parts if part not in PARTS), None):
         raise ConfigError(f"{path}: {unknown('part', unknown_part, PARTS)}")
     if "item" not in parts or len({*parts}) < len(parts):
-        raise refuse(path, [*parts], f"each part once, item among them, out of {', '.join(PARTS)}")
+        raise fd.refuse(path, [*parts], f"each part once, item among them, out of {', '.join(PARTS)}")
     return parts
 
 
 def _read_mark(path: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise refuse(path, value, "a text of at least one character")
+        raise fd.refuse(path, value, "a text of at least one character")
     return value
 
 
 @dataclass(frozen=True)
-class Packed(Section):
+class Packed(fd.Section):
     """How a cell of text holds several items: ``N1-1 N2-0`` has the separator ``" "`` and ``-`` between its parts."""
 
     at: ClassVar[str] = "source.packed"
 
-    separator: str = key(" ", _read_mark, "Between two items.")
-    parts: tuple[str, ...] = key(("item",), _read_parts, "What an item consists of, in order.")
-    between: str | None = key(None, _read_mark, "Between two parts; the first part may hold it too.")
+    separator: str = fd.key(" ", _read_mark, "Between two items.")
+    parts: tuple[str, ...] = fd.key(("item",), _read_parts, "What an item consists of, in order.")
+    between: str | None = fd.key(None, _read_mark, "Between two parts; the first part may hold it too.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that parts can be told apart."""
@@ -145,11 +131,11 @@ EVENT_ROLES = ("list", *EVENT_NAMES)
 def _read_event_columns(path: str, value: object) -> dict[str, Any]:
     """Role -> column; those of lists are several."""
     if not isinstance(value, Mapping):
-        raise refuse(path, value, f"a mapping with keys out of {', '.join(EVENT_ROLES)}")
+        raise fd.refuse(path, value, f"a mapping with keys out of {', '.join(EVENT_ROLES)}")
     if other := next((role for role in value if role not in EVENT_ROLES), None):
         raise ConfigError(f"{path}.{other}: {unknown('key', other, EVENT_ROLES)}")
     return {
-        role: names(f"{path}.list", column) if role == "list" else text(f"{path}.{role}", column)
+        role: fd.names(f"{path}.list", column) if role == "list" else fd.text(f"{path}.{role}", column)
         for role, column in value.items()
         if column is not None
     }
@@ -157,9 +143,9 @@ def _read_event_columns(path: str, value: object) -> dict[str, Any]:
 
 def _read_grades(path: str, value: object) -> dict[str, float]:
     if not isinstance(value, Mapping):
-        raise refuse(path, value, "a mapping of kinds of events to grades, such as {click: 1, purchase: 3}")
-    grade = number(0, 1e6, inclusive=True)
-    return {text(path, kind): float(grade(f"{path}.{kind}", each)) for kind, each in value.items()}
+        raise fd.refuse(path, value, "a mapping of kinds of events to grades, such as {click: 1, purchase: 3}")
+    grade = fd.number(0, 1e6, inclusive=True)
+    return {fd.text(path, kind): float(grade(f"{path}.{kind}", each)) for kind, each in value.items()}
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -169,7 +155,7 @@ _DURATION = re.compile(r"(\d{1,6})\s*([smhd])")
 def _read_duration(path: str, value: object) -> str:
     match = _DURATION.fullmatch(str(value).strip().lower())
     if match is None or not int(match[1]):
-        raise refuse(path, value, "a number of seconds, minutes, hours or days, such as 90s, 30m, 1h or 7d")
+        raise fd.refuse(path, value, "a number of seconds, minutes, hours or days, such as 90s, 30m, 1h or 7d")
     return f"{match[1]}{match[2]}"
 
 
@@ -183,7 +169,7 @@ def microseconds(duration: str) -> int:
 
 
 @dataclass(frozen=True)
-class Options(Section):
+class Options(fd.Section):
     """Everything an evaluation is asked to do; nothing here depends on the schema of the input.
 
     Every field has a default, and ``None`` stands for it. Each value is checked when the options are made, and so is
@@ -197,90 +183,97 @@ class Options(Section):
     rankmetrics_spark.errors.ConfigError: rank_by: unknown value 'scores'; did you mean 'score'? known: position, score
     """
 
-    metrics: tuple[Metric, ...] = key(
+    metrics: tuple[Metric, ...] = fd.key(
         DEFAULT_METRICS, _read_metrics, "Names such as ``ap@10`` or ``ndcg@10``; each metric once.", "metrics"
     )
-    convention: Convention = key(
+    convention: Convention = fd.key(
         "standard", _read_convention, "A preset, or a mapping with ``preset`` and overrides.", "convention"
     )
-    rank_by: str = key(
-        "position", choice("position", "score"), "By a column of ranks, or by score: the highest first.", "rank_by"
+    rank_by: str = fd.key(
+        "position", fd.choice("position", "score"), "By a column of ranks, or by score: the highest first.", "rank_by"
     )
-    columns: Mapping[str, str | None] = key(
+    columns: Mapping[str, str | None] = fd.key(
         {},
-        mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items", "time"}),
+        fd.mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items", "time"}),
         "Role -> column of the impressions.",
         "source.columns",
     )
-    judgement_columns: Mapping[str, str] = key(
-        {}, mapped(JUDGED_ROLES), "Role -> column of the judgements.", "judgements.columns"
+    judgement_columns: Mapping[str, str] = fd.key(
+        {}, fd.mapped(JUDGED_ROLES), "Role -> column of the judgements.", "judgements.columns"
     )
-    packed: Packed | None = key(None, section(Packed), _PACKED, "source.packed")
-    judgement_packed: PackedJudgements | None = key(None, section(PackedJudgements), _PACKED, "judgements.packed")
-    event_columns: Mapping[str, Any] = key(
+    packed: Packed | None = fd.key(None, fd.section(Packed), _PACKED, "source.packed")
+    judgement_packed: PackedJudgements | None = fd.key(None, fd.section(PackedJudgements), _PACKED, "judgements.packed")
+    event_columns: Mapping[str, Any] = fd.key(
         {}, _read_event_columns, "Role (list, user, item, kind, time) -> column of the events.", "events.columns"
     )
-    grades: Mapping[str, float] = key(
+    grades: Mapping[str, float] = fd.key(
         {}, _read_grades, "Kind of event -> the grade that it gives to its impression.", "events.grades"
     )
-    within: str | None = key(
+    within: str | None = fd.key(
         None, _read_duration, "How long after its impression an event counts, such as ``1h``.", "events.within"
     )
-    assignment_columns: Mapping[str, str | None] = key(
+    assignment_columns: Mapping[str, str | None] = fd.key(
         {},
-        mapped({role: role for role in ASSIGNMENT_NAMES}, nullable=("test", "time")),
+        fd.mapped({role: role for role in ASSIGNMENT_NAMES}, nullable=("test", "time")),
         "Role (test, arm, user, time) -> column of the assignments.",
         "assignments.columns",
     )
-    time_zone: str = key("UTC", time_zone, "Where today starts and ends, and of times without an offset.", "time_zone")
-    list: tuple[str, ...] = key(
-        (), names, "Columns that tell a user's lists apart; a user's value is the mean over their lists.", "source.list"
+    time_zone: str = fd.key(
+        "UTC", time_zone, "Where today starts and ends, and of times without an offset.", "time_zone"
     )
-    segments: tuple[str, ...] = key((), names, "Columns whose values split the averages.", "source.segments")
-    segment_combinations: tuple[tuple[str, ...], ...] = key(
+    list: tuple[str, ...] = fd.key(
+        (),
+        fd.names,
+        "Columns that tell a user's lists apart; a user's value is the mean over their lists.",
+        "source.list",
+    )
+    segments: tuple[str, ...] = fd.key((), fd.names, "Columns whose values split the averages.", "source.segments")
+    segment_combinations: tuple[tuple[str, ...], ...] = fd.key(
         (), _read_combinations, "Segments that split the averages together.", "source.segment_combinations"
     )
-    covariate: str | None = key(
-        None, text, "A column with a number of each user from before the experiment.", "comparison.cuped.column"
+    covariate: str | None = fd.key(
+        None, fd.text, "A column with a number of each user from before the experiment.", "comparison.cuped.column"
     )
-    first_rank: int = key(1, count(0, 1), "What the column of ranks calls the first rank.", "source.first_rank")
-    confidence: float = key(
-        0.95, number(0, 1, inclusive=False), "Confidence level of the intervals.", "comparison.confidence"
+    first_rank: int = fd.key(1, fd.count(0, 1), "What the column of ranks calls the first rank.", "source.first_rank")
+    confidence: float = fd.key(
+        0.95, fd.number(0, 1, inclusive=False), "Confidence level of the intervals.", "comparison.confidence"
     )
-    mean_over: str = key(
+    mean_over: str = fd.key(
         "users",
-        choice("users", "lists"),
+        fd.choice("users", "lists"),
         "Every user counts once (``users``), or every list (``lists``); errors are by user in both.",
         "comparison.mean_over",
     )
-    cluster: str | None = key(
+    cluster: str | None = fd.key(
         None,
-        text,
+        fd.text,
         "A column whose values, such as households, were assigned as a whole: they are the units of errors, not users.",
         "comparison.cluster",
     )
-    only_changed: bool = key(
+    only_changed: bool = fd.key(
         False,
-        flag,
+        fd.flag,
         "Compare only users whose lists differ between the two experiments; the effect over all users is shown too.",
         "comparison.only_changed",
     )
-    percentiles: tuple[float, ...] = key(
+    percentiles: tuple[float, ...] = fd.key(
         (), _read_percentiles, "Percentiles of each metric over the users, such as ``[50, 90]``.", "percentiles"
     )
-    repeated_items: str = key(
+    repeated_items: str = fd.key(
         "relevant",
-        choice("relevant", "all", "ignore"),
+        fd.choice("relevant", "all", "ignore"),
         "Which repeated items are found: ``relevant`` = those that could change a value, ``all``, ``ignore`` = none.",
         "quality.repeated_items",
     )
-    layout: str = key(
-        "auto", choice(*get_args(LayoutName)), "How lists travel; the values are the same, the cost is not."
+    layout: str = fd.key(
+        "auto", fd.choice(*get_args(LayoutName)), "How lists travel; the values are the same, the cost is not."
     )
-    text_numbers: bool = key(False, flag, "Numbers may come as text; text that is no number is a fault of its row.")
-    judged: bool = key(False, flag, "Whether judgements are given.")
-    with_events: bool = key(False, flag, "Whether events are given.")
-    with_assignments: bool = key(False, flag, "Whether assignments are given.")
+    text_numbers: bool = fd.key(
+        False, fd.flag, "Numbers may come as text; text that is no number is a fault of its row."
+    )
+    judged: bool = fd.key(False, fd.flag, "Whether judgements are given.")
+    with_events: bool = fd.key(False, fd.flag, "Whether events are given.")
+    with_assignments: bool = fd.key(False, fd.flag, "Whether assignments are given.")
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Field -> what messages call it; by default a field is called by its own name."""
 
@@ -313,7 +306,7 @@ class Options(Section):
 
     def _paths_of_fields(self) -> Mapping[str, str]:
         """Each field -> the name that the reader of a message wrote."""
-        return {name: self.paths.get(name, name) for name in field_names(type(self))}
+        return {name: self.paths.get(name, name) for name in fd.field_names(type(self))}
 
     def lacks(self, role: str) -> bool:
         """Whether ``columns`` says that the impressions have no such column; one that is not mapped may be there.
@@ -331,10 +324,10 @@ PATHS: Mapping[str, str] = {spec.name: spec.metadata["path"] for spec in fields(
 
 def option(name: str) -> Any:
     """An option as a key of the section that its path is in."""
-    return key(**Options.__dataclass_fields__[name].metadata)
+    return fd.key(**Options.__dataclass_fields__[name].metadata)
 
 
-class SectionWithOptions(Section):
+class SectionWithOptions(fd.Section):
     """A section that has the options whose paths are in it, declared or not."""
 
     def __init_subclass__(cls) -> None:
@@ -401,7 +394,7 @@ def _check_segments(options: Options) -> None:
     path = options.path_of("segment_combinations")
     for chosen in options.segment_combinations:
         if len(chosen) < 2:
-            raise refuse(path, list(chosen), "combinations of at least two segments")
+            raise fd.refuse(path, list(chosen), "combinations of at least two segments")
         for name in chosen:
             if name not in options.segments:
                 raise ConfigError(f"{path}: {unknown('segment', name, options.segments or ['none'])}")

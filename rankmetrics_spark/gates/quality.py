@@ -14,30 +14,9 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
+from rankmetrics_spark.gates import counts as cn
+from rankmetrics_spark.gates import limits as lm
 from rankmetrics_spark.gates.built_in import GRADED, about_grades, log_checks
-from rankmetrics_spark.gates.counts import (
-    REPEATED,
-    UNRECORDED,
-    Counts,
-    Inspected,
-    Reasons,
-    arms,
-    longest_cut,
-    reasons,
-    row_counts,
-    total_counts,
-)
-from rankmetrics_spark.gates.limits import (
-    MIXED,
-    OPEN,
-    SHARED,
-    UNMATCHED,
-    Findings,
-    events_in_words,
-    notes_about_ids,
-    rate_checks,
-    rates,
-)
 from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements, unmatched_rate
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
@@ -50,58 +29,60 @@ MOST_NAMED = 3
 # ---- rates, warnings and notes
 
 
-def findings(log: Inspected, counts: Counts, limits: Limits, previous: Previous | None) -> Findings:
+def findings(log: cn.Inspected, counts: cn.Counts, limits: Limits, previous: Previous | None) -> lm.Findings:
     """Return counts, rates, warnings and notes of a log, compared with no limit yet."""
     scoring = log.plan.scoring
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
-    names += ["short_rate"] if longest_cut(log.plan) else []
+    names += ["short_rate"] if cn.longest_cut(log.plan) else []
     names += ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
     names += [GRADED] if GRADED in limits else []
     hits = about_grades(log, counts, limits)
     notes = (*_notes_about(log, counts), *([hits.sentence] if hits and not hits.decides else []))
-    counts = {name: {key: n for key, n in count.items() if key not in UNRECORDED} for name, count in counts.items()}
-    per_arm = {name: rates([count], names) for name, count in arms(counts).items() if count["lists"]}
-    overall = rates(arms(counts).values(), names)
+    counts = {name: {key: n for key, n in count.items() if key not in cn.UNRECORDED} for name, count in counts.items()}
+    per_arm = {name: lm.rates([count], names) for name, count in cn.arms(counts).items() if count["lists"]}
+    overall = lm.rates(cn.arms(counts).values(), names)
     assigned = log.assigned()
     if assigned and assigned.mixed_rate is not None:
-        overall[MIXED] = assigned.mixed_rate
-    if SHARED in limits and assigned is None:
+        overall[lm.MIXED] = assigned.mixed_rate
+    if lm.SHARED in limits and assigned is None:
         # Shuffles ids only.
         pairs = log.outcome.where(F.col(sch.REJECTED).isNull()).select(sch.EXPERIMENT, sch.USER).distinct()
         users = pairs.groupBy(sch.USER).agg(F.count(F.lit(1)).alias("n"))
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
-        overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
+        overall[lm.SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     if (events := log.event_counts()) is not None:
         open_share, unmatched = log.open_share(), unmatched_rate(events)
-        overall |= {name: share for name, share in ((UNMATCHED, unmatched), (OPEN, open_share)) if share is not None}
-        notes += (*events_in_words(events, open_share),)
+        overall |= {
+            name: share for name, share in ((lm.UNMATCHED, unmatched), (lm.OPEN, open_share)) if share is not None
+        }
+        notes += (*lm.events_in_words(events, open_share),)
     before = previous(per_arm) if previous else {}
-    return Findings(counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), notes, events=events)
+    return lm.Findings(counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), notes, events=events)
 
 
-def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
+def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
     """Warn of what has no limit, one sentence each."""
-    for name, count in arms(counts).items():
+    for name, count in cn.arms(counts).items():
         if not count["lists"]:
             yield f"experiment '{name}' has no result: all {count['rows']:,} of its rows are faulty"
     alike: dict[str, list[str]] = {}
-    for name in sorted(map(str, arms(counts))):
+    for name in sorted(map(str, cn.arms(counts))):
         letters = (c for c in normalize("NFC", name).casefold() if c.isprintable() and not c.isspace())
         alike.setdefault("".join(letters), []).append(repr(name) if normalize("NFC", name) == name else ascii(name))
     for names in (names for names in alike.values() if len(names) > 1):
         yield f"the experiments {' and '.join(names)} look alike; are they one?"
     if ranks_seem_to_start_at_0(log, counts):
         yield (
-            f"{total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
+            f"{cn.total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
             f"{log.plan.options.path_of('first_rank')} to 0"
         )
-    lists = total_counts(counts, "lists")
-    if log.plan.columns.first_rank == 0 and 0 < lists <= total_counts(counts, "gaps"):
+    lists = cn.total_counts(counts, "lists")
+    if log.plan.columns.first_rank == 0 and 0 < lists <= cn.total_counts(counts, "gaps"):
         yield (
             f"all {lists:,} lists have gaps: the ranks seem to start at 1, and each counts as one more; if they do, "
             f"set {log.plan.options.path_of('first_rank')} to 1"
         )
-    if mixed := total_counts(counts, "mixed_segments"):
+    if mixed := cn.total_counts(counts, "mixed_segments"):
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
     if (judged := log.judgement_counts()) and judged.reasons:
@@ -123,34 +104,34 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
                 )
 
 
-def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
+def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
     """Return what readers of the numbers should know, one sentence each."""
     (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
-    if negative := total_counts(counts, "negative_grades"):
+    if negative := cn.total_counts(counts, "negative_grades"):
         yield f"{negative:,} rows have a grade below 0, which is not relevant; leave them out if it stands for no label"
-    if lists := total_counts(counts, "lists_outside"):
+    if lists := cn.total_counts(counts, "lists_outside"):
+        every, rows = (cn.total_counts(counts, name) for name in ("lists", "rows_outside"))
         yield (
-            f"{lists:,} of {total_counts(counts, 'lists'):,} lists ({total_counts(counts, 'rows_outside'):,} rows) are "
-            f"of users without judgements, who are outside the population ({path}.population is {rule.population}): "
-            "they are in no table"
+            f"{lists:,} of {every:,} lists ({rows:,} rows) are of users without judgements, who are outside the "
+            f"population ({path}.population is {rule.population}): they are in no table"
         )
     judged = log.judgement_counts()
-    yield from notes_about_ids(counts, judged.called_missing if judged else 0)
+    yield from lm.notes_about_ids(counts, judged.called_missing if judged else 0)
     if rule.unjudged == "removed":
-        shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in arms(counts).items()]
+        shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in cn.arms(counts).items()]
         (low, least), (high, most) = min(shares, default=(1.0, "")), max(shares, default=(1.0, ""))
         if low < 1:
-            n = total_counts(counts, "evaluated") - total_counts(counts, "judged_items")
+            n = cn.total_counts(counts, "evaluated") - cn.total_counts(counts, "judged_items")
             spread = f": {1 - low:.1%} of '{least}', {1 - high:.1%} of '{most}'" if low < high else f" ({1 - low:.1%})"
             yield f"{n:,} shown items have no judgement and are removed from their lists ({path}.unjudged){spread}"
 
 
-def within_limits(findings: Findings, limits: Limits, others: Sequence[sch.Check] = ()) -> Findings:
+def within_limits(findings: lm.Findings, limits: Limits, others: Sequence[sch.Check] = ()) -> lm.Findings:
     """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``, and the rows of all.
 
     ``others`` are checks that have no limit of the user.
     """
-    checks = [*others, *rate_checks(findings, limits)]
+    checks = [*others, *lm.rate_checks(findings, limits)]
     # A rate of the whole log has a row in each experiment.
     failures, warnings = (
         [*dict.fromkeys(check.sentence for check in checks if check.status == status)]
@@ -164,10 +145,10 @@ def within_limits(findings: Findings, limits: Limits, others: Sequence[sch.Check
     return replace(findings, warnings=(*findings.warnings, *warnings), checks=tuple(checks))
 
 
-def faulty_checks(counts: Counts, allowed: float) -> list[sch.Check]:
+def faulty_checks(counts: cn.Counts, allowed: float) -> list[sch.Check]:
     """Return the share of faulty rows of each experiment against what is allowed."""
     checks = []
-    for name, count in arms(counts).items():
+    for name, count in cn.arms(counts).items():
         n, rows = count["quarantined"], count["rows"]
         share, sentence = n / rows, f"{n:,} of {rows:,} rows of experiment '{name}' are faulty ({n / rows:.2%})"
         status = sch.FAIL if share > allowed else sch.OK
@@ -175,16 +156,16 @@ def faulty_checks(counts: Counts, allowed: float) -> list[sch.Check]:
     return checks
 
 
-def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:
+def ranks_seem_to_start_at_0(log: cn.Inspected, counts: cn.Counts) -> bool:
     """Whether there is at least one row with a rank below 1 for each list."""
-    below = total_counts(counts, "below_first_rank")
-    return log.plan.columns.first_rank == 1 and 0 < total_counts(counts, "lists") <= below
+    below = cn.total_counts(counts, "below_first_rank")
+    return log.plan.columns.first_rank == 1 and 0 < cn.total_counts(counts, "lists") <= below
 
 
 # ---- what a run refuses
 
 
-def check_quality(log: Inspected, settings: Quality, previous: Previous | None = None) -> Findings:
+def check_quality(log: cn.Inspected, settings: Quality, previous: Previous | None = None) -> lm.Findings:
     """Count the rows and lists of a log; raise an error if its result would be wrong."""
     metrics = log.plan.scoring.metrics
     # Values can be too large to be summed under metrics without a maximum, and under two others because of the gains.
@@ -192,17 +173,17 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
     unbounded += {m.definition.name: m for m in metrics if m.definition.name in ("ndcg", "graded_rbp")}.values()
     # A preset has its population also where there are no judgements.
     only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
-    counts = row_counts(log.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
-    if not total_counts(counts, "rows"):
+    counts = cn.row_counts(log.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
+    if not cn.total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     try:
         # As trec_eval does.
         rule = log.plan.scoring.conventions[0]
-        if rule.duplicates == "refuse" and total_counts(counts, "repeated") and log.plan.columns.item:
+        if rule.duplicates == "refuse" and cn.total_counts(counts, "repeated") and log.plan.columns.item:
             repeats = log.repeated().where(F.col(sch.REASON) == "duplicate_item").count()
             if repeats:
                 raise QualityError(
-                    f"{repeats} of {total_counts(counts, 'rows')} rows repeat an item of their list, and the "
+                    f"{repeats} of {cn.total_counts(counts, 'rows')} rows repeat an item of their list, and the "
                     f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
                     f"{_several_lists(log)}"
                 )
@@ -232,32 +213,32 @@ def check_quality(log: Inspected, settings: Quality, previous: Previous | None =
     return within_limits(found, settings.rates, log_checks(log, counts, settings))
 
 
-def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
+def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: Quality) -> None:
     """Refuse too many faulty rows, over all and in each experiment."""
     allowed = settings.allowed_fraction
-    rows, n_faulty = total_counts(counts, "rows"), total_counts(counts, "quarantined")
-    affected = {name: c for name, c in arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
+    rows, n_faulty = cn.total_counts(counts, "rows"), cn.total_counts(counts, "quarantined")
+    affected = {name: c for name, c in cn.arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
     if n_faulty / rows > allowed:
         sentence, faulty = f"{n_faulty} of {rows} rows are faulty ({n_faulty / rows:.2%}", log.outcome
     elif affected:
-        n_faulty, rows = total_counts(affected, "quarantined"), total_counts(affected, "rows")
+        n_faulty, rows = cn.total_counts(affected, "quarantined"), cn.total_counts(affected, "rows")
         sentence = f"{n_faulty} of {rows} rows of {_experiment_names(affected)} are faulty ({n_faulty / rows:.2%}"
         faulty = log.outcome.where(F.col(sch.EXPERIMENT).isin([*affected]))
     else:
         if ranks_seem_to_start_at_0(log, counts) and allowed < 1:
             # Without the faulty rows, the other ranks would be off by one.
             raise QualityError(
-                f"{total_counts(counts, 'below_first_rank')} rows have a rank below 1, and there are "
-                f"{total_counts(counts, 'lists')} lists: "
+                f"{cn.total_counts(counts, 'below_first_rank')} rows have a rank below 1, and there are "
+                f"{cn.total_counts(counts, 'lists')} lists: "
                 f"the ranks seem to start at 0; set {log.plan.options.path_of('first_rank')} to 0, or allow faulty "
                 "rows with max_invalid_fraction: 1"
             )
         return
-    emptied = {name: c for name, c in arms(counts).items() if not c["lists"]}
-    reason_counts, hint = reasons(faulty), ""
+    emptied = {name: c for name, c in cn.arms(counts).items() if not c["lists"]}
+    reason_counts, hint = cn.reasons(faulty), ""
     most, n = next(iter(reason_counts.items()))
     # Advice only on a reason that explains most faulty rows.
-    if 2 * n > n_faulty and most == REPEATED:
+    if 2 * n > n_faulty and most == cn.REPEATED:
         hint = _several_lists(log)
     elif 2 * n > n_faulty and most == "position_below_1":
         hint = f"; if your ranks start at 0, set {log.plan.options.path_of('first_rank')} to 0"
@@ -274,11 +255,11 @@ def _allowed(settings: Quality) -> str:
     return f"allowed {settings.allowed_fraction:.2%}: {settings.path_of(key)} is {getattr(settings, key)}"
 
 
-def _spoken(reason_counts: Reasons) -> str:
+def _spoken(reason_counts: cn.Reasons) -> str:
     return ", ".join(f"{reason} {n}" for reason, n in reason_counts.items())
 
 
-def _experiment_names(counts: Counts) -> str:
+def _experiment_names(counts: cn.Counts) -> str:
     """Name experiments, the one with the largest share of faulty rows first.
 
     >>> _experiment_names({"a": {"quarantined": 1, "rows": 2}, "b": {"quarantined": 2, "rows": 2}})
@@ -290,7 +271,7 @@ def _experiment_names(counts: Counts) -> str:
     return f"experiment{'s' if len(counts) > 1 else ''} {names}{more}"
 
 
-def _several_lists(log: Inspected) -> str:
+def _several_lists(log: cn.Inspected) -> str:
     if log.tags:
         return "; if several files have the same tag, set source.experiment_from to file"
     if log.plan.columns.list:
@@ -301,7 +282,7 @@ def _several_lists(log: Inspected) -> str:
 # ---- values and judgements
 
 
-def _refuse_large_values(log: Inspected, counts: Counts) -> None:
+def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
     """Refuse a value that is too large to be summed; name the highest grade of the impressions and the judgements."""
     beyond = [(name, column) for name, count in counts.items() for column in count["beyond_sums"]]
     if not beyond:
@@ -322,19 +303,19 @@ def _refuse_large_values(log: Inspected, counts: Counts) -> None:
     )
 
 
-def _typed(log: Inspected, judged: DataFrame) -> DataFrame:
+def _typed(log: cn.Inspected, judged: DataFrame) -> DataFrame:
     return typed_judgements(judged, log.plan.judgement_mapping, log.plan.options.text_numbers)
 
 
-def _refuse_foreign_judgements(log: Inspected, counts: Counts) -> None:
+def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
     """Refuse judgements that match no shown user or no shown item: every value would be 0."""
-    if log.judged is None or not total_counts(counts, "lists"):
+    if log.judged is None or not cn.total_counts(counts, "lists"):
         return
     typed = _typed(log, log.judged)
     sound = log.rows.where(F.col(sch.REJECTED).isNull())
-    name = sch.USER if not total_counts(counts, "judged_lists") else sch.ITEM
+    name = sch.USER if not cn.total_counts(counts, "judged_lists") else sch.ITEM
     # Check items only if relevance comes from the judgements; judged items may all be irrelevant.
-    if name == sch.ITEM and (log.plan.columns.relevance or total_counts(counts, "judged_items")):
+    if name == sch.ITEM and (log.plan.columns.relevance or cn.total_counts(counts, "judged_items")):
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         raise InputError(

@@ -19,17 +19,9 @@ from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
+from rankmetrics_spark.road import aggregation as agg
 from rankmetrics_spark.road import checking, ranking, scoring
 from rankmetrics_spark.road import nested as nst
-from rankmetrics_spark.road.aggregation import (
-    Percentiles,
-    averages_of_sums,
-    percentiles_of,
-    sums_of_lists,
-    sums_of_users,
-    value_counts,
-    with_percentiles,
-)
 from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
 from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
 from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, flattened
@@ -318,7 +310,9 @@ class Tables:
             return averages(users, plan, self.within_segments, several_conventions=True)
         # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
         columns, work = plan.columns, plan.scoring
-        step = partial(sums_of_lists, work.metrics, columns.segments, plan.options.combined_segments, plan.over_lists)
+        step = partial(
+            agg.sums_of_lists, work.metrics, columns.segments, plan.options.combined_segments, plan.over_lists
+        )
         reads = {name: name for name in (sch.EXPERIMENT, *columns.segment_columns)}
         if not self._flags:
             sums = self._in_python(self._packed.where(f"{sch.REJECTED} IS NULL"), plan.layout, step(), reads)
@@ -334,7 +328,7 @@ class Tables:
             both = ranking.share_exchange(both.repartition(sch.EXPERIMENT))
             again = self._rescored(both.where(f"{sch.USER} IS NOT NULL"), step(), reads)
             sums = both.where(f"{sch.USER} IS NULL").select(*step().schema.names).unionByName(again)
-        means = averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
+        means = agg.averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
         if not plan.options.percentiles:
             return means
         return _with_percentiles(means, _published(self.users, plan, sch.CONVENTION_INDEX), plan, (), True)
@@ -444,11 +438,11 @@ def averages(
     segments, metrics, over_lists = plan.public_segments, plan.scoring.metrics, plan.over_lists
     whole = {} if within else segments
     combined = () if within else plan.options.combined_segments
-    sums = sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
+    sums = agg.sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
+        split = agg.sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
         sums = sums.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
-    means = averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+    means = agg.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
     return _with_percentiles(means, user_metrics, plan, within, several_conventions)
 
 
@@ -456,14 +450,14 @@ def _with_percentiles(
     means: DataFrame, users: DataFrame, plan: Plan, within: Sequence[DataFrame], several_conventions: bool
 ) -> DataFrame:
     """The means, with the percentiles that the options ask for."""
-    request = Percentiles(plan.options.percentiles, plan.options.confidence)
+    request = agg.Percentiles(plan.options.percentiles, plan.options.confidence)
     if not request.percentiles:
         return means
     segments, metrics = plan.public_segments, plan.scoring.metrics
     whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
-    counts = value_counts(users, metrics, whole, several_conventions, combined)
+    counts = agg.value_counts(users, metrics, whole, several_conventions, combined)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = value_counts(table, metrics, {name: column}, True)
+        split = agg.value_counts(table, metrics, {name: column}, True)
         counts = counts.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
-    table = percentiles_of(counts, plan.scoring.conventions, request)
-    return with_percentiles(means, table)
+    table = agg.percentiles_of(counts, plan.scoring.conventions, request)
+    return agg.with_percentiles(means, table)

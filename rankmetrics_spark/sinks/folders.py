@@ -22,29 +22,10 @@ from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path,
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, quoted
+from rankmetrics_spark.sinks import files as fl
+from rankmetrics_spark.sinks import partitions as pt
 from rankmetrics_spark.sinks import reading, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
-from rankmetrics_spark.sinks.files import (
-    STAGING,
-    Files,
-    Reach,
-    likely_reach,
-    of_disk,
-    on_this_machine,
-    output_failure,
-    reach_of,
-)
-from rankmetrics_spark.sinks.partitions import (
-    MANIFEST,
-    MOST_ROWS,
-    Partitions,
-    Split,
-    StagedFile,
-    Written,
-    as_json,
-    count_rows,
-    rows_of_arrow,
-)
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
 
 _MISSING_FILE = re.compile(
@@ -60,7 +41,7 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
     except RankmetricsError:
         raise
     except Exception as error:  # classic sessions raise a class of py4j
-        output_error = output_failure(path, error)
+        output_error = fl.output_failure(path, error)
         if output_error is None and tables and _MISSING_FILE.search(str(error)):
             output_error = OutputError(
                 f"cannot write to '{path}': files vanished while they were written, probably because another run "
@@ -91,7 +72,7 @@ class Folder:
     run_id: str
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     by_date: bool = False
-    _reach: Reach | None = field(default=None, init=False, repr=False)
+    _reach: fl.Reach | None = field(default=None, init=False, repr=False)
     _claim: Claim | Lease | None = field(default=None, init=False, repr=False)
     _staged: list[str] = field(default_factory=list, init=False, repr=False)
     _open_record: bool = field(default=False, init=False, repr=False)
@@ -101,7 +82,7 @@ class Folder:
 
     def check(self) -> None:
         """Refuse a folder that cannot be written, before anything is computed."""
-        here = on_this_machine(self.spark, self.path)
+        here = fl.on_this_machine(self.spark, self.path)
         if here:
             check_output(self.path)
         if engine_of(self.spark) != "sail":
@@ -110,11 +91,11 @@ class Folder:
                 # Two paths: for a single one that does not exist, Spark logs a stack trace.
                 self.spark.read.parquet(*[spark_path(self._staging_of("outcome"))] * 2).schema  # noqa: B018
         # Only now: what Spark cannot address gets no run record either.
-        disk = of_disk(self.path) if here else None
-        self._reach = Reach(disk, self.spark, here=True) if disk else None
+        disk = fl.of_disk(self.path) if here else None
+        self._reach = fl.Reach(disk, self.spark, here=True) if disk else None
 
     def _staging_of(self, name: str) -> str:
-        return f"{self.path}/{STAGING}/{self.run_id}/{name}"
+        return f"{self.path}/{fl.STAGING}/{self.run_id}/{name}"
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to the staging of this run, as they are; return them as written."""
@@ -122,7 +103,7 @@ class Folder:
         with writing(self.path):
             if not self._staged:
                 # Claimed before anything is written: the next run finds the staging of a run that was killed here.
-                self._reach = self._reach or likely_reach(self.spark, self.path, self.settings)
+                self._reach = self._reach or fl.likely_reach(self.spark, self.path, self.settings)
                 self._open()
             self._staged.append(path)
             if is_laptop(self.spark):
@@ -137,7 +118,7 @@ class Folder:
                 staged = self.spark.read.parquet(spark_path(path))
             if len(self._staged) == 1:
                 # Now that Spark has written files, it shows who can access them.
-                reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
+                reach = fl.reach_of(self.spark, self.path, staged, f"{fl.STAGING}/{self.run_id}", self.settings)
                 if self._reach is None or reach is None or reach.files.root != self._reach.files.root or not reach.here:
                     if self._claim is not None:
                         self._claim.release()
@@ -161,7 +142,7 @@ class Folder:
     @property
     def _staging_folder(self) -> Path:
         assert self._reach is not None
-        return Path(self._reach.files.at(STAGING))
+        return Path(self._reach.files.at(fl.STAGING))
 
     def _recover(self, dead: ClaimContent) -> None:
         assert self._reach is not None
@@ -170,7 +151,7 @@ class Folder:
         if self.files_name_runs:
             self._reach.do(swapping.remove_spark_staging)
 
-    def claim(self, partitions: Partitions) -> None:
+    def claim(self, partitions: pt.Partitions) -> None:
         """Reserve partitions until ``release``, unless only Spark can access the files."""
         with writing(self.path):
             link = None
@@ -221,7 +202,7 @@ class Folder:
         return path
 
     def _write_record(self, record: Mapping[str, Any]) -> str:
-        return self.write_file(record_path(self.run_id), as_json(record) + "\n")
+        return self.write_file(record_path(self.run_id), pt.as_json(record) + "\n")
 
     def write_page(self, text: str) -> str | None:
         """Write a page to ``runs``; return its path, or None if only Spark reaches the folder."""
@@ -231,9 +212,9 @@ class Folder:
         """Write what was checked by a run that published nothing, as Parquet."""
         with writing(self.path):
             if self._reach is not None:
-                self._reach.do(Files.write_table, f"{refused_folder(run)}/part-{run}.parquet", checks)
+                self._reach.do(fl.Files.write_table, f"{refused_folder(run)}/part-{run}.parquet", checks)
             else:
-                rows = rows_of_arrow(self.spark, checks).coalesce(1)
+                rows = pt.rows_of_arrow(self.spark, checks).coalesce(1)
                 rows.write.mode("overwrite").parquet(f"{self.path}/{refused_folder(run)}")
 
     def records(self) -> list[str]:
@@ -247,7 +228,7 @@ class Folder:
                 rows = self.spark.createDataFrame([(text,)], "value string")
                 rows.coalesce(1).write.mode("overwrite").text(f"{self.path}/{path}")
                 return f"{self.path}/{path}"
-            self._reach.do(Files.write, path, text)
+            self._reach.do(fl.Files.write, path, text)
             on_disk = self._reach.here and self._reach.files.local
             return str(local_path(f"{self.path}/{path}")) if on_disk else f"{self.path}/{path}"
 
@@ -298,29 +279,29 @@ class ParquetFolder(Folder):
             return swapping.pointer_of(self._reach.files, date)
         return reading.pointers_of(self.spark, self.path, date).get(date)
 
-    def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
+    def write(self, table: str, rows: DataFrame, partitions: pt.Partitions, total: str | None = None) -> pt.Written:
         """Write the rows of a table beside it; nothing is published."""
         with writing(self.path):
             if not partitions.filled:
-                return Written(table, rows, partitions)
+                return pt.Written(table, rows, partitions)
             if self._reach is None:
                 staged = self.stage(partitions.stored(rows), table)
-                return count_rows(Written(table, staged, partitions), total)
-            split = Split(self._reach.files, f"{STAGING}/{self.run_id}/{table}", self.run_id, total)
+                return pt.count_rows(pt.Written(table, staged, partitions), total)
+            split = pt.Split(self._reach.files, f"{fl.STAGING}/{self.run_id}/{table}", self.run_id, total)
             if partitions.few and self._reach.here:
                 split = replace(split, whole=self.by_date and table in SMALL_TABLES)
                 rows = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
-                folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
-                if (few := split.of_folder(folder, rows.columns[1], MOST_ROWS)) is not None:
+                folder = f"{fl.STAGING}/{self.run_id}/rows_of_{table}"
+                if (few := split.of_folder(folder, rows.columns[1], pt.MOST_ROWS)) is not None:
                     files, here = few
                     here = None if here is None or len(here) > FEW_ROWS else here
-                    return replace(Written.of_files(table, rows, partitions, files), here=here)
+                    return replace(pt.Written.of_files(table, rows, partitions, files), here=here)
             # The tasks of Spark write the files; a repeated task leaves files that the manifest does not name.
-            manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
-            staged_files = [StagedFile(*row) for row in few_rows(manifest)]
-            return Written.of_files(table, rows, partitions, staged_files)
+            manifest = partitions.prepared(rows).mapInArrow(split.of_batches, pt.MANIFEST)
+            staged_files = [pt.StagedFile(*row) for row in few_rows(manifest)]
+            return pt.Written.of_files(table, rows, partitions, staged_files)
 
-    def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
+    def publish(self, written: Sequence[pt.Written], entry: Entry, date: str) -> None:
         """Put the staged tables in place and let the pointer of the date name this run."""
         with writing(self.path, tables=True):
             if self._reach is None:
@@ -336,7 +317,7 @@ class ParquetFolder(Folder):
                     self._left = False
                 raise
 
-    def _publish_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:
+    def _publish_by_spark(self, written: Sequence[pt.Written], entry: Entry, date: str) -> None:
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""
         pointer = self.pointer(date) or Pointer(date)
         if self.by_date or pointer.by_date:
@@ -362,7 +343,7 @@ class ParquetFolder(Folder):
         # Spark gives its files names of its own, without the id of the run.
         self.write_file(f"published/{date}.json", pointer.with_run(replace(entry, named=False)).as_json())
 
-    def result(self, written: Written) -> DataFrame:
+    def result(self, written: pt.Written) -> DataFrame:
         """The rows of a table that this run has published, read back lazily."""
         if not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)

@@ -22,15 +22,7 @@ import pyarrow.parquet as pq
 from rankmetrics_spark.config import FORMATS, Input, Source, local_path
 from rankmetrics_spark.engines import temporary_folder
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.sources.files import (
-    OF_FILE,
-    expand_path,
-    experiment_in,
-    files_below,
-    files_of,
-    is_pattern,
-    open_file,
-)
+from rankmetrics_spark.sources import files as fl
 
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 """CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed."""
@@ -67,7 +59,7 @@ def check(section: Input) -> None:
         raise InputError(f"the engine sail separates named fields by one character, not by {separator!r}; allowed: one "
                          f"(sed 's/{separator}/\\t/g'), header: false, or {_OTHER}")  # fmt: skip
     for path in section.path or ():
-        files = sorted(files_of(path))
+        files = sorted(fl.files_of(path))
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
             raise InputError(f"cannot read {section.format} from '{path}': there is no such file or folder")
         if section.format == "csv" and options.get("header", "true").lower() == "true":
@@ -79,7 +71,7 @@ def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
     headers: dict[bytes, str] = {}
     for file in files:
         try:
-            with open_file(file) as stream:
+            with fl.open_file(file) as stream:
                 header = stream.readline().strip()
         except OSError as error:
             why = InputError(f"cannot read '{file}': {error.strerror or error}; allowed: a file that can be read")
@@ -113,7 +105,9 @@ def expand_paths(section: Input) -> Input:
 
     Sail reads no braces and few wildcards, and may have been started in another folder.
     """
-    places = [place for path in section.path or () for place in (expand_path(path) if is_pattern(path) else [path])]
+    places = [
+        place for path in section.path or () for place in (fl.expand_path(path) if fl.is_pattern(path) else [path])
+    ]
     absolute = [
         place if (local := local_path(place)) is None or local.is_absolute() else str(local.absolute())
         for place in places
@@ -127,11 +121,11 @@ def by_experiment(section: Input) -> Input:
         return section
     root = Path(tempfile.mkdtemp(dir=temporary_folder("inputs")))
     numbers = count()
-    for base in chain.from_iterable(map(expand_path, section.path or ())):
-        for file in files_below(base):
-            name = quote(experiment_in(os.path.abspath(file), section), safe=" ")
+    for base in chain.from_iterable(map(fl.expand_path, section.path or ())):
+        for file in fl.files_below(base):
+            name = quote(fl.experiment_in(os.path.abspath(file), section), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
-            link = root.joinpath(f"{OF_FILE}={name}", *partitions, f"{next(numbers)}-{os.path.basename(file)}")
+            link = root.joinpath(f"{fl.OF_FILE}={name}", *partitions, f"{next(numbers)}-{os.path.basename(file)}")
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(os.path.abspath(file))
     return replace(section, path=(str(root),)) if os.listdir(root) else section
@@ -140,7 +134,7 @@ def by_experiment(section: Input) -> Input:
 def broken_file(section: Input) -> InputError | None:
     """Return an error that names the broken Parquet file, which Sail does not; None if all are readable."""
     for path in section.path or () if section.format == "parquet" else ():
-        for file in files_of(path):
+        for file in fl.files_of(path):
             try:
                 pq.read_schema(file)
             except (OSError, pa.ArrowException):
@@ -154,7 +148,7 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
         return None
     find_fault = _uneven_line if _UNEVEN in str(error) else _line_of_other_encoding
     for section in inputs:
-        for file in chain.from_iterable(map(files_of, section.path or ())):
+        for file in chain.from_iterable(map(fl.files_of, section.path or ())):
             if sentence := find_fault(file, section):
                 return InputError(f"cannot read '{file}': {sentence}")
     return None
@@ -163,11 +157,11 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
 def failed_file(error: Exception, inputs: Iterable[Input]) -> InputError | None:
     """Return an error that names a compressed file that is cut short; Sail names none. None for other errors."""
     packed = (
-        file for each in inputs for path in each.paths for file in files_of(path) if file.endswith((".gz", ".zst"))
+        file for each in inputs for path in each.paths for file in fl.files_of(path) if file.endswith((".gz", ".zst"))
     )
     for file in packed if _CUT.search(str(error)) else ():
         try:
-            with open_file(file) as stream:
+            with fl.open_file(file) as stream:
                 while stream.read(1 << 20):
                     pass
         except (OSError, EOFError, pa.ArrowException):
@@ -192,7 +186,7 @@ def _uneven_line(file: str, section: Input) -> str | None:
     """Describe the first row of a CSV file whose number of fields differs from that of the first line."""
     if section.format != "csv":
         return None
-    with io.TextIOWrapper(open_file(file), encoding="utf-8", errors="replace", newline="") as text:
+    with io.TextIOWrapper(fl.open_file(file), encoding="utf-8", errors="replace", newline="") as text:
         rows = csv.reader(text, **_style(section))
         first = len(next(rows, []))
         uneven = next((row for row in rows if len(row) not in (0, first)), None)
@@ -206,7 +200,7 @@ def _uneven_line(file: str, section: Input) -> str | None:
 
 def _line_of_other_encoding(file: str, section: Input) -> str | None:
     """Describe the first line that is not UTF-8."""
-    with open_file(file) as lines:
+    with fl.open_file(file) as lines:
         for number, line in enumerate(lines if FORMATS[section.format].is_text else (), start=1):
             try:
                 line.decode("utf-8")

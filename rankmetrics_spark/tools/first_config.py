@@ -15,17 +15,8 @@ import pandas as pd
 
 from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE
 from rankmetrics_spark.schemas import EXPERIMENT
+from rankmetrics_spark.tools import guessing
 from rankmetrics_spark.tools.event_sample import TIMES, AssignmentSample, EventSample, named
-from rankmetrics_spark.tools.guessing import (
-    CONTROLS,
-    Guess,
-    controls_first,
-    guesses,
-    named_like,
-    numbers,
-    parts_of_lists,
-    repeats,
-)
 from rankmetrics_spark.tools.lists_of_rows import PLACE
 from rankmetrics_spark.tools.log_sample import DAYS, EVENTS, JUDGEMENTS, LogSample, sample, words_of
 
@@ -51,7 +42,7 @@ class FirstConfig:
     """
 
     log: LogSample
-    columns: Mapping[str, Guess]
+    columns: Mapping[str, guessing.Guess]
     baseline: str | None = None
     relevant_from: float | None = None
     judgements: str | None = None
@@ -74,7 +65,7 @@ class FirstConfig:
             return []
         values = self.log.rows[self.columns["experiment"].column].dropna().unique()
         # An engine writes true where Python writes True.
-        return controls_first(
+        return guessing.controls_first(
             str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value) for value in values
         )
 
@@ -89,7 +80,7 @@ class FirstConfig:
     def likely_baseline(self) -> str | None:
         """The experiment whose name says so."""
         first = self.experiments[:1]
-        return first[0] if len(self.experiments) > 1 and first[0].lower() in CONTROLS else None
+        return first[0] if len(self.experiments) > 1 and first[0].lower() in guessing.CONTROLS else None
 
     @cached_property
     def truth(self) -> LogSample | None:
@@ -97,11 +88,11 @@ class FirstConfig:
         return None if self.judgements is None else sample(self.judgements, JUDGEMENTS)
 
     @cached_property
-    def judged_columns(self) -> Mapping[str, Guess]:
+    def judged_columns(self) -> Mapping[str, guessing.Guess]:
         """Role -> its column of the judgements; the format of qrels says it."""
         if self.truth is None:
             return {}
-        columns = guesses(self.truth.rows, self.judged, placed=self.truth.roles)
+        columns = guessing.guesses(self.truth.rows, self.judged, placed=self.truth.roles)
         # As in files of BEIR, a score of judgements is the grade.
         return {"relevance": columns["score"], **columns} if "score" in columns else columns
 
@@ -116,7 +107,7 @@ class FirstConfig:
         """The different grades in the sample: of the judgements where there are any."""
         rows, columns = (self.log.rows, self.columns) if self.truth is None else (self.truth.rows, self.judged_columns)
         guess = columns.get("relevance")
-        return [] if guess is None else sorted(numbers(rows[guess.column]).dropna().unique())
+        return [] if guess is None else sorted(guessing.numbers(rows[guess.column]).dropna().unique())
 
     @property
     def all_relevant(self) -> str:
@@ -131,8 +122,8 @@ class FirstConfig:
     def likely_hit(self) -> float:
         """The smallest grade that is a hit, as a question suggests it: of ratings, which know no 0, the upper ones.
 
-        >>> [FirstConfig(LogSample("", "csv", pd.DataFrame({"x": grades})), {"relevance": Guess("x", "")}).likely_hit
-        ...  for grades in ([1, 2, 3, 4, 5], [0, 1, 2])]
+        >>> [FirstConfig(LogSample("", "csv", pd.DataFrame({"x": grades})), {"relevance": guess}).likely_hit
+        ...  for guess in [guessing.Guess("x", "")] for grades in ([1, 2, 3, 4, 5], [0, 1, 2])]
         [4.0, 1.0]
         """
         grades = self.grades
@@ -162,18 +153,18 @@ class FirstConfig:
         """0 if about as many rows have the position 0 as 1; a few of them are faulty rows."""
         if "position" not in self.columns:
             return 1
-        positions = numbers(self.log.rows[self.columns["position"].column])
+        positions = guessing.numbers(self.log.rows[self.columns["position"].column])
         return 0 if 2 * (positions == 0).sum() > (positions == 1).sum() else 1
 
     @property
     def has_several_lists(self) -> bool:
         """Whether a user of an experiment has a rank, or an item, more than once on a date."""
-        return repeats(self.log.rows, self.columns, ())
+        return guessing.repeats(self.log.rows, self.columns, ())
 
     @cached_property
     def parts_in_words(self) -> str:
         """What to do about the pages of a list on which ranks start anew; empty if there are none."""
-        parts = parts_of_lists(self.log.rows, self.columns)
+        parts = guessing.parts_of_lists(self.log.rows, self.columns)
         if not parts:
             return ""
         ranks = self.columns["position"].column if "position" in self.columns else "the order"
@@ -189,9 +180,9 @@ class FirstConfig:
         return [
             str(name)
             for name in self.log.rows.columns
-            if name not in taken and not named_like([str(name)], "experiment")
+            if name not in taken and not guessing.named_like([str(name)], "experiment")
             and 2 <= self.log.rows[name].astype(str).nunique() <= 30
-            and not isinstance(self.log.rows[name].iloc[0], date) and numbers(self.log.rows[name]).isna().all()
+            and not isinstance(self.log.rows[name].iloc[0], date) and guessing.numbers(self.log.rows[name]).isna().all()
         ]  # fmt: skip
 
     @property
@@ -394,7 +385,7 @@ class FirstConfig:
     def _values(self, role: str) -> str:
         column = self.log.rows[self.columns[role].column]
         if role in ("position", "score"):
-            return f"{numbers(column).min():g} to {numbers(column).max():g}"
+            return f"{guessing.numbers(column).min():g} to {guessing.numbers(column).max():g}"
         if role == "relevance":
             return "values " + _some([f"{grade:g}" for grade in self.grades])
         if role == "experiment":
@@ -419,7 +410,7 @@ def _place(rows: LogSample) -> Iterator[str]:
         yield f"  options: {json.dumps(dict(rows.options))}"
 
 
-def _is_written(log: LogSample, guess: Guess) -> bool:
+def _is_written(log: LogSample, guess: guessing.Guess) -> bool:
     """Whether the shape of a log of lists says what a role is."""
     lists = log.nested
     if lists is None:
