@@ -20,24 +20,13 @@ from rankmetrics_spark import evaluate, metric_udf, parse, run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
 from rankmetrics_spark.report import accounting, checks, figures_of, has_page_libraries, local_tables, page
+from tests.helpers import logs
 from tests.helpers.commands import Call
-from tests.helpers.logs import (
-    DATE,
-    SCHEMA,
-    Shown,
-    a_list,
-    by_user,
-    config,
-    impressions,
-    judgements,
-    only_records,
-    parquet,
-)
 
 ANY = {"max_invalid_fraction": 1}
 
 
-def without_item(rows: list[Shown]) -> list[Shown]:
+def without_item(rows: list[logs.Shown]) -> list[logs.Shown]:
     return [row._replace(item_id=None) for row in rows]
 
 
@@ -46,32 +35,32 @@ def without_item(rows: list[Shown]) -> list[Shown]:
 
 def test_the_share_of_faulty_rows_is_limited_in_each_experiment(spark: SparkSession, tmp_path: Path) -> None:
     # Over all, 2 of 40 rows are faulty; in experiment b, 2 of 2.
-    log = parquet(tmp_path / "log", [*a_list([1] * 38), *without_item(a_list([1, 0], experiment="b"))])
+    log = logs.parquet(tmp_path / "log", [*logs.a_list([1] * 38), *without_item(logs.a_list([1, 0], experiment="b"))])
     with pytest.raises(QualityError) as caught:
-        run(spark, config(log, tmp_path / "out", quality={"max_invalid_fraction": 0.5}))
+        run(spark, logs.config(log, tmp_path / "out", quality={"max_invalid_fraction": 0.5}))
     assert str(caught.value) == (
         "2 of 2 rows of experiment 'b' are faulty (100.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5); "
         "experiment 'b' would have no result; reasons: null_item 2"
     )
-    assert only_records(tmp_path / "out")
+    assert logs.only_records(tmp_path / "out")
 
 
 def test_an_experiment_without_a_sound_row_is_named(spark: SparkSession, tmp_path: Path) -> None:
     # Rows without an experiment are faulty, but they are no experiment that could be missed.
-    rows = [*a_list([1]), *without_item(a_list([1, 0], experiment="b")), Shown(None, "u", "i", 1, 1)]
-    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", quality=ANY))
+    rows = [*logs.a_list([1]), *without_item(logs.a_list([1, 0], experiment="b")), logs.Shown(None, "u", "i", 1, 1)]
+    done = run(spark, logs.config(logs.parquet(tmp_path / "log", rows), tmp_path / "out", quality=ANY))
     warning = "experiment 'b' has no result: all 2 of its rows are faulty"
     assert done.record["quality"]["warnings"] == [warning]
     assert f"warning: {warning}" in accounting(done.record)
     with pytest.warns(QualityWarning, match=warning):
-        result = evaluate(impressions(spark, rows), ["ap"]).check(max_invalid_fraction=1)
+        result = evaluate(logs.impressions(spark, rows), ["ap"]).check(max_invalid_fraction=1)
     assert {name: count["lists"] for name, count in result.counts.items()} == {"a": 1, "b": 0, None: 0}
 
 
 def test_experiments_whose_names_look_alike_are_named(spark: SparkSession, tmp_path: Path) -> None:
     names = ("Control", "control ", "con trol", "control2", "control2\u200b", "é", "e\u0301", "b")
-    rows = [shown for name in names for shown in a_list([1], experiment=name)]
-    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out"))
+    rows = [shown for name in names for shown in logs.a_list([1], experiment=name)]
+    done = run(spark, logs.config(logs.parquet(tmp_path / "log", rows), tmp_path / "out"))
     assert done.record["quality"]["warnings"] == [
         "the experiments 'Control' and 'con trol' and 'control ' look alike; are they one?",
         r"the experiments 'control2' and 'control2\u200b' look alike; are they one?",
@@ -80,8 +69,8 @@ def test_experiments_whose_names_look_alike_are_named(spark: SparkSession, tmp_p
 
 
 def test_check_stops_in_python_where_the_command_stops(spark: SparkSession) -> None:
-    rows = [*a_list([1, 0]), *without_item(a_list([1]))]
-    result = evaluate(impressions(spark, rows), ["ap"])
+    rows = [*logs.a_list([1, 0]), *without_item(logs.a_list([1]))]
+    result = evaluate(logs.impressions(spark, rows), ["ap"])
     with pytest.raises(QualityError, match=r"^1 of 3 rows are faulty \(33.33%, allowed 1.00%: .*reasons: null_item 1$"):
         result.check()
     actual = result.check(max_invalid_fraction=0.5)
@@ -92,7 +81,7 @@ def test_check_stops_in_python_where_the_command_stops(spark: SparkSession) -> N
         "lists": 1,
     }
     with pytest.raises(InputError, match="the input is empty: no rows in the impressions"):
-        evaluate(impressions(spark, []), ["ap"]).check()
+        evaluate(logs.impressions(spark, []), ["ap"]).check()
 
 
 # A sound grade, two in words, a judgement without an item: 3 of 4 are faulty.
@@ -104,7 +93,7 @@ def of_judgements(folder: Path, judged: str = JUDGED, **quality: object) -> Path
     """A config of one list, whose relevance is looked up in a file of CSV."""
     (folder / "truth.csv").write_text(judged)
     document = {
-        "source": {"path": str(parquet(folder / "log", a_list([None] * 3))), "columns": {"relevance": None}},
+        "source": {"path": str(logs.parquet(folder / "log", logs.a_list([None] * 3))), "columns": {"relevance": None}},
         "judgements": {"path": str(folder / "truth.csv")},
         "metrics": ["ap"],
         "quality": quality,
@@ -119,15 +108,17 @@ def of_judgements(folder: Path, judged: str = JUDGED, **quality: object) -> Path
     "exit 4: the fraction, the limit and the reasons; nothing but a run record is written",
 )
 def test_too_many_faulty_judgements_stop_a_run(call: Call, tmp_path: Path) -> None:
-    code, out, err = call("evaluate", "--config", of_judgements(tmp_path, max_invalid_fraction=0.5), "--date", DATE)
+    code, out, err = call(
+        "evaluate", "--config", of_judgements(tmp_path, max_invalid_fraction=0.5), "--date", logs.DATE
+    )
     assert (code, out) == (4, "")
     assert err.splitlines()[-1] == (
         "rankmetrics: 3 of 4 judgements are faulty (75.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5); "
         + FAULTY_JUDGEMENTS
     )
-    assert only_records(tmp_path / "out")
+    assert logs.only_records(tmp_path / "out")
     config_file = of_judgements(tmp_path, JUDGED.splitlines()[0] + "\nu,i1,1\nu,i2,\n", on_invalid="fail")
-    code, _, err = call("evaluate", "--config", config_file, "--date", DATE)
+    code, _, err = call("evaluate", "--config", config_file, "--date", logs.DATE)
     assert code == 4 and err.splitlines()[-1].endswith(
         "1 of 2 judgements are faulty (50.00%, allowed 0.00%: quality.on_invalid is fail); reasons: null_relevance 1"
     )
@@ -135,7 +126,7 @@ def test_too_many_faulty_judgements_stop_a_run(call: Call, tmp_path: Path) -> No
 
 def test_faulty_judgements_within_the_limit_are_a_warning(call: Call, tmp_path: Path) -> None:
     file = of_judgements(tmp_path, max_invalid_fraction=0.75)
-    code, out, err = call("evaluate", "--config", file, "--date", DATE, "--format", "json")
+    code, out, err = call("evaluate", "--config", file, "--date", logs.DATE, "--format", "json")
     warning = "3 of 4 judgements (75.00%) are faulty and left out; " + FAULTY_JUDGEMENTS
     assert code == 0 and f"warning: {warning}" in err.splitlines()
     result = json.loads(out)
@@ -147,7 +138,7 @@ def test_faulty_judgements_within_the_limit_are_a_warning(call: Call, tmp_path: 
 
 def test_python_says_the_same_of_faulty_judgements(spark: SparkSession) -> None:
     truth = [("u", "i1", 1), ("u", "i2", None), ("u", None, 1), ("u", "i3", float("nan"))]
-    result = evaluate(impressions(spark, a_list([None] * 3)), ["ap"], judgements(spark, truth))
+    result = evaluate(logs.impressions(spark, logs.a_list([None] * 3)), ["ap"], logs.judgements(spark, truth))
     faulty, why = "3 of 4 judgements are faulty (75.00%", "reasons: nan_relevance 1, null_item 1, null_relevance 1"
     with pytest.raises(QualityError, match=f"^{re.escape(faulty)}, allowed 1.00%: .*{why}$"):
         result.check()
@@ -159,19 +150,19 @@ def test_python_says_the_same_of_faulty_judgements(spark: SparkSession) -> None:
 
 def test_repeated_items_suggest_a_list_column(spark: SparkSession) -> None:
     # Two requests of one user: three of the five rows repeat an item or a rank.
-    rows = [*a_list([1, 0]), *a_list([1, 0, 0])[:2], *a_list([0, 0])[:1]]
+    rows = [*logs.a_list([1, 0]), *logs.a_list([1, 0, 0])[:2], *logs.a_list([0, 0])[:1]]
     with pytest.raises(QualityError, match=r"; if users have several requests each, set list to the request's column$"):
-        evaluate(impressions(spark, rows), ["ap"], repeated_items="all").check()
+        evaluate(logs.impressions(spark, rows), ["ap"], repeated_items="all").check()
 
 
 def test_a_convention_that_refuses_repeats_says_so_before_the_share_of_faulty_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    log = parquet(tmp_path / "log", [*a_list([1, 0]), *a_list([1])])
+    log = logs.parquet(tmp_path / "log", [*logs.a_list([1, 0]), *logs.a_list([1])])
     with pytest.raises(
         QualityError, match=r"^1 of 3 rows repeat an item of their list, and the convention 'trec_eval'"
     ):
-        run(spark, config(log, tmp_path / "out", convention="trec_eval"))
+        run(spark, logs.config(log, tmp_path / "out", convention="trec_eval"))
 
 
 # ---- ranks from 0
@@ -180,16 +171,16 @@ def test_a_convention_that_refuses_repeats_says_so_before_the_share_of_faulty_ro
 def test_ranks_from_0_are_suspected_and_can_be_declared(spark: SparkSession, tmp_path: Path) -> None:
     """The relevant item of each list is the second: its rank is 2, and would be 1 without the first item."""
     ranks = range(150)
-    rows = [Shown("a", user, f"i{rank}", rank, int(rank == 1)) for user in "uv" for rank in ranks]
-    log = parquet(tmp_path / "log", [*rows, Shown("a", "w", "x", -1, 1), Shown("a", "w", "x", 0, 1)])
+    rows = [logs.Shown("a", user, f"i{rank}", rank, int(rank == 1)) for user in "uv" for rank in ranks]
+    log = logs.parquet(tmp_path / "log", [*rows, logs.Shown("a", "w", "x", -1, 1), logs.Shown("a", "w", "x", 0, 1)])
     with pytest.raises(QualityError) as caught:
-        run(spark, config(log, tmp_path / "out", quality={"max_invalid_fraction": 0.02}))
+        run(spark, logs.config(log, tmp_path / "out", quality={"max_invalid_fraction": 0.02}))
     assert str(caught.value) == (
         "4 rows have a rank below 1, and there are 2 lists: the ranks seem to start at 0; set source.first_rank to 0, "
         "or allow faulty rows with max_invalid_fraction: 1"
     )
     result = evaluate(spark.read.parquet(str(log)), ["rr"], first_rank=0)
-    assert {user: row["rr"] for (_, user), row in by_user(result.user_metrics).items()} == {
+    assert {user: row["rr"] for (_, user), row in logs.by_user(result.user_metrics).items()} == {
         "u": 1 / 2,
         "v": 1 / 2,
         "w": 1,
@@ -198,15 +189,15 @@ def test_ranks_from_0_are_suspected_and_can_be_declared(spark: SparkSession, tmp
     with pytest.raises(
         QualityError, match=r"reasons: position_below_1 2; if your ranks start at 0, set first_rank to 0$"
     ):
-        evaluate(impressions(spark, [*rows[:3], *rows[150:153]]), ["rr"]).check()
+        evaluate(logs.impressions(spark, [*rows[:3], *rows[150:153]]), ["rr"]).check()
 
 
 @pytest.mark.outcome("ranks that start at 1 with `first_rank: 0`", "a warning: each rank counts as one more")
 def test_ranks_that_start_at_1_are_told_from_gaps(spark: SparkSession) -> None:
-    rows = [*a_list([1, 0]), *a_list([0, 1], "v")]
-    result = evaluate(impressions(spark, rows), ["rr"], first_rank=0)
+    rows = [*logs.a_list([1, 0]), *logs.a_list([0, 1], "v")]
+    result = evaluate(logs.impressions(spark, rows), ["rr"], first_rank=0)
     # 1 and 2 are the second and the third rank.
-    assert {user: row["rr"] for (_, user), row in by_user(result.user_metrics).items()} == {"u": 1 / 2, "v": 1 / 3}
+    assert {user: row["rr"] for (_, user), row in logs.by_user(result.user_metrics).items()} == {"u": 1 / 2, "v": 1 / 3}
     with pytest.warns(QualityWarning) as caught:
         result.check()
     assert [str(warning.message) for warning in caught if warning.category is QualityWarning] == [
@@ -214,18 +205,18 @@ def test_ranks_that_start_at_1_are_told_from_gaps(spark: SparkSession) -> None:
         "to 1"
     ]
     # A list from rank 0 on; and lists with gaps whose ranks are known to start at 1.
-    beside = [*rows, Shown("a", "w", "i", 0, 1)]
-    assert evaluate(impressions(spark, beside), ["rr"], first_rank=0).check().warnings == ()
-    assert evaluate(impressions(spark, [rows[1], rows[3]]), ["rr"]).check().warnings == ()
+    beside = [*rows, logs.Shown("a", "w", "i", 0, 1)]
+    assert evaluate(logs.impressions(spark, beside), ["rr"], first_rank=0).check().warnings == ()
+    assert evaluate(logs.impressions(spark, [rows[1], rows[3]]), ["rr"]).check().warnings == ()
 
 
 # ---- what quarantine keeps
 
 
 def test_quarantine_keeps_the_text_of_a_repeated_row(spark: SparkSession) -> None:
-    schema = SCHEMA.replace("bigint", "string")
+    schema = logs.SCHEMA.replace("bigint", "string")
     rows = [("a", "u", "x", "1", "1"), ("a", "u", "x", " 02.0", "1e0 "), ("a", "u", "y", "3", "true")]
-    result = evaluate(impressions(spark, rows, schema), ["ap"], text_numbers=True)
+    result = evaluate(logs.impressions(spark, rows, schema), ["ap"], text_numbers=True)
     (left,) = (tuple(row) for row in result.quarantine.collect())
     assert left == ("a", "u", "x", " 02.0", "1e0 ", "duplicate_item")
 
@@ -234,8 +225,8 @@ def test_quarantine_keeps_the_text_of_a_repeated_row(spark: SparkSession) -> Non
 
 
 def test_grades_that_are_too_large_are_refused_with_metric_and_grade(spark: SparkSession) -> None:
-    rows = [*a_list([2000, 1]), *a_list([1], "v", "b")]
-    result = evaluate(impressions(spark, rows), ["ndcg@5"], convention={"gain": "exponential"})
+    rows = [*logs.a_list([2000, 1]), *logs.a_list([1], "v", "b")]
+    result = evaluate(logs.impressions(spark, rows), ["ndcg@5"], convention={"gain": "exponential"})
     with pytest.raises(QualityError) as caught:
         result.check()
     assert str(caught.value) == (
@@ -248,17 +239,17 @@ def test_grades_that_are_too_large_are_refused_with_metric_and_grade(spark: Spar
 
 RATED = [
     # A gap: the last of two ranks is 3. Without a relevant item. Shorter than the cut-off of 3.
-    *[Shown("a", "u", "i", 1, 0), Shown("a", "u", "j", 3, 0)],
+    *[logs.Shown("a", "u", "i", 1, 0), logs.Shown("a", "u", "j", 3, 0)],
     # One of four rows repeats an item.
-    *[*a_list([1, 1, 1], "v"), Shown("a", "v", "i1", 4, 1)],
-    *a_list([1, 0, 0], "v", "b"),
+    *[*logs.a_list([1, 1, 1], "v"), logs.Shown("a", "v", "i1", 4, 1)],
+    *logs.a_list([1, 0, 0], "v", "b"),
 ]
 
 
 def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSession, tmp_path: Path) -> None:
-    def settings(rows: list[Shown], name: str, **gates: Any) -> Config:
+    def settings(rows: list[logs.Shown], name: str, **gates: Any) -> Config:
         quality = ANY | {"gates": gates}
-        return config(parquet(tmp_path / name, rows), tmp_path / "out", metrics=["ap@3"], quality=quality)
+        return logs.config(logs.parquet(tmp_path / name, rows), tmp_path / "out", metrics=["ap@3"], quality=quality)
 
     first = run(spark, settings(RATED, "first", shared_user_rate={"warn": 0.4})).record["quality"]
     assert first == {
@@ -279,7 +270,7 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
         ],
     }
     # Another job of the same output, whose lists are as long as the cut-off.
-    run(spark, settings([*a_list([1, 0, 0], "v", "of_apps")], "apps"))
+    run(spark, settings([*logs.a_list([1, 0, 0], "v", "of_apps")], "apps"))
     with pytest.raises(QualityError) as caught:
         run(spark, settings(RATED[2:], "second", short_rate={"fail_change": 0.2}, gap_rate={"fail": 0.5}))
     assert str(caught.value) == (
@@ -296,7 +287,7 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
 
 def test_the_rate_of_tied_scores_is_limited_by_score(spark: SparkSession) -> None:
     rows = [("a", "u", item, 1, int(item == "z"), score) for item, score in [("x", 1.0), ("y", 1.0), ("z", 0.5)]]
-    log = impressions(spark, rows, SCHEMA + ", score double")
+    log = logs.impressions(spark, rows, logs.SCHEMA + ", score double")
     result = evaluate(log, ["ap@3"], rank_by="score")
     with pytest.raises(
         QualityError,
@@ -312,7 +303,7 @@ def test_judgements_that_match_nobody_show_shapes_and_name_nobody(spark: SparkSe
     rows = [("a", "anna.berg@x.org", "Boat-77", 1, 1)]
     truth = spark.createDataFrame([("00419", "sku 5", 1)], "user_id string, item_id string, relevance int")
     with pytest.raises(InputError) as caught:
-        evaluate(impressions(spark, rows), ["ap@3"], truth).check()
+        evaluate(logs.impressions(spark, rows), ["ap@3"], truth).check()
     message = str(caught.value)
     assert "shown: 'aaaa.aaaa@a.aaa'; judged: '99999'" in message
     assert not any(name in message for name in ("anna", "berg", "00419", "Boat", "sku"))
@@ -331,32 +322,35 @@ NO_CLICK = (
     "exit 4: what to check, and the limit that lets it pass; nothing but a run record is written",
 )
 def test_a_day_without_a_click_is_refused_unless_it_is_allowed(spark: SparkSession, tmp_path: Path) -> None:
-    log = parquet(tmp_path / "log", [*a_list([0, 0]), *a_list([0], experiment="b")])
+    log = logs.parquet(tmp_path / "log", [*logs.a_list([0, 0]), *logs.a_list([0], experiment="b")])
     with pytest.raises(QualityError) as caught:
-        run(spark, config(log, tmp_path / "out"))
+        run(spark, logs.config(log, tmp_path / "out"))
     assert str(caught.value) == NO_CLICK and caught.value.exit_code == 4
-    assert only_records(tmp_path / "out")
+    assert logs.only_records(tmp_path / "out")
     (record,) = (tmp_path / "out" / "runs").glob("*.json")
     failed = [row for row in json.loads(record.read_text())["checks"] if row["status"] == "fail"]
     assert [(row["experiment_id"], row["name"]) for row in failed] == [(name, "nothing_relevant") for name in "ab"]
     # A limit of the user takes its place; it is above, so 1 allows everything, and 0.9 refuses in its own words.
-    allowed = config(log, tmp_path / "out", quality={"gates": {"no_relevant_rate": {"fail": 1}}})
+    allowed = logs.config(log, tmp_path / "out", quality={"gates": {"no_relevant_rate": {"fail": 1}}})
     assert run(spark, allowed).record["rows"]["evaluated"] == 3
     with pytest.raises(QualityError, match=r"^a: 100 % of the lists have no relevant item \(refused above 90 %: "):
-        run(spark, config(log, tmp_path / "o", quality={"gates": {"no_relevant_rate": {"fail": 0.9}}}))
+        run(spark, logs.config(log, tmp_path / "o", quality={"gates": {"no_relevant_rate": {"fail": 0.9}}}))
     # One click is enough, and so is a metric that asks for none.
-    assert run(spark, config(parquet(tmp_path / "one", [*a_list([0, 1]), *a_list([0], "v")]), tmp_path / "o"))
+    assert run(
+        spark,
+        logs.config(logs.parquet(tmp_path / "one", [*logs.a_list([0, 1]), *logs.a_list([0], "v")]), tmp_path / "o"),
+    )
     judged = {"judgements": {"path": str(tmp_path / "truth")}, "metrics": ["judged@5"]}
-    judgements(spark, [("u", "i1", 0)]).coalesce(1).write.parquet(str(tmp_path / "truth"))
-    assert run(spark, config(log, tmp_path / "o", source={"columns": {"relevance": None}}, **judged))
+    logs.judgements(spark, [("u", "i1", 0)]).coalesce(1).write.parquet(str(tmp_path / "truth"))
+    assert run(spark, logs.config(log, tmp_path / "o", source={"columns": {"relevance": None}}, **judged))
 
 
 def with_device(folder: Path, of_b: object, *more: object, of_a: Sequence[object] = ("web", "app")) -> Path:
     """Two experiments with one list each for each device."""
     rows = [(shown, device) for arm, devices in (("a", of_a), ("b", [of_b, *more]))
-            for n, device in enumerate(devices) for shown in a_list([0, 1], f"u{n}", arm)]  # fmt: skip
+            for n, device in enumerate(devices) for shown in logs.a_list([0, 1], f"u{n}", arm)]  # fmt: skip
     table = pa.table({
-        **{name: [getattr(shown, name) for shown, _ in rows] for name in Shown._fields},
+        **{name: [getattr(shown, name) for shown, _ in rows] for name in logs.Shown._fields},
         "device": pa.array([device for _, device in rows], pa.string()),
     })  # fmt: skip
     folder.mkdir()
@@ -383,7 +377,7 @@ def test_a_segment_without_values_is_named(
     spark: SparkSession, tmp_path: Path, of_a: list[object], devices: list[object], lists: str | None
 ) -> None:
     log = with_device(tmp_path / "log", *devices, of_a=of_a)
-    done = run(spark, config(log, tmp_path / "out", source={"segments": ["device"]}))
+    done = run(spark, logs.config(log, tmp_path / "out", source={"segments": ["device"]}))
     sentence = f"'device' (source.segments) has no value in {lists}: check that every part of the log has the column"
     assert done.record["quality"]["warnings"] == ([sentence] if lists else [])
     rows = [row.asDict() for row in done.checks.where("name = 'segment_rate'").collect()]
@@ -395,23 +389,25 @@ def test_a_segment_without_values_is_named(
 
 
 def test_a_file_without_the_segment_is_seen_by_the_lists_that_lack_it(spark: SparkSession, tmp_path: Path) -> None:
-    log = parquet(with_device(tmp_path / "log", "app", "web").rename(tmp_path / "both"), a_list([1], "w", "b"))
+    log = logs.parquet(
+        with_device(tmp_path / "log", "app", "web").rename(tmp_path / "both"), logs.a_list([1], "w", "b")
+    )
     os.replace(log / "part-0.parquet", log / "part-1.parquet")
     with_device(tmp_path / "again", "app", "web")
     shutil.copy(tmp_path / "again" / "part-0.parquet", log / "part-0.parquet")
-    done = run(spark, config(log, tmp_path / "out", source={"segments": ["device"]}))
+    done = run(spark, logs.config(log, tmp_path / "out", source={"segments": ["device"]}))
     (sentence,) = done.record["quality"]["warnings"]
     assert sentence.startswith("'device' (source.segments) has no value in 33 % of the lists of b: ")
 
 
 def judged_log(spark: SparkSession, folder: Path, grades: tuple[int, int]) -> dict[str, Any]:
     """Ten users, a list of five each: all of a are judged, and the first two of b; users have these two grades."""
-    rows = [shown for u in range(10) for name in "ab" for shown in a_list([None] * 5, f"u{u}", name)]
+    rows = [shown for u in range(10) for name in "ab" for shown in logs.a_list([None] * 5, f"u{u}", name)]
     rows = [row._replace(item_id=f"new{row.position}") if row.experiment_id == "b" and row.position > 2 else row
             for row in rows]  # fmt: skip
     truth = [(f"u{u}", f"i{rank}", grades[rank % 2]) for u in range(10) for rank in range(1, 6)]
-    judgements(spark, truth).coalesce(1).write.parquet(str(folder / "truth"))
-    return {"log": parquet(folder / "log", rows), "source": {"columns": {"relevance": None}},
+    logs.judgements(spark, truth).coalesce(1).write.parquet(str(folder / "truth"))
+    return {"log": logs.parquet(folder / "log", rows), "source": {"columns": {"relevance": None}},
             "judgements": {"path": str(folder / "truth")}, "metrics": ["ndcg@4", "ndcg@3"]}  # fmt: skip
 
 
@@ -421,7 +417,7 @@ def judged_log(spark: SparkSession, folder: Path, grades: tuple[int, int]) -> di
 )
 def test_unjudged_first_ranks_are_warned_of_for_each_experiment(spark: SparkSession, tmp_path: Path) -> None:
     made = judged_log(spark, tmp_path, (0, 1))
-    done = run(spark, config(made.pop("log"), tmp_path / "out", comparison={"baseline": "a"}, **made))
+    done = run(spark, logs.config(made.pop("log"), tmp_path / "out", comparison={"baseline": "a"}, **made))
     differs = "the judged share of the top 4 differs: 1.00 in a, 0.50 in b"
     assert done.record["quality"]["warnings"] == [
         "50 % (b) to 100 % (a) of the items of the top 4 have a judgement; the others count as not relevant",
@@ -444,7 +440,7 @@ def test_unjudged_first_ranks_are_warned_of_for_each_experiment(spark: SparkSess
 
 def test_judgements_of_relevant_items_alone_say_nothing_of_the_others(spark: SparkSession, tmp_path: Path) -> None:
     made = judged_log(spark, tmp_path, (1, 1))
-    done = run(spark, config(made.pop("log"), tmp_path / "out", **made))
+    done = run(spark, logs.config(made.pop("log"), tmp_path / "out", **made))
     assert done.record["quality"]["warnings"] == []
     rows = done.checks.where("name LIKE 'judged_top%' OR name = 'judged_difference'").collect()
     assert [(row["status"], row["name"]) for row in rows] == [("not_checked", "judged_top_rate")] * 2
@@ -453,9 +449,9 @@ def test_judgements_of_relevant_items_alone_say_nothing_of_the_others(spark: Spa
 @pytest.mark.outcome("grades of 1e308 and {metric}", "refused: the metric is infinite")
 @pytest.mark.parametrize("metric", ["ndcg@2", "dcg@2", "graded_rbp"])
 def test_a_value_that_is_infinite_is_refused_and_never_returned(spark: SparkSession, metric: str) -> None:
-    lists = [*a_list([1, 1]), *a_list([0, 1], "v", "b")]
+    lists = [*logs.a_list([1, 1]), *logs.a_list([0, 1], "v", "b")]
     rows = [(*row[:-1], 1e308 if row.relevance else 0.0) for row in lists]
-    log = impressions(spark, rows, SCHEMA.replace("relevance bigint", "relevance double"))
+    log = logs.impressions(spark, rows, logs.SCHEMA.replace("relevance bigint", "relevance double"))
     result = evaluate(log, [metric, "ap"], baseline="a")
     name = str(parse(metric))
     sentence = (
@@ -482,9 +478,9 @@ def test_a_value_that_is_infinite_is_refused_and_never_returned(spark: SparkSess
 )
 def test_grades_below_0_are_counted_in_a_note(spark: SparkSession, options: dict[str, Any]) -> None:
     judged = [("u", "i1", 1)] if options.pop("judged", False) else None
-    rows = [*a_list([-1, 1, 0]), *a_list([-1, -1, 1], "v", "b"), *a_list([None, 0], "w", "b")]
-    log = impressions(spark, rows).selectExpr("*", "-position AS score")
-    truth = None if judged is None else judgements(spark, judged)
+    rows = [*logs.a_list([-1, 1, 0]), *logs.a_list([-1, -1, 1], "v", "b"), *logs.a_list([None, 0], "w", "b")]
+    log = logs.impressions(spark, rows).selectExpr("*", "-position AS score")
+    truth = None if judged is None else logs.judgements(spark, judged)
     notes = evaluate(log, "ndcg", truth, **options).check(max_invalid_fraction=1).notes
     note = "3 rows have a grade below 0, which is not relevant; leave them out if it stands for no label"
     assert note in notes

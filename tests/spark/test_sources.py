@@ -19,19 +19,8 @@ from rankmetrics_spark import run, sources
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError, QualityError
+from tests.helpers import sources as made
 from tests.helpers.logs import DATE, impressions
-from tests.helpers.sources import (
-    HEADER,
-    LOG,
-    NAMES,
-    VALUES,
-    as_parquet,
-    csv_folder,
-    json_lines,
-    run_record,
-    shown,
-    values,
-)
 
 
 def as_orc(log: DataFrame, path: Path) -> dict[str, Any]:
@@ -40,20 +29,22 @@ def as_orc(log: DataFrame, path: Path) -> dict[str, Any]:
 
 
 def as_csv(log: DataFrame, path: Path) -> dict[str, Any]:
-    lines = [",".join(NAMES), *(",".join(map(str, row)) for row in LOG)]
+    lines = [",".join(made.NAMES), *(",".join(map(str, row)) for row in made.LOG)]
     with gzip.open(path.with_suffix(".csv.gz"), "wt", encoding="utf-8") as file:
         file.write("\n".join(lines))
     return {"format": "csv", "path": str(path.with_suffix(".csv.gz"))}
 
 
 def as_csv_without_header(log: DataFrame, path: Path) -> dict[str, Any]:
-    path.write_text("\n".join(";".join(map(str, row)) for row in LOG), encoding="utf-8")
+    path.write_text("\n".join(";".join(map(str, row)) for row in made.LOG), encoding="utf-8")
     columns = {role: f"_c{at}" for at, role in enumerate(("experiment", "user", "item", "position", "relevance"))}
     return {"format": "csv", "path": str(path), "columns": columns, "options": {"header": False, "sep": ";"}}
 
 
 def as_json(log: DataFrame, path: Path) -> dict[str, Any]:
-    path.write_text("\n".join(json.dumps(dict(zip(NAMES, row, strict=True))) for row in LOG), encoding="utf-8")
+    path.write_text(
+        "\n".join(json.dumps(dict(zip(made.NAMES, row, strict=True))) for row in made.LOG), encoding="utf-8"
+    )
     return {"format": "json", "path": str(path)}
 
 
@@ -91,7 +82,7 @@ def as_dated(log: DataFrame, path: Path) -> dict[str, Any]:
 
 
 WRITERS = [
-    as_parquet,
+    made.as_parquet,
     pytest.param(as_orc, marks=pytest.mark.needs_spark("Sail reads no ORC")),
     as_csv,
     as_csv_without_header,
@@ -109,21 +100,21 @@ WRITERS = [
 def test_every_format_and_every_column_mapping_gives_the_same_values(
     spark: SparkSession, tmp_path: Path, write: Callable[[DataFrame, Path], dict[str, Any]]
 ) -> None:
-    source = write(impressions(spark, LOG).coalesce(1), tmp_path / "log")
-    assert values(spark, source) == VALUES
+    source = write(impressions(spark, made.LOG).coalesce(1), tmp_path / "log")
+    assert made.values(spark, source) == made.VALUES
 
 
 def test_a_log_without_an_experiment_column_is_one_experiment(spark: SparkSession, tmp_path: Path) -> None:
-    source = as_parquet(impressions(spark, LOG[:2]).drop("experiment_id", "item_id"), tmp_path / "log")
+    source = made.as_parquet(impressions(spark, made.LOG[:2]).drop("experiment_id", "item_id"), tmp_path / "log")
     source["columns"] = {"experiment": None, "item": None}
-    assert values(spark, source) == {("all", "u 1"): 1 / 2}
+    assert made.values(spark, source) == {("all", "u 1"): 1 / 2}
 
 
 def test_clicks_may_be_booleans_and_ranks_may_be_floats(spark: SparkSession, tmp_path: Path) -> None:
-    log = impressions(spark, LOG).selectExpr(
+    log = impressions(spark, made.LOG).selectExpr(
         "experiment_id", "user_id", "item_id", "cast(position as float) position", "relevance = 1 as relevance"
     )
-    assert values(spark, as_parquet(log, tmp_path / "log")) == VALUES
+    assert made.values(spark, made.as_parquet(log, tmp_path / "log")) == made.VALUES
 
 
 def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkSession, tmp_path: Path) -> None:
@@ -135,7 +126,7 @@ def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkS
     qrels.write_text("1 0 d1 1\n1 0 d2 0\n1 0 d9 2\n002 0 d1 -1\n003 0 d1 1\n")
     source = {"format": "trec_run", "path": str(run_file)}
     judged = {"format": "trec_qrels", "path": str(qrels)}
-    result = values(spark, source, judgements=judged, convention="trec_eval")
+    result = made.values(spark, source, judgements=judged, convention="trec_eval")
     assert result == {("tag", "1"): 1 / 3, ("tag", "002"): 0, ("tag", "003"): 0}
 
 
@@ -163,16 +154,16 @@ def test_a_line_of_a_trec_run_with_too_few_words_is_quarantined(spark: SparkSess
 )
 @pytest.mark.parametrize("first", [0, 1])
 def test_csv_files_with_columns_in_another_order_are_refused(spark: SparkSession, tmp_path: Path, first: int) -> None:
-    files = [f"{HEADER}\na,u,x,1,1\na,u,y,2,0\n", "experiment_id,item_id,user_id,position,relevance\na,z,u,3,1\n"]
-    source = csv_folder(tmp_path / "log", files[first], files[1 - first])
+    files = [f"{made.HEADER}\na,u,x,1,1\na,u,y,2,0\n", "experiment_id,item_id,user_id,position,relevance\na,z,u,3,1\n"]
+    source = made.csv_folder(tmp_path / "log", files[first], files[1 - first])
     with pytest.raises(InputError, match=r"^cannot read '.*part-\d\.csv': .*columns? ") as caught:
-        run_record(spark, source, tmp_path / "out")
+        made.run_record(spark, source, tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out" / "user_metrics").exists()
 
 
 def test_csv_files_with_one_header_in_any_case_are_one_log(spark: SparkSession, tmp_path: Path) -> None:
-    source = csv_folder(tmp_path / "log", f"{HEADER}\na,u,x,1,1\n", f"{HEADER.upper()}\na,v,x,1,0\n", "")
+    source = made.csv_folder(tmp_path / "log", f"{made.HEADER}\na,u,x,1,1\n", f"{made.HEADER.upper()}\na,v,x,1,0\n", "")
     rows = sources.read(spark, from_mapping({"source": source, "metrics": ["rr"]}).source)
     assert {tuple(row) for row in rows.toLocalIterator()} == {("a", "u", "x", "1", "1"), ("a", "v", "x", "1", "0")}
 
@@ -195,8 +186,8 @@ def read_with(where: str | None, spark: SparkSession) -> AbstractContextManager[
 
 
 # 1100 rows are more than those that answer for most columns.
-LATE = [shown(f"u{n}", "x", 1) for n in range(1100)]
-CLICKED = [shown("last", "x", 1, relevance=0), shown("last", "y", 2, relevance=1)]
+LATE = [made.shown(f"u{n}", "x", 1) for n in range(1100)]
+CLICKED = [made.shown("last", "x", 1, relevance=0), made.shown("last", "y", 2, relevance=1)]
 
 
 @pytest.mark.outcome(
@@ -208,9 +199,9 @@ CLICKED = [shown("last", "x", 1, relevance=0), shown("last", "y", 2, relevance=1
 def test_a_json_log_whose_first_rows_lack_the_click_column_is_read(
     spark: SparkSession, tmp_path: Path, where: str | None
 ) -> None:
-    source = json_lines(tmp_path / "log.json", [*LATE, *CLICKED]) | ({"where": where} if where else {})
+    source = made.json_lines(tmp_path / "log.json", [*LATE, *CLICKED]) | ({"where": where} if where else {})
     with read_with(where, spark):
-        record = run_record(spark, source, tmp_path / "out")
+        record = made.run_record(spark, source, tmp_path / "out")
         assert record["rows"] == {"in": 1102, "evaluated": 2, "quarantined": 1100}
         assert record["quarantine_reasons"] == {"null_relevance": 1100}
 
@@ -219,9 +210,9 @@ def test_a_json_log_whose_first_rows_lack_the_click_column_is_read(
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: Path, turned: bool) -> None:
     rows = [*LATE, *CLICKED]
-    source = json_lines(tmp_path / "log.json", rows[::-1] if turned else rows)
-    truth = json_lines(tmp_path / "truth.json", [{"user_id": "last", "item_id": "x", "relevance": 1}])
-    result = values(spark, source, judgements=truth)
+    source = made.json_lines(tmp_path / "log.json", rows[::-1] if turned else rows)
+    truth = made.json_lines(tmp_path / "truth.json", [{"user_id": "last", "item_id": "x", "relevance": 1}])
+    result = made.values(spark, source, judgements=truth)
     # The clicks of the log count: they are in it, although not in its first rows.
     assert result[("a", "last")] == 1 / 2
 
@@ -234,16 +225,16 @@ def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: 
 @pytest.mark.parametrize("where", [None, "country = 'de'", "context.page = 'home' AND country = 'de'"])
 def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     more = {"relevance": 1, "country": "de", "context": {"page": "home"}}
-    rows: list[dict[str, Any] | str] = [shown("u", "x", 1, **more)]
+    rows: list[dict[str, Any] | str] = [made.shown("u", "x", 1, **more)]
     rows += ['{"experiment_id": "a", "user_id": "u", "item_id": "y"', "no json", "7"]
     # Of two values on a line, Spark's reader would take the first and drop the second.
-    two = json.dumps(shown("u", "y", 2, **more)), json.dumps(shown("u", "z", 3, **more))
+    two = json.dumps(made.shown("u", "y", 2, **more)), json.dumps(made.shown("u", "z", 3, **more))
     rows += ["".join(two), ", ".join(two), f"{two[0]} ]", f"[{two[0]}]{two[1]}"]
     # An array is one value; a line without text is no row.
     rows += [f" [{two[0]}, {two[1]}]", "  "]
-    source = json_lines(tmp_path / "log.json", ["\ufeff" + json.dumps(rows[0]), *rows[1:]])
+    source = made.json_lines(tmp_path / "log.json", ["\ufeff" + json.dumps(rows[0]), *rows[1:]])
     with read_with(where, spark):
-        record = run_record(spark, source | ({"where": where} if where else {}), tmp_path / "out")
+        record = made.run_record(spark, source | ({"where": where} if where else {}), tmp_path / "out")
         assert record["rows"] == {"in": 10, "evaluated": 3, "quarantined": 7}
         assert record["quarantine_reasons"] == {"null_experiment": 7}
 
@@ -258,7 +249,7 @@ def test_the_columns_of_the_folders_of_a_json_log_are_read_as_they_are_written(
     folder.mkdir(parents=True)
     (folder / "rows.json").write_text(json.dumps(row, indent=1))
     source = {"format": "json", "path": str(tmp_path / "log"), "options": {"multiLine": True}}
-    assert values(spark, source) == values(spark, source | {"where": "position = 1"}) == {("007", "u"): 1}
+    assert made.values(spark, source) == made.values(spark, source | {"where": "position = 1"}) == {("007", "u"): 1}
 
 
 @pytest.mark.needs_spark("Sail reads JSON without a filter only")
@@ -266,8 +257,8 @@ def test_a_filter_leaves_the_ids_of_json_as_they_are_written(spark: SparkSession
     # Spark 3.5 reads a number with a point as a double before it becomes a text.
     ids = '"user_id": 12345678901234567890, "item_id": {"sku": 1}'
     line = f'{{"experiment_id": true, {ids}, "position": 1, "relevance": 1, "day": "new"}}'
-    source = json_lines(tmp_path / "log.json", [line, line.replace("new", "old")]) | {"where": "day = 'new'"}
-    assert values(spark, source) == {("true", "12345678901234567890"): 1}
+    source = made.json_lines(tmp_path / "log.json", [line, line.replace("new", "old")]) | {"where": "day = 'new'"}
+    assert made.values(spark, source) == {("true", "12345678901234567890"): 1}
 
 
 @pytest.mark.outcome(
@@ -275,10 +266,10 @@ def test_a_filter_leaves_the_ids_of_json_as_they_are_written(spark: SparkSession
 )
 @pytest.mark.parametrize("where", [None, "position = 1"])
 def test_a_column_that_no_json_row_has_is_named(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
-    source = json_lines(tmp_path / "log.json", list(LATE)) | {"columns": {"relevance": "clicked"}}
+    source = made.json_lines(tmp_path / "log.json", list(LATE)) | {"columns": {"relevance": "clicked"}}
     missing = "the impressions have no column for relevance: unknown column 'clicked'"
     with pytest.raises(InputError, match=refusal(where, spark) or missing):
-        values(spark, source | ({"where": where} if where else {}))
+        made.values(spark, source | ({"where": where} if where else {}))
 
 
 def test_runs_with_one_tag_are_told_apart_by_their_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -295,7 +286,7 @@ def test_runs_with_one_tag_are_told_apart_by_their_files(spark: SparkSession, tm
         source = {"format": "trec_run", "path": str(folder), "options": {"pathGlobFilter": "*.run"}}
     judged = {"format": "trec_qrels", "path": str(tmp_path / "qrels.txt")}
     by_file = source | {"experiment_from": "file"}
-    assert values(spark, by_file, judgements=judged) == {(names[0], "1"): 1, (names[1], "1"): 1 / 2}
+    assert made.values(spark, by_file, judgements=judged) == {(names[0], "1"): 1, (names[1], "1"): 1 / 2}
     # By their tags, both files are one run that shows each document twice.
     document = {"source": source, "judgements": judged, "metrics": ["rr"], "sink": {"path": str(tmp_path / "out")}}
     with pytest.raises(
@@ -306,8 +297,8 @@ def test_runs_with_one_tag_are_told_apart_by_their_files(spark: SparkSession, tm
 
 def test_clicks_in_text_may_be_true_or_false(spark: SparkSession, tmp_path: Path) -> None:
     lines = ["a,u,x,1,false", "a,u,y,2, True ", "a,v,x,1,FALSE"]
-    source = csv_folder(tmp_path / "log", "\n".join([HEADER, *lines]))
-    assert values(spark, source) == {("a", "u"): 1 / 2, ("a", "v"): 0}
+    source = made.csv_folder(tmp_path / "log", "\n".join([made.HEADER, *lines]))
+    assert made.values(spark, source) == {("a", "u"): 1 / 2, ("a", "v"): 0}
 
 
 @pytest.mark.parametrize(
@@ -323,22 +314,24 @@ def test_a_field_of_a_json_object_is_a_column(spark: SparkSession, tmp_path: Pat
     rest = {"experiment_id": "a", "item_id": "x", "position": 1, "relevance": 1}
     rows = [{"u": {"id": 7, "day": "new"}, **rest}, {"u.id": "own", "u": {"id": "other", "day": "new"}, **rest}]
     source = (
-        json_lines(tmp_path / "log.json", rows) | {"columns": {"user": "u.id"}} | ({"where": where} if where else {})
+        made.json_lines(tmp_path / "log.json", rows)
+        | {"columns": {"user": "u.id"}}
+        | ({"where": where} if where else {})
     )
-    assert values(spark, source) == {("a", "7"): 1, ("a", "own"): 1}
+    assert made.values(spark, source) == {("a", "7"): 1, ("a", "own"): 1}
     with pytest.raises(InputError, match=r"no column for user_id: unknown column 'u\.uid'"):
-        values(spark, source | {"columns": {"user": "u.uid"}})
+        made.values(spark, source | {"columns": {"user": "u.uid"}})
 
 
 def rows_as(format: str, rows: list[tuple[Any, ...]], path: Path) -> None:
     """Write rows of (user, item, position, relevance) as a file of a format; its name may ask for compression."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    records = [dict(zip(NAMES[1:], row, strict=True)) for row in rows]
+    records = [dict(zip(made.NAMES[1:], row, strict=True)) for row in rows]
     codec = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
     if format in ("csv", "json"):
         lines = [json.dumps(row) for row in records]
         if format == "csv":
-            lines = [",".join(NAMES[1:]), *(",".join(map(str, row)) for row in rows)]
+            lines = [",".join(made.NAMES[1:]), *(",".join(map(str, row)) for row in rows)]
         with pa.output_stream(path, compression=codec) as stream:
             stream.write("\n".join(lines).encode())
     else:
@@ -360,19 +353,19 @@ def test_files_of_any_format_name_the_experiments(spark: SparkSession, tmp_path:
     for name, rows in ARMS.items():
         rows_as(format, rows, tmp_path / "logs" / "more" / f"{name}.{format}")
     for path in (f"{tmp_path}/logs", f"{tmp_path}/logs/more/*"):
-        assert values(spark, {"format": format, "path": path, "experiment_from": "file"}) == RR
+        assert made.values(spark, {"format": format, "path": path, "experiment_from": "file"}) == RR
     # Whatever a column says.
-    rows = [{"experiment_id": "other", **dict(zip(NAMES[1:], ARMS["control"][1], strict=True))}]
+    rows = [{"experiment_id": "other", **dict(zip(made.NAMES[1:], ARMS["control"][1], strict=True))}]
     path = tmp_path / f"own.{format}"
     if format in ("csv", "json"):
         as_text = "\n".join([",".join(rows[0]), ",".join(map(str, rows[0].values()))])
         path.write_text(as_text if format == "csv" else json.dumps(rows[0]))
     else:
         {"parquet": pq.write_table, "orc": orc.write_table}[format](pa.Table.from_pylist(rows), str(path))
-    assert values(spark, {"path": str(path), "experiment_from": "file"}) == {("own", "u"): 1 / 2}
+    assert made.values(spark, {"path": str(path), "experiment_from": "file"}) == {("own", "u"): 1 / 2}
     # One file among others.
     source = {"path": f"{tmp_path}/logs/more/control.{format}", "experiment_from": "file"}
-    assert values(spark, source) == {("control", "u"): 1 / 2}
+    assert made.values(spark, source) == {("control", "u"): 1 / 2}
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -385,14 +378,14 @@ def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSessio
             rows_as(format, late, tmp_path / "days" / name / "day=21" / f"{number}.{format}")
     source = {"format": format, "experiment_from": "folder"}
     for path in (f"{tmp_path}/plain", f"{tmp_path}/plain/*"):
-        assert values(spark, source | {"path": path}) == RR
+        assert made.values(spark, source | {"path": path}) == RR
     if format != "json" or engine_of(spark) == "spark":  # Sail filters no JSON
-        assert values(spark, source | {"path": f"{tmp_path}/days", "where": "day = 20"}) == RR
+        assert made.values(spark, source | {"path": f"{tmp_path}/days", "where": "day = 20"}) == RR
     # A path chooses partition folders too: one, or several of an experiment.
     for path in (f"{tmp_path}/days/*/day=20", [f"{tmp_path}/days/{name}/day=20/" for name in ARMS]):
-        assert values(spark, source | {"path": path}) == RR
+        assert made.values(spark, source | {"path": path}) == RR
     of_two_days = RR | {(name, "late"): 1.0 for name in ARMS}
-    assert values(spark, source | {"path": f"{tmp_path}/days/*/day=2[01]"}) == of_two_days
+    assert made.values(spark, source | {"path": f"{tmp_path}/days/*/day=2[01]"}) == of_two_days
 
 
 @pytest.mark.parametrize("ending", ["", *(pytest.param(each, marks=pytest.mark.slow) for each in (".gz", ".zst"))])
@@ -411,7 +404,7 @@ def test_a_mapping_names_the_files_of_each_experiment_whatever_their_format(
         file = tmp_path / name / f"log.{format}{'' if format == 'parquet' else ending}"
         rows_as(format, rows, file)
         paths[name] = f"{tmp_path}/{name}/*{''.join(file.suffixes)}" if name == "control" else str(file)
-    assert values(spark, {"path": paths}) == RR
+    assert made.values(spark, {"path": paths}) == RR
 
 
 def test_a_text_that_is_no_number_is_a_faulty_row_also_beside_a_file_with_types(
@@ -420,20 +413,20 @@ def test_a_text_that_is_no_number_is_a_faulty_row_also_beside_a_file_with_types(
     rows_as("parquet", ARMS["control"], tmp_path / "a.parquet")
     rows_as("csv", [("u", "x", "first", 1), ("u", "y", 2, 1)], tmp_path / "b.csv")
     source = {"path": {"a": f"{tmp_path}/a.parquet", "b": f"{tmp_path}/b.csv"}}
-    record = run_record(spark, source, tmp_path / "out")
+    record = made.run_record(spark, source, tmp_path / "out")
     assert (record["rows"]["in"], record["quarantine_reasons"]) == (4, {"unreadable_position": 1})
 
 
 def test_a_log_without_users_can_have_its_requests_as_units(spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"experiment_id": "a", "request": "r1", "item_id": "x", "position": 2, "relevance": 1}]
-    source = json_lines(tmp_path / "log.json", rows)
+    source = made.json_lines(tmp_path / "log.json", rows)
     with pytest.raises(InputError) as caught:
-        values(spark, source)
+        made.values(spark, source)
     assert str(caught.value).endswith(
         "; a log without users can have its requests as units: columns.user names the column of the request, and each "
         "one counts as a user of its own"
     )
-    assert values(spark, source | {"columns": {"user": "request"}}) == {("a", "r1"): 1 / 2}
+    assert made.values(spark, source | {"columns": {"user": "request"}}) == {("a", "r1"): 1 / 2}
 
 
 @pytest.mark.parametrize("format", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
@@ -445,7 +438,7 @@ def test_an_unknown_column_of_a_filter_is_answered_with_the_known_ones(
     paths = {name: f"{tmp_path}/{name}.{format}" for name in ARMS}
     for source in ({"path": paths["control"]}, {"path": paths}, {"path": str(tmp_path), "experiment_from": "file"}):
         with pytest.raises(InputError) as caught:
-            values(spark, {"format": format, "where": "positon < 3", **source})
+            made.values(spark, {"format": format, "where": "positon < 3", **source})
         message = str(caught.value)
         assert (
             "source.where 'positon < 3': unknown column 'positon'; did you mean 'position'? known: user_id," in message
@@ -456,16 +449,16 @@ def test_a_day_without_rows_names_the_filter_that_left_none(spark: SparkSession,
     rows_as("parquet", ARMS["control"], tmp_path / "a.parquet")
     source = {"path": {"a": f"{tmp_path}/a.parquet"}, "where": "user_id = '{date}'"}
     with pytest.raises(InputError) as caught:
-        run_record(spark, source, tmp_path / "out", evaluation_date=DATE)
+        made.run_record(spark, source, tmp_path / "out", evaluation_date=DATE)
     assert str(caught.value) == (
         f"the input is empty: no rows in {tmp_path}/a.parquet that fulfil source.where \"user_id = '{DATE}'\""
     )
 
 
 def test_a_file_with_another_separator_is_one_sentence_with_the_option(spark: SparkSession, tmp_path: Path) -> None:
-    lines = [";".join(NAMES), *(";".join(map(str, row)) for row in LOG)]
+    lines = [";".join(made.NAMES), *(";".join(map(str, row)) for row in made.LOG)]
     (tmp_path / "log.csv").write_text("\n".join(lines), encoding="utf-8")
     source = {"format": "csv", "path": str(tmp_path / "log.csv")}
     with pytest.raises(InputError, match=r"several: source.options: \{sep: ';'\} separates them$"):
-        values(spark, source)
-    assert values(spark, source | {"options": {"sep": ";"}}) == VALUES
+        made.values(spark, source)
+    assert made.values(spark, source | {"options": {"sep": ";"}}) == made.VALUES

@@ -8,24 +8,14 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.config import (
-    AaCheck,
-    Bootstrap,
-    Comparison,
-    Config,
-    Cuped,
-    Gate,
-    Resampling,
-    as_dict,
-    from_mapping,
-)
+from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import ConfigError
 from tests.helpers.messages import messages
 
 
-def config(**sections: Any) -> Config:
+def config(**sections: Any) -> cfg.Config:
     whole = {"source": {"path": "logs"}, "metrics": ["ndcg@10", "ap"], "evaluation_date": "2026-11-20"}
-    return from_mapping(whole | sections)
+    return cfg.from_mapping(whole | sections)
 
 
 def test_without_a_section_nothing_is_compared() -> None:
@@ -41,26 +31,29 @@ def test_without_a_section_nothing_is_compared() -> None:
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ({"baseline": "control"}, Comparison(baseline="control")),
-        ({"baseline": 7, "candidates": "8, 9"}, Comparison(baseline="7", candidates=("8", "9"))),
-        ({"pairs": "ALL"}, Comparison(pairs="all")),
-        ({"baseline": "a", "candidates": ["b", "b"]}, Comparison(baseline="a", candidates=("b",))),
-        ({"pairs": "all", "bootstrap": True}, Comparison(pairs="all", bootstrap=Bootstrap())),
-        ({"pairs": "all", "bootstrap": False}, Comparison(pairs="all")),
-        ({"pairs": "all", "bootstrap": {"seed": 3}}, Comparison(pairs="all", bootstrap=Bootstrap(seed=3))),
-        ({"pairs": "all", "randomization": True}, Comparison(pairs="all", randomization=Resampling())),
-        ({"pairs": "all", "aa_check": {"replicates": 99}}, Comparison(pairs="all", aa_check=AaCheck(replicates=99))),
-        ({"pairs": "all", "cuped": {"date": "2026-11-13"}}, Comparison(pairs="all", cuped=Cuped("2026-11-13"))),
-        ({"pairs": "all", "cuped": {"column": "x"}}, Comparison(pairs="all", cuped=Cuped(column="x"))),
+        ({"baseline": "control"}, cfg.Comparison(baseline="control")),
+        ({"baseline": 7, "candidates": "8, 9"}, cfg.Comparison(baseline="7", candidates=("8", "9"))),
+        ({"pairs": "ALL"}, cfg.Comparison(pairs="all")),
+        ({"baseline": "a", "candidates": ["b", "b"]}, cfg.Comparison(baseline="a", candidates=("b",))),
+        ({"pairs": "all", "bootstrap": True}, cfg.Comparison(pairs="all", bootstrap=cfg.Bootstrap())),
+        ({"pairs": "all", "bootstrap": False}, cfg.Comparison(pairs="all")),
+        ({"pairs": "all", "bootstrap": {"seed": 3}}, cfg.Comparison(pairs="all", bootstrap=cfg.Bootstrap(seed=3))),
+        ({"pairs": "all", "randomization": True}, cfg.Comparison(pairs="all", randomization=cfg.Resampling())),
+        (
+            {"pairs": "all", "aa_check": {"replicates": 99}},
+            cfg.Comparison(pairs="all", aa_check=cfg.AaCheck(replicates=99)),
+        ),
+        ({"pairs": "all", "cuped": {"date": "2026-11-13"}}, cfg.Comparison(pairs="all", cuped=cfg.Cuped("2026-11-13"))),
+        ({"pairs": "all", "cuped": {"column": "x"}}, cfg.Comparison(pairs="all", cuped=cfg.Cuped(column="x"))),
         (
             {"pairs": "all", "shares": {"a": 0.334, "b": 0.667}},
-            Comparison(pairs="all", shares={"a": 0.334, "b": 0.667}),
+            cfg.Comparison(pairs="all", shares={"a": 0.334, "b": 0.667}),
         ),
-        ({"pairs": "all", "shares": {"a": 0.4, "b": 0.4}}, Comparison(pairs="all", shares={"a": 0.4, "b": 0.4})),
-        ({"pairs": "all", "shares": {"a": 1, "b": 2}}, Comparison(pairs="all", shares={"a": 1.0, "b": 2.0})),
+        ({"pairs": "all", "shares": {"a": 0.4, "b": 0.4}}, cfg.Comparison(pairs="all", shares={"a": 0.4, "b": 0.4})),
+        ({"pairs": "all", "shares": {"a": 1, "b": 2}}, cfg.Comparison(pairs="all", shares={"a": 1.0, "b": 2.0})),
     ],
 )
-def test_a_section_is_read_as_users_write_it(section: dict[str, Any], expected: Comparison) -> None:
+def test_a_section_is_read_as_users_write_it(section: dict[str, Any], expected: cfg.Comparison) -> None:
     result = config(comparison=section).comparison
     assert result == expected and result.is_requested
 
@@ -85,16 +78,16 @@ def test_a_wrong_comparison_is_refused_with_the_name_of_its_field(section: Any, 
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ([{"metric": "NDCG@10", "min": 0.3}], (Gate(metric="ndcg@10", min=0.3),)),
-        ({"metric": "map", "min": 0}, (Gate(metric="ap", min=0.0),)),
+        ([{"metric": "NDCG@10", "min": 0.3}], (cfg.Gate(metric="ndcg@10", min=0.3),)),
+        ({"metric": "map", "min": 0}, (cfg.Gate(metric="ap", min=0.0),)),
         (
             [{"metric": "ap", "max_drop": 0.01}, {"metric": "ap", "max_relative_drop": 0.1, "on": "Bound"}],
-            (Gate(metric="ap", max_drop=0.01), Gate(metric="ap", max_relative_drop=0.1, on="bound")),
+            (cfg.Gate(metric="ap", max_drop=0.01), cfg.Gate(metric="ap", max_relative_drop=0.1, on="bound")),
         ),
         ([], ()),
     ],
 )
-def test_gates_are_read_as_users_write_them(section: Any, expected: tuple[Gate, ...]) -> None:
+def test_gates_are_read_as_users_write_them(section: Any, expected: tuple[cfg.Gate, ...]) -> None:
     result = config(comparison={"baseline": "a"}, gates=section)
     assert result.gates == expected
     assert all(gate.segment == "all" and gate.experiment is None for gate in result.gates)
@@ -113,7 +106,7 @@ def test_a_drop_needs_a_baseline(comparison: dict[str, str]) -> None:
 
 
 def test_the_run_record_holds_both_sections() -> None:
-    result = as_dict(config(comparison={"baseline": "a", "bootstrap": True}, gates=[{"metric": "ap", "min": 0.1}]))
+    result = cfg.as_dict(config(comparison={"baseline": "a", "bootstrap": True}, gates=[{"metric": "ap", "min": 0.1}]))
     assert result["comparison"]["bootstrap"] == {"replicates": 1_000, "seed": 1}
     assert result["gates"][0]["metric"] == "ap" and result["gates"][0]["min"] == 0.1
 

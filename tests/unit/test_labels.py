@@ -13,18 +13,7 @@ import pytest
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, parse
-from rankmetrics_spark.studies.labels import (
-    Arms,
-    Key,
-    Labels,
-    Moves,
-    Shown,
-    arm_sums,
-    bounds,
-    pair_rows,
-    pair_sums,
-    sentence,
-)
+from rankmetrics_spark.studies import labels as lb
 from tests.helpers.messages import messages
 from tests.oracles import ORACLES, One
 
@@ -62,7 +51,7 @@ def users_at_random(rng: random.Random, n: int, max_grade: int, items: str = "ab
     return users
 
 
-def arms_of(users: list[User]) -> Arms:
+def arms_of(users: list[User]) -> lb.Arms:
     """The same users as arrays."""
     names = sorted({name for user in users for name in user.lists})
     rows, lists, pool = [], [], []
@@ -78,7 +67,9 @@ def arms_of(users: list[User]) -> Arms:
     number = np.unique(entry[:, 3], return_inverse=True)[1].astype(np.int64)
     ints = [entry[:, 0], entry[:, 1], of_list[:, 0], of_list[:, 1], judged[:, 0]]
     of_entry, rank, user_of_list, experiment, pool_user = (each.astype(np.int64) for each in ints)
-    return Arms(Shown(user_of_list, of_entry, rank, entry[:, 2], number, pool_user, judged[:, 1]), names, experiment)
+    return lb.Arms(
+        lb.Shown(user_of_list, of_entry, rank, entry[:, 2], number, pool_user, judged[:, 1]), names, experiment
+    )
 
 
 def assignments(user: User, cut: int | None, max_grade: int) -> list[dict[str, float]]:
@@ -104,7 +95,7 @@ def test_the_bounds_of_every_metric_are_those_of_all_assignments(rule: Conventio
     arms = arms_of(users)
     for metric in (*METRICS, *RATIOS):
         parsed = parse(metric)
-        result = bounds(arms.shown, parsed, Labels(rule, max_grade))
+        result = lb.bounds(arms.shown, parsed, lb.Labels(rule, max_grade))
         for at, (number, arm) in enumerate(zip(arms.shown.user, arms.experiment, strict=True)):
             user, name = users[number], str(arms.names[arm])
             values = [value(user, name, labels, metric, rule) for labels in assignments(user, parsed.cut, max_grade)]
@@ -116,7 +107,7 @@ def test_the_bounds_of_every_metric_are_those_of_all_assignments(rule: Conventio
 def test_the_highest_ndcg_can_need_a_label_that_is_not_the_highest() -> None:
     """The ideal list has a grade 1 that is not shown, so a grade 3 at rank 2 costs more than it adds."""
     user = User({"a": "xy"}, {"x": 1.0, "z": 1.0})
-    result = bounds(arms_of([user]).shown, parse("ndcg@2"), Labels(Convention(), 3))
+    result = lb.bounds(arms_of([user]).shown, parse("ndcg@2"), lb.Labels(Convention(), 3))
     at_1, at_3 = 1.0, (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
     assert result.high.tolist() == [pytest.approx(at_1)] and at_3 < at_1
     # Not judged relevant: 1 of (1 + 1 / log2(3)). The grade 3 is even lower than the same label at rank 1 would be.
@@ -126,7 +117,7 @@ def test_the_highest_ndcg_can_need_a_label_that_is_not_the_highest() -> None:
 def test_the_lowest_ap_can_need_relevant_labels_in_the_list_and_outside_of_it() -> None:
     """The unjudged z at rank 5 adds (1 + 1) / 5, less than the mean that q, which only b shows, leaves."""
     user = User({"a": "vwxyz", "b": "q"}, {"v": 1.0, "w": 0.0, "x": 0.0, "y": 0.0})
-    result = bounds(arms_of([user]).shown, parse("ap"), Labels(Convention()))
+    result = lb.bounds(arms_of([user]).shown, parse("ap"), lb.Labels(Convention()))
     assert result.low[0] == pytest.approx((1 + 2 / 5) / 3) and (1 + 2 / 5) / 3 < 1 / 2
 
 
@@ -137,8 +128,8 @@ def test_the_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_pe
 ) -> None:
     users, rule = users_at_random(random.Random(7), 80, max_grade), Convention()
     arms, cut = arms_of(users), parse(metric).cut
-    result = bounds(arms.shown, parse(metric), Labels(rule, max_grade))
-    moves = Moves.of(arms, result, arms.rows(result), (0, 1))
+    result = lb.bounds(arms.shown, parse(metric), lb.Labels(rule, max_grade))
+    moves = lb.Moves.of(arms, result, arms.rows(result), (0, 1))
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
     *each, enclosed = moves.differences(result)
     assert len(both) == len(enclosed) > 20 and not enclosed.any()
@@ -156,11 +147,11 @@ def test_the_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_pe
 @pytest.mark.parametrize("max_grade", [1, 2])
 @pytest.mark.parametrize("metric", [*RATIOS, "r@3", "f1@3"])
 def test_the_bounds_of_a_ratio_enclose_those_of_all_assignments(metric: str, max_grade: int) -> None:
-    users, rule, labels = users_at_random(random.Random(8), 60, 2), Convention(), Labels(Convention(), max_grade)
+    users, rule, labels = users_at_random(random.Random(8), 60, 2), Convention(), lb.Labels(Convention(), max_grade)
     arms, cut = arms_of(users), parse(metric).cut
-    result = bounds(arms.shown, parse(metric), labels)
+    result = lb.bounds(arms.shown, parse(metric), labels)
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
-    _, low, high, enclosed = Moves.of(arms, result, arms.rows(result), (0, 1)).differences(result)
+    _, low, high, enclosed = lb.Moves.of(arms, result, arms.rows(result), (0, 1)).differences(result)
     n_exact = 0
     for at, user in enumerate(both):
         a, b = (
@@ -180,8 +171,8 @@ def test_the_bounds_of_a_ratio_enclose_those_of_all_assignments(metric: str, max
 def test_what_a_label_alone_moves_is_the_change_of_the_value(metric: str) -> None:
     users, rule, top = users_at_random(random.Random(9), 60, 2), Convention(), 2.0
     arms, parsed = arms_of(users), parse(metric)
-    result = bounds(arms.shown, parsed, Labels(rule, 2))
-    moves = Moves.of(arms, result, arms.rows(result), (0, 1))
+    result = lb.bounds(arms.shown, parsed, lb.Labels(rule, 2))
+    moves = lb.Moves.of(arms, result, arms.rows(result), (0, 1))
     both = [user for user in users if {"a", "b"} <= {*user.lists}]
     number = {name: at for at, name in enumerate(np.unique(arms.shown.item).tolist())}
     assert len(number) == int(arms.shown.item.max()) + 1
@@ -206,29 +197,29 @@ def test_what_a_label_alone_moves_is_the_change_of_the_value(metric: str) -> Non
 def test_a_batch_of_any_other_users_changes_no_bit() -> None:
     users = users_at_random(random.Random(3), 50, 2)
     for metric in (*METRICS, *RATIOS):
-        together = bounds(arms_of(users).shown, parse(metric), Labels(Convention(), 2))
-        alone = [bounds(arms_of([user]).shown, parse(metric), Labels(Convention(), 2)) for user in users]
+        together = lb.bounds(arms_of(users).shown, parse(metric), lb.Labels(Convention(), 2))
+        alone = [lb.bounds(arms_of([user]).shown, parse(metric), lb.Labels(Convention(), 2)) for user in users]
         for name in ("value", "low", "high", "move", "absent"):
             parts = np.concatenate([getattr(each, name) for each in alone])
             assert parts.tobytes() == getattr(together, name).tobytes(), (metric, name)
 
 
-def sums_of(users: list[User], metric: str, baseline: str | None = None, max_grade: int = 1) -> dict[Key, Any]:
+def sums_of(users: list[User], metric: str, baseline: str | None = None, max_grade: int = 1) -> dict[lb.Key, Any]:
     """The sums of users, added up over two batches."""
-    sums: dict[Key, Any] = {}
+    sums: dict[lb.Key, Any] = {}
     half = len(users) // 2
     for part in (users[:half], users[half:]):
         if part:
             arms = arms_of(part)
-            result = bounds(arms.shown, parse(metric), Labels(Convention(), max_grade))
-            of_pairs = pair_sums(arms, result, parse(metric), baseline)
-            for key, each in itertools.chain(arm_sums(arms, result, parse(metric)), of_pairs):
+            result = lb.bounds(arms.shown, parse(metric), lb.Labels(Convention(), max_grade))
+            of_pairs = lb.pair_sums(arms, result, parse(metric), baseline)
+            for key, each in itertools.chain(lb.arm_sums(arms, result, parse(metric)), of_pairs):
                 sums[key] = sums[key] + each if key in sums else each
     return sums
 
 
 def rows_of(users: list[User], metric: str, baseline: str | None = None) -> list[dict[str, Any]]:
-    return [*pair_rows(sums_of(users, metric, baseline), [metric], baseline)]
+    return [*lb.pair_rows(sums_of(users, metric, baseline), [metric], baseline)]
 
 
 def test_a_pair_is_ahead_whatever_the_labels_are_only_if_it_is_in_every_assignment() -> None:
@@ -294,7 +285,7 @@ PAIR = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n
 
 @pytest.mark.parametrize(("changes", "message"), messages("labels"))
 def test_the_sentence_says_who_is_ahead_and_how_sure_that_is(changes: dict[str, Any], message: str) -> None:
-    result = sentence({**PAIR, "bounds": "exact", "n_fewest": 4, **changes})
+    result = lb.sentence({**PAIR, "bounds": "exact", "n_fewest": 4, **changes})
     assert result.endswith(message[1:]) if message.startswith("*") else result == message
 
 

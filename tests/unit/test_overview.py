@@ -9,18 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rankmetrics_spark import report as rep
 from rankmetrics_spark.findings import findings
-from rankmetrics_spark.report import (
-    Figures,
-    cards,
-    change_rows,
-    change_steps,
-    further_sentences,
-    page,
-    print_result,
-    status_line,
-    what_else,
-)
 from tests.helpers import figures as made
 from tests.helpers.figures import mean
 
@@ -32,8 +22,8 @@ def compared(metric: str = "ap@10", better: str | None = "candidate", **more: An
 
 
 def status(*rows: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
-    figures = Figures([mean("a"), mean("b")], rows, **more)
-    return [(item.level, str(item)) for item in status_line(figures)]
+    figures = rep.Figures([mean("a"), mean("b")], rows, **more)
+    return [(item.level, str(item)) for item in rep.status_line(figures)]
 
 
 def check(name: str, state: str) -> dict[str, Any]:
@@ -67,7 +57,7 @@ def test_a_look_beyond_the_plan_is_not_valid(capsys: pytest.CaptureFixture[str])
     assert status(row)[-1] == ("warn", "look 5 of 4 planned ones, not tested")
     bounds = {f"sequential_{share}ci_{end}": None for share in ("", "relative_") for end in ("low", "high")}
     for looks, valid in (("5 of 4, pocock", False), ("? of 4, pocock", False), ("4 of 4, pocock", True)):
-        print_result(Figures([mean("a"), mean("b")], [row | bounds | {"looks": looks}]))
+        rep.print_result(rep.Figures([mean("a"), mean("b")], [row | bounds | {"looks": looks}]))
         assert ("(valid at look" in capsys.readouterr().out) == valid
 
 
@@ -117,10 +107,10 @@ def test_newer_dates_stand_in_the_status_line(newer: list[dict[str, Any]], text:
     known = [{"evaluation_date": f"2026-11-{day}"} for day in (19, 20)]
     # In any order: the newest one is that of the last date, not of the last record.
     for history in ([*known, *days, failed], [failed, *days[::-1], *known]):
-        result = status_line(Figures(means, [compared()], history=history))
+        result = rep.status_line(rep.Figures(means, [compared()], history=history))
         assert ("warn", text) in [(item.level, str(item)) for item in result]
         assert not any("2026-11-30" in str(item) for item in result)
-    result = status_line(Figures(means, [compared()], history=known))
+    result = rep.status_line(rep.Figures(means, [compared()], history=known))
     assert not any("newer" in str(item) for item in result), "the date that is shown is not newer than itself"
 
 
@@ -134,21 +124,21 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
         compared("ndcg@10", "baseline", role="secondary"),
     ]
     names = [row["metric"] for row in rows]
-    figures = Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
-    message = "".join(what_else(cards(figures)[0], figures.compared)).replace("\N{MINUS SIGN}", "-")
+    figures = rep.Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
+    message = "".join(rep.what_else(rep.cards(figures)[0], figures.compared)).replace("\N{MINUS SIGN}", "-")
     assert message == (
         "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows "
         "no clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
     )
     for better, says in (("candidate", "better too."), ("baseline", "better.")):
         pair = [rows[0] | {"better": better}, rows[3], rows[3] | {"metric": "rr"}]
-        (card,) = cards(Figures(figures.means, pair, order=names))
-        assert "".join(what_else(card, findings(pair))) == f"What else moved in b: all 2 other metrics are {says}"
-    alone = Figures([mean("a"), mean("b")], rows[:1])
-    assert what_else(cards(alone)[0], alone.compared) == ()
+        (card,) = rep.cards(rep.Figures(figures.means, pair, order=names))
+        assert "".join(rep.what_else(card, findings(pair))) == f"What else moved in b: all 2 other metrics are {says}"
+    alone = rep.Figures([mean("a"), mean("b")], rows[:1])
+    assert rep.what_else(rep.cards(alone)[0], alone.compared) == ()
     # Where nothing has a verdict, nothing is known to have moved.
     doubted = [row | {"note": "not trustworthy: 1 of 4 days is missing"} for row in rows]
-    assert what_else(cards(Figures(alone.means, doubted))[0], findings(doubted)) == ()
+    assert rep.what_else(rep.cards(rep.Figures(alone.means, doubted))[0], findings(doubted)) == ()
 
 
 def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> None:
@@ -158,8 +148,8 @@ def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> N
     rows = [compared(metric, better, baseline=x, experiment_id=y) for metric in names for x, y, better in pairs]
     rows = [row | {"difference": 0.2} if row["experiment_id"] == "b" else row for row in rows]
     bounds = {"ci_low": 0.4, "ci_high": 0.6}
-    figures = Figures([mean(name, metric) | bounds for name in "abc" for metric in names], rows, order=names)
-    text = re.sub(r"<[^>]+>", "", page(figures))
+    figures = rep.Figures([mean(name, metric) | bounds for name in "abc" for metric in names], rows, order=names)
+    text = re.sub(r"<[^>]+>", "", rep.page(figures))
     assert "What else moved in b against a: MRR is better too." in " ".join(text.split())
     assert "The closest of them is a. MAP@10 rose" in text, "nothing shows that c is beaten"
 
@@ -168,9 +158,10 @@ def test_what_was_computed_beside_the_test_is_said() -> None:
     more = {"design": "paired", "wins": 41, "ties": 1, "losses": 8, "p_wilcoxon": 0.0312, "aa_share": 0.06}
     more |= {"bootstrap_ci_low": -0.01, "bootstrap_ci_high": 0.2}
     more |= {"cuped_ci_low": 0.09, "cuped_ci_high": 0.11, "cuped_variance_reduction": 0.75, "test": "paired t"}
-    figures = Figures([mean("a"), mean("b")], [compared(**more)])
+    figures = rep.Figures([mean("a"), mean("b")], [compared(**more)])
     message = [
-        line.replace("\N{MINUS SIGN}", "-").removeprefix("b on MAP@10: ") for line in further_sentences(cards(figures))
+        line.replace("\N{MINUS SIGN}", "-").removeprefix("b on MAP@10: ")
+        for line in rep.further_sentences(rep.cards(figures))
     ]
     assert message == [
         "better for 41 users, worse for 8, the same for 1",
@@ -179,9 +170,9 @@ def test_what_was_computed_beside_the_test_is_said() -> None:
         "without a normal distribution, Wilcoxon's test p = 0.031 (not corrected)",
         "with users on random sides, the test finds a difference in 6.0 % of the tries (5 % is right)",
     ]
-    assert further_sentences(cards(Figures([mean("a"), mean("b")], [compared()]))) == []
-    of_cuped = Figures([mean("a"), mean("b")], [compared(**more | {"test": "cuped"})])
-    assert further_sentences(cards(of_cuped))[1].endswith("from ±0.0200 to ±0.0100 (75 % less variance)")
+    assert rep.further_sentences(rep.cards(rep.Figures([mean("a"), mean("b")], [compared()]))) == []
+    of_cuped = rep.Figures([mean("a"), mean("b")], [compared(**more | {"test": "cuped"})])
+    assert rep.further_sentences(rep.cards(of_cuped))[1].endswith("from ±0.0200 to ±0.0100 (75 % less variance)")
 
 
 # ---- changes of users
@@ -198,7 +189,7 @@ def slow_step(change: float, low: float, high: float) -> int:
 def test_changes_are_counted_in_steps_and_no_change_apart() -> None:
     rng = np.random.default_rng(3)
     values = np.concatenate([rng.uniform(-1, 1, 200), [0.0, 0.0, 0.05, -0.05, 1.0, -1.0, 1e-12]])
-    steps, counts = change_steps(values, 0.0, 1.0)
+    steps, counts = rep.change_steps(values, 0.0, 1.0)
     slow = [slow_step(float(value), 0.0, 1.0) for value in values]
     assert dict(zip(steps.tolist(), counts.tolist(), strict=True)) == {step: slow.count(step) for step in set(slow)}
 
@@ -206,7 +197,7 @@ def test_changes_are_counted_in_steps_and_no_change_apart() -> None:
 def test_changes_are_those_of_users_in_both_whatever_their_order() -> None:
     mine = pa.table({"user_id": ["u3", "u1", "u9", "u2"], "ap_at_10": [0.5, 0.2, 1.0, None]})
     theirs = pa.table({"user_id": ["u1", "u2", "u3", "u4"], "ap_at_10": [0.2, 0.1, 0.3, 0.9]})
-    rows = change_rows(("b", "a"), {"b": mine, "a": theirs}, {"ap_at_10": "ap@10"}, {"ap@10": (0.0, 1.0)})
+    rows = rep.change_rows(("b", "a"), {"b": mine, "a": theirs}, {"ap_at_10": "ap@10"}, {"ap@10": (0.0, 1.0)})
     # u3 rises by 0.2, which is 4 of 20 steps; u1 stays; u9 and u4 are on one side, and u2 has no value on one.
     assert [(row["metric"], row["step"], row["users"], row["baseline"]) for row in rows] == [
         ("ap@10", 0, 1, "a"), ("ap@10", 4, 1, "a"),

@@ -9,20 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rankmetrics_spark import report as rep
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import (
-    LIGHT,
-    Figures,
-    beside,
-    cards,
-    compared_rows,
-    everyone_and_largest,
-    html,
-    leader,
-    notebook,
-    payload_of,
-)
+from rankmetrics_spark.report import beside, html, notebook
 from rankmetrics_spark.schemas import Check
 from tests.helpers.figures import compared, large, mean, ranked
 
@@ -30,18 +20,18 @@ from tests.helpers.figures import compared, large, mean, ranked
 def test_of_all_pairs_the_accent_is_for_the_one_that_nobody_beats() -> None:
     # The last one in the order of the names is never a baseline, and here the worst one.
     figures = ranked(0.5, 0.7, 0.4)
-    assert leader(figures) == "b"
-    actual = payload_of(figures)
+    assert rep.leader(figures) == "b"
+    actual = rep.payload_of(figures)
     assert [actual["experiments"][actual["leader"]], *actual["experiments"]] == ["b", "b", "a", "c"]
-    assert payload_of(ranked(0.5, 0.5, 0.5))["leader"] == -1
+    assert rep.payload_of(ranked(0.5, 0.5, 0.5))["leader"] == -1
     colours = {row["name"]: row["colour"] for row in notebook._points(figures, {"ap@10"})}
-    assert [name for name, colour in colours.items() if colour == LIGHT["accent"]] == ["b"]
+    assert [name for name, colour in colours.items() if colour == rep.LIGHT["accent"]] == ["b"]
 
 
 def test_the_columns_of_the_page_are_those_of_the_table() -> None:
     row = compared("a", "candidate", 0.1, p_adjusted=0.0496, p_value=0.01, mean_baseline=0.4, mean_candidate=0.5)
     row |= {"relative_difference": 0.2, "relative_ci_low": 0.11, "relative_ci_high": 0.33, "note": "a note"}
-    actual = payload_of(Figures([mean("control"), mean("a")], [row]))["compared"]
+    actual = rep.payload_of(rep.Figures([mean("control"), mean("a")], [row]))["compared"]
     columns = ["n", "meanB", "meanC", "d", "low", "high", "rel", "relLow", "relHigh", "p", "said", "note", "state"]
     assert {name: actual[name] for name in columns} == {
         "n": [2000], "meanB": [0.4], "meanC": [0.5], "d": [0.1], "low": [0.1 - 0.02], "high": [0.1 + 0.02],
@@ -69,19 +59,19 @@ def test_the_cards_are_the_better_ones_then_those_with_the_largest_change_up_or_
     sign, metric = (-1, "softmax_loss(t=1)") if lower_is_better else (1, "ap@10")
     rows = [compared(name, states.get(name), sign * change, metric=metric) for name, change in changes.items()]
     rows.append(compared("e10", None, sign * 0.9, metric=metric, note="not trustworthy: the shares"))
-    figures = Figures([mean(name, metric) for name in ("control", "e10", *changes)], rows)
+    figures = rep.Figures([mean(name, metric) for name in ("control", "e10", *changes)], rows)
     context = html._context(figures)
     assert [card.found.candidate for card in context["cards"]] == ["e02", "e05", "e01", "e03", "e04", "e09"]
     assert context["n_cards"] == 9
     n_better = [compared(name, "candidate", sign * change, metric=metric) for name, change in changes.items()]
-    shown = html._context(Figures(figures.means, n_better))["cards"]
+    shown = html._context(rep.Figures(figures.means, n_better))["cards"]
     assert [card.found.candidate for card in shown] == [*changes][:6], "of many winners those that win most"
 
 
 @pytest.mark.parametrize("most", [4_000, 500, 50])
 def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: int) -> None:
     figures = large(130, 31)
-    actual = payload_of(figures, most)
+    actual = rep.payload_of(figures, most)
     assert actual["totals"] == {
         "differences": 130 * 31, "means": 131 * 31, "segments": 2 * 130 * 31 + 7, "segmentMeans": 2 * 131 * 31,
         "users": 131 * 31, "trend": 2 * 3 * 31, "overTime": 0, "pairs": 130, "further": 130 * 31, "userChanges": 0,
@@ -109,7 +99,7 @@ def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: 
 def test_all_rows_of_all_users_are_read() -> None:
     rows = [mean(f"e{i}", segment=segment) for i in range(9) for segment in ("s=1", "all", "s=2")]
     large = [row | {"n_users": 2_000} if row["segment"] == "s=2" else row for row in rows]
-    actual = Counter(row["segment"] for row in everyone_and_largest(large, 3))
+    actual = Counter(row["segment"] for row in rep.everyone_and_largest(large, 3))
     assert actual == {"all": 9, "s=2": 3}
 
 
@@ -117,14 +107,14 @@ def test_a_table_that_is_cut_for_a_terminal_keeps_all_users() -> None:
     # By name, the segments come before all users.
     segments = [f"age={number:05}" for number in range(10_000)]
     rows = [mean(name, segment=segment) for name in "abc" for segment in ("all", *segments[:: 1 if name == "a" else 9])]
-    actual = [(row["segment"], row["experiment_id"]) for row in compared_rows(rows)]
+    actual = [(row["segment"], row["experiment_id"]) for row in rep.compared_rows(rows)]
     assert len(actual) == 10_000 and actual[-3:] == [("all", name) for name in "abc"]
     of_segments = [(row["segment"], row["experiment_id"]) for row in rows if row["segment"] != "all"]
     assert actual[:-3] == sorted(of_segments)[:9_997]
 
 
 def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments() -> None:
-    actual = payload_of(large(5, 2), 22)
+    actual = rep.payload_of(large(5, 2), 22)
     keys = zip(actual["compared"]["s"], actual["compared"]["m"], strict=True)
     sizes = Counter((actual["segments"][s], actual["metrics"][m]["name"]) for s, m in keys)
     assert sizes == {
@@ -137,19 +127,19 @@ def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments
 def test_further_columns_are_those_that_hold_a_value() -> None:
     rows = [compared("a", "candidate", 0.1, p_wilcoxon=0.0, wins=3, ties=0, losses=0, effect_size=None)]
     rows.append(compared("b", None, 0.0, wins=1, ties=0, losses=0, bootstrap_ci_low=-0.1, bootstrap_ci_high=1 / 3))
-    actual = payload_of(Figures([mean(name) for name in ("control", "a", "b")], rows))
+    actual = rep.payload_of(rep.Figures([mean(name) for name in ("control", "a", "b")], rows))
     titles = [column["title"] for column in actual["furtherColumns"]]
     assert titles == ["wins", "ties", "losses", "plain interval", "bootstrap interval", "p of Wilcoxon's test"]
     assert actual["further"]["p_wilcoxon"] == [0.0, None] and actual["further"]["bootstrap_ci_high"] == [None, 0.333333]
     nobody = [row | {"wins": 0} for row in rows]
-    actual = payload_of(Figures([mean(name) for name in ("control", "a", "b")], nobody))
+    actual = rep.payload_of(rep.Figures([mean(name) for name in ("control", "a", "b")], nobody))
     assert "wins" not in [column["title"] for column in actual["furtherColumns"]]
 
 
 def test_of_many_checks_a_page_holds_what_failed() -> None:
     rows = [Check("min", status, f"{status} {i}", "a") for i in range(200) for status in ("not_checked", "ok", "warn")]
     rows.append(Check("min", "fail", "the last one", "a"))
-    held = payload_of(Figures([mean("a")], checks=[row.as_row() for row in rows]))["checks"]
+    held = rep.payload_of(rep.Figures([mean("a")], checks=[row.as_row() for row in rows]))["checks"]
     assert (held["sentence"][0], len(held["status"])) == ("the last one", 300)
     assert Counter(held["status"]) == {"fail": 1, "warn": 200, "ok": 99}
 
@@ -164,7 +154,7 @@ def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> Non
 
 
 def test_the_map_of_segments_holds_the_metric_that_decides_whole() -> None:
-    actual = payload_of(large(5, 2, winners=1), 10)["map"]
+    actual = rep.payload_of(large(5, 2, winners=1), 10)["map"]
     assert len(actual["s"]) == 2 * 5 and {*actual["x"]} == {0.2, -0.2} and {*actual["percent"]} == {1}
     assert Counter(actual["state"]) == {"worse": 8, "better": 2}
 
@@ -193,11 +183,11 @@ def test_all_pairs_of_many_experiments_are_read_in_time_that_grows_with_the_rows
     # 4,950 pairs: the answer and the cards look at each row a few times, not at each pair of rows.
     names = [f"e{i:03}" for i in range(100)]
     rows = [compared(b, None, 0.001, baseline=a) for i, a in enumerate(names) for b in names[i + 1 :]]
-    figures = Figures([mean(name) for name in names], [*rows, compared("e001", "candidate", 0.1, baseline="e000")])
+    figures = rep.Figures([mean(name) for name in names], [*rows, compared("e001", "candidate", 0.1, baseline="e000")])
     vars(figures)["found"] = [*map(Looked.of, figures.comparisons)]
-    assert len(cards(figures)) == 4_951
+    assert len(rep.cards(figures)) == 4_951
     assert 4_951 <= Looked.reads["pair"] < 10 * 4_951
-    assert len(payload_of(figures, 50)["compared"]["e"]) == 50
+    assert len(rep.payload_of(figures, 50)["compared"]["e"]) == 50
 
 
 def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
@@ -217,7 +207,7 @@ def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
 
 def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() -> None:
     nan = float("nan")
-    figures = Figures([mean("a", value=nan)], [compared("gone", None, 0.1)], users=[])
-    actual = payload_of(figures)
+    figures = rep.Figures([mean("a", value=nan)], [compared("gone", None, 0.1)], users=[])
+    actual = rep.payload_of(figures)
     assert actual["means"]["mean"] == [None] and actual["compared"]["e"] == []
     json.dumps(actual, allow_nan=False)

@@ -10,24 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankmetrics_spark.comparison import (
-    KINDS,
-    Key,
-    Totals,
-    measures,
-    n_cells,
-    pairs,
-    pairs_of,
-    refuse_too_many_replicates,
-    signed_sizes,
-)
-from rankmetrics_spark.comparison import sums as sums_by_key
+from rankmetrics_spark import comparison as cmp
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
 from tests.helpers.users import METRIC, keys_of, table, times, totals_of, user_rows
 
-ARM_SUMS, PAIR_SUMS = KINDS["arm"].columns, KINDS["pair"].columns
+ARM_SUMS, PAIR_SUMS = cmp.KINDS["arm"].columns, cmp.KINDS["pair"].columns
 EVERYTHING = Comparison("a", pairs="all", bootstrap=times(130), randomization=times(134), aa_check=times(129))
 
 
@@ -48,19 +37,21 @@ def some_users(n: int = 40, experiments: str = "abc") -> pd.DataFrame:
     return rows[rng.random(len(rows)) < 0.8]
 
 
-def all_sums(rows: pd.DataFrame) -> Totals:
+def all_sums(rows: pd.DataFrame) -> cmp.Totals:
     return totals_of(user_rows(rows, (METRIC, "ndcg"), ("country",)), EVERYTHING)
 
 
-def plain(result: Totals) -> dict[Any, Any]:
+def plain(result: cmp.Totals) -> dict[Any, Any]:
     # Values that are too many to be read may be there in part.
-    kinds = [each for each in (*result.sums.items(), *result.replicates.items()) if each[0].kind not in measures.VALUES]
+    kinds = [
+        each for each in (*result.sums.items(), *result.replicates.items()) if each[0].kind not in cmp.measures.VALUES
+    ]
     return {key: sums.tolist() for key, sums in kinds}
 
 
 def test_the_sums_of_an_experiment_are_those_of_its_users() -> None:
     users = table({"a": [0.5, 0.25, np.nan, 2.0**61]}).assign(relevant=[True, False, True, True])
-    sums = totals_of(user_rows(users), Comparison()).sums[Key("arm", "", "a", "all", METRIC)]
+    sums = totals_of(user_rows(users), Comparison()).sums[cmp.Key("arm", "", "a", "all", METRIC)]
     assert dict(zip(ARM_SUMS[:4], sums[:4].tolist(), strict=True)) == {
         "users": 4,
         "n": 3,
@@ -74,7 +65,7 @@ def test_the_sums_of_an_experiment_are_those_of_its_users() -> None:
 
 def test_the_sums_of_a_pair_are_those_of_the_users_in_both() -> None:
     users = table({"a": [0.5, 0.25, np.nan, 1.0], "b": [1.0, 0.25, 3.0, 0.5, 9.0]})
-    sums = totals_of(user_rows(users), Comparison("a")).sums[Key("pair", "a", "b", "all", METRIC)]
+    sums = totals_of(user_rows(users), Comparison("a")).sums[cmp.Key("pair", "a", "b", "all", METRIC)]
     # Users 0, 1 and 3: differences 0.5, 0 and -0.5.
     assert sums[: PAIR_SUMS.index("x_0")].tolist() == [3, 1, 1]
     expected = {"x": "7/4", "xx": "21/16", "y": "7/4", "yy": "21/16", "d": 0, "dd": "1/2"}
@@ -84,7 +75,7 @@ def test_the_sums_of_a_pair_are_those_of_the_users_in_both() -> None:
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_sums_of_values_of_any_size_are_exact_to_the_last_limb(scale: float) -> None:
     values = np.random.default_rng(1).normal(0, scale, 50)
-    sums = totals_of(user_rows(table({"a": values})), Comparison()).sums[Key("arm", "", "a", "all", METRIC)]
+    sums = totals_of(user_rows(table({"a": values})), Comparison()).sums[cmp.Key("arm", "", "a", "all", METRIC)]
     expected = sum((Fraction(v) for v in values), Fraction(0))
     # A value is kept to 2**-60.
     assert abs(whole(sums, ARM_SUMS, "v") - expected) <= len(values) * Fraction(1, 2**61)
@@ -106,7 +97,7 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
         ("bootstrap_pair", "a", weights, (np.where(both, a, 0), np.where(both, b, 0), both)),
         ("flips", "a", np.hstack([signs, np.ones((len(keys), 1))]), (d, both)),
     ):
-        sums = weighted_totals(result[Key(kind, baseline, "b", "all", METRIC)])
+        sums = weighted_totals(result[cmp.Key(kind, baseline, "b", "all", METRIC)])
         for each, column in zip(sums, columns, strict=True):
             # A value is cut off at 2**-30.
             assert each == pytest.approx(drawn.T @ np.nan_to_num(column), abs=len(keys) * 8 * 2.0**-30)
@@ -114,7 +105,7 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
 
 def test_an_aa_check_of_different_users_takes_those_of_one_experiment() -> None:
     wide = some_users().pivot(index="user", columns="experiment", values=METRIC)
-    result = weighted_totals(all_sums(some_users()).replicates[Key("aa_independent", "a", "b", "all", METRIC)])
+    result = weighted_totals(all_sums(some_users()).replicates[cmp.Key("aa_independent", "a", "b", "all", METRIC)])
     alone = wide["a"].isna() ^ wide["b"].isna()
     values = wide[["a", "b"]].sum(axis=1)[alone].to_numpy()
     assert result[:, -1] == pytest.approx([values.sum(), (values**2).sum(), alone.sum()], abs=len(wide) * 2.0**-30)
@@ -122,7 +113,7 @@ def test_an_aa_check_of_different_users_takes_those_of_one_experiment() -> None:
 
 def test_pairs_that_are_resampled_one_after_another_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     result = plain(all_sums(some_users()))
-    monkeypatch.setattr(pairs, "MOST_VALUES", 1)
+    monkeypatch.setattr(cmp.pairs, "MOST_VALUES", 1)
     assert plain(all_sums(some_users())) == result
 
 
@@ -138,7 +129,7 @@ def test_a_user_who_changes_the_segment_between_experiments_is_in_both_only_as_a
 
 def test_an_experiment_whose_users_have_no_value_is_there_with_none() -> None:
     result = totals_of(user_rows(table({"a": [0.1], "b": [np.nan, np.nan]})), Comparison("a")).sums
-    assert result[Key("arm", "", "b", "all", METRIC)][:4].tolist() == [2, 0, 0, 0]
+    assert result[cmp.Key("arm", "", "b", "all", METRIC)][:4].tolist() == [2, 0, 0, 0]
     assert not [key for key in result if key.kind == "pair"]
 
 
@@ -171,10 +162,10 @@ def test_rows_are_paired_within_a_user_and_within_nothing_else(which: str) -> No
 def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(which: str) -> None:
     def counted(n_experiments: int) -> tuple[int, int]:
         rows = user_rows(few_of_many(n_experiments), segments=["shop"])
-        places = pairs_of(Comparison("e0", pairs=which), rows.experiments)
+        places = cmp.pairs_of(Comparison("e0", pairs=which), rows.experiments)
         labels, code = rows.segments[1]
-        paired = sum(len(some.left) for some in pairs.RowPairs.of(rows, labels, code, places))
-        cells = measures.Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+        paired = sum(len(some.left) for some in cmp.pairs.RowPairs.of(rows, labels, code, places))
+        cells = cmp.measures.Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
         return paired, len(cells._present[0])
 
     # 60 users with three rows each: two rows beside that of the baseline, and three pairs of any two.
@@ -186,8 +177,8 @@ def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(which: s
 
 def test_sizes_of_differences_are_counted_by_sign_without_zeros() -> None:
     users = table({"a": [0.0, 0.0, 0.0, 0.0, 0.0], "b": [0.5, -0.5, 0.5, 0.0, np.nan]})
-    ((key, sizes, positive, negative),) = signed_sizes(user_rows(users), Comparison("a"))
-    assert key == Key("ranks", "a", "b", "all", METRIC)
+    ((key, sizes, positive, negative),) = cmp.signed_sizes(user_rows(users), Comparison("a"))
+    assert key == cmp.Key("ranks", "a", "b", "all", METRIC)
     assert (sizes.tolist(), positive.tolist(), negative.tolist()) == ([0.5], [2], [1])
 
 
@@ -210,36 +201,36 @@ def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Comp
     users = table({name: np.random.default_rng(1).random(9) for name in "abcd"})
     # Some users are in one of two experiments alone, as the A/A check of different users wants them.
     result = totals_of(user_rows(users[users.index % 5 > 0]), request_)
-    assert n_cells(request_, 4) == sum(sums.size for sums in result.replicates.values()) == result.n_cells
+    assert cmp.n_cells(request_, 4) == sum(sums.size for sums in result.replicates.values()) == result.n_cells
 
 
 def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> None:
     request = Comparison(pairs="all", bootstrap=times(50_000), randomization=times(50_000))
     # 66 pairs of 12 experiments: 3 limbs x (50,000 x (2 x 12 + 3 x 66) + 50,001 x 2 x 66) = 53,100,396 a metric.
-    refuse_too_many_replicates(request, 12, 1)
+    cmp.refuse_too_many_replicates(request, 12, 1)
     with pytest.raises(ConfigError) as caught:
-        refuse_too_many_replicates(request, 12, 5)
+        cmp.refuse_too_many_replicates(request, 12, 5)
     assert str(caught.value) == (
         "comparison: 50,000 replicates of 66 pairs and 5 metrics are 265,501,980 numbers; allowed: 100,000,000, so at "
         "most 18,832 replicates, or fewer pairs or metrics"
     )
     fewer = Comparison(pairs="all", bootstrap=times(18_832), randomization=times(18_832))
-    refuse_too_many_replicates(fewer, 12, 5)
+    cmp.refuse_too_many_replicates(fewer, 12, 5)
 
 
 def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums_by_key, "PIECE", 100)
-    monkeypatch.setattr(sums_by_key, "ROWS_OF_PIECES", 7)
+    monkeypatch.setattr(cmp.sums, "PIECE", 100)
+    monkeypatch.setattr(cmp.sums, "ROWS_OF_PIECES", 7)
     users = some_users()
     part = users["user"].map(lambda name: int(name[1:]) % 3)
-    sent = [batch for i in range(3) for batch in sums_by_key.as_batches(all_sums(users[part == i]))]
+    sent = [batch for i in range(3) for batch in cmp.sums.as_batches(all_sums(users[part == i]))]
     assert max(batch.num_rows for batch in sent) == 7
     assert max(len(cells) for batch in sent for cells in batch.column("replicates").to_pylist() if cells) == 100
-    assert plain(sums_by_key.read(reversed(sent))[0]) == plain(all_sums(users))
+    assert plain(cmp.sums.read(reversed(sent))[0]) == plain(all_sums(users))
 
 
 def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "MOST_CELLS", 3_000)
+    monkeypatch.setattr(cmp.measures, "MOST_CELLS", 3_000)
     with pytest.raises(ConfigError, match="allowed: fewer replicates, pairs, metrics or segments"):
         totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Comparison("a", bootstrap=times(250)))
 
@@ -257,16 +248,16 @@ def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.Monke
 )
 def test_pairs_start_with_the_baseline_and_follow_the_names(request_: Comparison, expected: list[str]) -> None:
     for names in (["a", "b", "c", "d"], ["d", "b", "a", "c"]):
-        assert [names[i] + names[j] for i, j in zip(*pairs_of(request_, names), strict=True)] == expected
+        assert [names[i] + names[j] for i, j in zip(*cmp.pairs_of(request_, names), strict=True)] == expected
 
 
 def test_128_experiments_make_8128_pairs() -> None:
-    assert len(pairs_of(Comparison(pairs="all"), [f"e{i}" for i in range(128)])[0]) == 8128
+    assert len(cmp.pairs_of(Comparison(pairs="all"), [f"e{i}" for i in range(128)])[0]) == 8128
 
 
 def test_the_limbs_of_a_square_hold_that_of_the_largest_difference() -> None:
     users = table({"a": [-LARGEST_SUMMAND], "b": [LARGEST_SUMMAND]})
-    sums = totals_of(user_rows(users), Comparison("a")).sums[Key("pair", "a", "b", "all", METRIC)]
+    sums = totals_of(user_rows(users), Comparison("a")).sums[cmp.Key("pair", "a", "b", "all", METRIC)]
     assert whole(sums, PAIR_SUMS, "dd") == Fraction(2) ** 122
 
 

@@ -21,38 +21,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
+from rankmetrics_spark import sinks as sk
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Record
 from rankmetrics_spark.pointers import RUN_ID, Entry, Pointer, newest, parse
 from rankmetrics_spark.schemas import Check
-from rankmetrics_spark.sinks import (
-    Files,
-    ParquetFolder,
-    Partitions,
-    StagedFile,
-    Written,
-    as_json,
-    check_row_counts,
-    live_files,
-    pointers_of,
-    previous_quality,
-    publish,
-    reading,
-)
+from rankmetrics_spark.sinks import swapping as sw
 from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.folders import DeltaFolder
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
-from rankmetrics_spark.sinks.swapping import (
-    Swap,
-    discard,
-    experiment_of,
-    folder_of,
-    pointer_of,
-    recover,
-    remove_unclaimed,
-    swap,
-)
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import config
 
@@ -63,29 +41,29 @@ OLD = {"user_metrics": EXPERIMENTS, "quarantine": ("a", None)}
 NEW = {"user_metrics": EXPERIMENTS, "experiment_metrics": EXPERIMENTS}
 
 
-def output(folder: Path) -> Files:
+def output(folder: Path) -> sk.Files:
     folder.mkdir(parents=True, exist_ok=True)
-    return Files(fs.LocalFileSystem(), str(folder))
+    return sk.Files(fs.LocalFileSystem(), str(folder))
 
 
-def stage(files: Files, run: str, tables: dict[str, Any]) -> Swap:
-    staged: dict[str, list[StagedFile]] = {}
+def stage(files: sk.Files, run: str, tables: dict[str, Any]) -> sw.Swap:
+    staged: dict[str, list[sk.StagedFile]] = {}
     for table, names in tables.items():
         for number, name in enumerate(names):
-            one = StagedFile(name, f"part-{run}-{number}.parquet", 1)
+            one = sk.StagedFile(name, f"part-{run}-{number}.parquet", 1)
             files.write(f"_staging/{run}/{table}/{one.name}", run)
             staged.setdefault(table, []).append(one)
-    return Swap(DATE, Entry(run, EXPERIMENTS), staged)
+    return sw.Swap(DATE, Entry(run, EXPERIMENTS), staged)
 
 
-def seen(files: Files) -> dict[str, list[tuple[str, str | None]]]:
+def seen(files: sk.Files) -> dict[str, list[tuple[str, str | None]]]:
     """Table -> (partition, text) of every file that the pointer names."""
-    pointer = pointer_of(files, DATE)
+    pointer = sw.pointer_of(files, DATE)
     known = {DATE: pointer} if pointer else {}
     result = {}
     for table in ("user_metrics", "experiment_metrics", "quarantine"):
-        below = Files(files.system, files.at(table))
-        result[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in live_files(below, known))
+        below = sk.Files(files.system, files.at(table))
+        result[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in sk.live_files(below, known))
     return result
 
 
@@ -95,15 +73,15 @@ def test_every_kill_leaves_the_old_or_the_new_files_and_needs_no_repair(
     which = set()
     for after in range(100):
         files = output(tmp_path / str(after))
-        swap(files, stage(files, RUNS[0], OLD))
-        discard(files, RUNS[0])
+        sw.swap(files, stage(files, RUNS[0], OLD))
+        sw.discard(files, RUNS[0])
         old = seen(files)
         assert {text for rows in old.values() for _, text in rows} == {RUNS[0]}
         change = stage(files, RUNS[1], NEW)
         with monkeypatch.context() as patched:
             count_down(patched, after)
             try:
-                swap(files, change)
+                sw.swap(files, change)
                 ended = True
             except Killed:
                 ended = False
@@ -112,9 +90,9 @@ def test_every_kill_leaves_the_old_or_the_new_files_and_needs_no_repair(
         assert now == old or (now == new and len(now["user_metrics"]) == len(now["experiment_metrics"]) == 3), after
         which.add(now == old)
         # No partition is missing for a reader who only lists files.
-        folders = [folder_of("user_metrics", name, DATE) for name in EXPERIMENTS]
+        folders = [sw.folder_of("user_metrics", name, DATE) for name in EXPERIMENTS]
         assert all(files.files(folder) for folder in folders)
-        recover(files, RUNS[1], DATE, EXPERIMENTS)
+        sw.recover(files, RUNS[1], DATE, EXPERIMENTS)
         assert seen(files) == now
         runs = {path.name[5:29] for path in Path(files.root).rglob("part-*")}
         assert runs == {RUNS[0] if now == old else RUNS[1]}
@@ -130,22 +108,22 @@ def test_every_kill_leaves_the_rows_of_all_experiments_in_the_files_of_a_date(
 ) -> None:
     tables, again = ("user_metrics", "experiment_metrics", "checks"), ("b/c", None)
 
-    def staged(files: Files, run: str, names: tuple[str | None, ...], by_date: bool) -> Swap:
+    def staged(files: sk.Files, run: str, names: tuple[str | None, ...], by_date: bool) -> sw.Swap:
         """A row of each experiment, which names the run."""
-        new: dict[str, list[StagedFile]] = {table: [] for table in tables}
+        new: dict[str, list[sk.StagedFile]] = {table: [] for table in tables}
         for number, (table, name) in enumerate(product(tables, names)):
-            new[table].append(StagedFile(name, f"part-{run}-{number}.parquet", 1))
+            new[table].append(sk.StagedFile(name, f"part-{run}-{number}.parquet", 1))
             files.write_table(f"_staging/{run}/{table}/part-{run}-{number}.parquet", pa.table({"run": [run]}))
-        return Swap(DATE, Entry(run, names), new, by_date)
+        return sw.Swap(DATE, Entry(run, names), new, by_date)
 
-    def rows(files: Files) -> dict[tuple[str, str | None], str]:
+    def rows(files: sk.Files) -> dict[tuple[str, str | None], str]:
         """(table, experiment) -> the run of its row, of each file that counts."""
         found: list[tuple[tuple[str, str | None], str]] = []
         for table in tables:
-            below = Files(files.system, files.at(table))
-            for path in live_files(below, {DATE: pointer_of(files, DATE)}):  # type: ignore[dict-item]
+            below = sk.Files(files.system, files.at(table))
+            for path in sk.live_files(below, {DATE: sw.pointer_of(files, DATE)}):  # type: ignore[dict-item]
                 part = below.read_table(path).to_pylist()
-                folder = experiment_of(path.split("/")[0])
+                folder = sw.experiment_of(path.split("/")[0])
                 found += [((table, row.get("experiment_id", folder)), row["run"]) for row in part]
         assert len(found) == len(dict(found))
         return dict(found)
@@ -155,8 +133,8 @@ def test_every_kill_leaves_the_rows_of_all_experiments_in_the_files_of_a_date(
     which, ended, after = set(), False, 0
     while not ended:
         files = output(tmp_path / str(after))
-        swap(files, staged(files, RUNS[0], EXPERIMENTS, was_by_date))
-        discard(files, RUNS[0])
+        sw.swap(files, staged(files, RUNS[0], EXPERIMENTS, was_by_date))
+        sw.discard(files, RUNS[0])
         change = staged(files, RUNS[1], again, True)
         # Another run is about to publish here, too.
         other = f"checks/evaluation_date={DATE}/part-{RUNS[2]}-0.parquet"
@@ -164,13 +142,13 @@ def test_every_kill_leaves_the_rows_of_all_experiments_in_the_files_of_a_date(
         with monkeypatch.context() as patched:
             count_down(patched, after)
             with suppress(Killed):
-                swap(files, change)
+                sw.swap(files, change)
                 ended = True
         now = rows(files)
         assert now in (old, new), after
         which.add(now == old)
         files.write(other, "")
-        recover(files, RUNS[1], DATE, again)
+        sw.recover(files, RUNS[1], DATE, again)
         assert rows(files) == now and files.read(other) == ""
         files.remove(other)
         left = [path.name[5:29] for path in Path(files.root).glob("[ce]*/**/part-*")]
@@ -182,12 +160,12 @@ def test_every_kill_leaves_the_rows_of_all_experiments_in_the_files_of_a_date(
 def test_files_without_a_run_id_count_on_a_date_without_a_pointer(tmp_path: Path) -> None:
     files = output(tmp_path)
     for name in ("a", "other"):
-        files.write(f"{folder_of('user_metrics', name, DATE)}/part-00000-6f1c.c000.snappy.parquet", "early")
+        files.write(f"{sw.folder_of('user_metrics', name, DATE)}/part-00000-6f1c.c000.snappy.parquet", "early")
     assert [text for _, text in seen(files)["user_metrics"]] == ["early", "early"]
-    swap(files, stage(files, RUNS[0], {"user_metrics": EXPERIMENTS}))
+    sw.swap(files, stage(files, RUNS[0], {"user_metrics": EXPERIMENTS}))
     assert [text for _, text in seen(files)["user_metrics"]] == [RUNS[0]] * 3
     # What a run has put in place and not published does not count, even where there was nothing before.
-    files.write(f"{folder_of('user_metrics', 'fresh', DATE)}/part-{RUNS[3]}-0.parquet", "killed")
+    files.write(f"{sw.folder_of('user_metrics', 'fresh', DATE)}/part-{RUNS[3]}-0.parquet", "killed")
     assert len(seen(files)["user_metrics"]) == 3
 
 
@@ -202,14 +180,14 @@ def test_a_pointer_knows_which_run_an_experiment_belongs_to() -> None:
 
 
 def test_books_that_do_not_add_up_are_one_sentence() -> None:
-    partitions = Partitions(DATE, ["a"])
+    partitions = sk.Partitions(DATE, ["a"])
 
-    def of(table: str, rows: int, total: int = 0) -> Written:
-        return Written(table, None, partitions, (), {"a": rows}, {"a": total})  # type: ignore[arg-type]
+    def of(table: str, rows: int, total: int = 0) -> sk.Written:
+        return sk.Written(table, None, partitions, (), {"a": rows}, {"a": total})  # type: ignore[arg-type]
 
     counts = {"a": {"lists": 6, "lists_outside": 1, "quarantined": 2}}
     good = (of("user_metrics", 3, 5), of("experiment_metrics", 2), of("quarantine", 2))
-    check_row_counts(*good, counts)
+    sk.check_row_counts(*good, counts)
     for place, wrong, message in (
         (0, of("user_metrics", 3, 4), "5 lists of users with judgements in the input and 4 in the tables"),
         (1, of("experiment_metrics", 0), "3 users with averages in the input and 0 in the tables"),
@@ -217,26 +195,26 @@ def test_books_that_do_not_add_up_are_one_sentence() -> None:
     ):
         tables = [wrong if i == place else table for i, table in enumerate(good)]
         with pytest.raises(OutputError, match=f"experiment 'a' has {message}; nothing was published"):
-            check_row_counts(*tables, counts)  # type: ignore[arg-type]
+            sk.check_row_counts(*tables, counts)  # type: ignore[arg-type]
 
 
 def test_a_killed_run_is_entered_in_its_record(tmp_path: Path) -> None:
     files = output(tmp_path)
     for run, outcome in ((RUNS[0], "publishing"), (RUNS[1], "running"), (RUNS[2], "failed")):
         files.write(f"runs/{run}.json", json.dumps({"outcome": outcome, "evaluation_date": DATE}))
-    swap(files, stage(files, RUNS[0], OLD))
+    sw.swap(files, stage(files, RUNS[0], OLD))
     for run in RUNS:
-        recover(files, run, None, ())
+        sw.recover(files, run, None, ())
     outcomes = [json.loads(str(files.read(f"runs/{run}.json")))["outcome"] for run in RUNS[:3]]
     assert outcomes == ["done", "killed", "failed"]
 
 
 def test_cleaning_up_after_a_killed_run_leaves_the_files_of_delta_tables_alone(tmp_path: Path) -> None:
     files = output(tmp_path)
-    path = f"{folder_of('user_metrics', 'a', DATE)}/part-00000-6f1c.c000.snappy.parquet"
+    path = f"{sw.folder_of('user_metrics', 'a', DATE)}/part-00000-6f1c.c000.snappy.parquet"
     files.write(path, "of a version that a reader may ask for")
     files.write(f"published/{DATE}.json", Pointer(DATE).with_run(Entry(RUNS[0], ("a",))).as_json())
-    for kind, left in ((DeltaFolder, True), (ParquetFolder, False)):
+    for kind, left in ((DeltaFolder, True), (sk.ParquetFolder, False)):
         store = kind(None, str(tmp_path), RUNS[1])  # type: ignore[arg-type]
         store._reach = Reach(files, None, here=True)  # type: ignore[arg-type]
         store._recover(ClaimContent(RUNS[0], DATE, ("a",)))
@@ -263,7 +241,7 @@ def test_only_what_has_had_no_claim_for_a_day_is_tidied_up(tmp_path: Path) -> No
             files.write(path, "{}")
             os.utime(tmp_path / path, (now.timestamp() - hours * 3600,) * 2)
     files.write(f"_staging/{runs[26]}.claim", "{}")
-    remove_unclaimed(files)
+    sw.remove_unclaimed(files)
     assert {path.name for path in (tmp_path / "_staging").iterdir()} == {
         *(runs[hours] for hours in (2, 23, 26)),
         f"{runs[26]}.claim",
@@ -273,16 +251,16 @@ def test_only_what_has_had_no_claim_for_a_day_is_tidied_up(tmp_path: Path) -> No
 
 def test_a_pointer_that_a_killed_run_has_written_twice_is_read_and_tidied_up(tmp_path: Path) -> None:
     files = output(tmp_path)
-    swap(files, stage(files, RUNS[0], OLD))
+    sw.swap(files, stage(files, RUNS[0], OLD))
     path = f"published/{DATE}.json"
     text = files.read(path)
     # Spark writes a text as a folder. A run is killed when it has removed that folder, and its text is there already.
     files.remove(path)
     files.write(f"published/{DATE}.next.json", text or "")
-    assert pointers_of(cast(Any, None), files.root, DATE)[DATE] == pointer_of(files, DATE) == parse(text)
-    swap(files, stage(files, RUNS[1], NEW))
+    assert sk.pointers_of(cast(Any, None), files.root, DATE)[DATE] == sw.pointer_of(files, DATE) == parse(text)
+    sw.swap(files, stage(files, RUNS[1], NEW))
     assert files.names("published") == [f"{DATE}.json"]
-    result = pointer_of(files, DATE)
+    result = sw.pointer_of(files, DATE)
     assert result is not None and result.entries[0].run_id == RUNS[1]
 
 
@@ -292,8 +270,8 @@ def test_only_records_are_read_as_records(tmp_path: Path) -> None:
         record = {"run_id": run, "outcome": outcome, "quality": {"rates": {"a": {"tie_rate": float(run[-1])}}}}
         files.write(f"runs/{run}.json", json.dumps(record))
     (tmp_path / "runs" / "z.parquet").write_bytes(b"\xff\xfe")
-    store = ParquetFolder(cast(Any, None), str(tmp_path), "")
-    assert previous_quality(store, ["a"], needed=False) == {"rates": {"a": {"tie_rate": 1.0}}, "run_id": RUNS[1]}
+    store = sk.ParquetFolder(cast(Any, None), str(tmp_path), "")
+    assert sk.previous_quality(store, ["a"], needed=False) == {"rates": {"a": {"tie_rate": 1.0}}, "run_id": RUNS[1]}
 
 
 def test_each_experiment_is_held_against_the_newest_run_that_has_it(tmp_path: Path) -> None:
@@ -302,19 +280,19 @@ def test_each_experiment_is_held_against_the_newest_run_that_has_it(tmp_path: Pa
     of_runs: list[dict[str | None, float]] = [{"a": 0.1, "b": 0.2}, {"a": 0.3}, {None: 0.4}]
     for run, rates in zip(RUNS, of_runs, strict=False):
         quality = {"rates": {name: {"tie_rate": rate} for name, rate in rates.items()}, "overall": {"of": run}}
-        files.write(f"runs/{run}.json", as_json({"run_id": run, "outcome": "done", "quality": quality}))
-    store = ParquetFolder(cast(Any, None), str(tmp_path), "")
+        files.write(f"runs/{run}.json", sk.as_json({"run_id": run, "outcome": "done", "quality": quality}))
+    store = sk.ParquetFolder(cast(Any, None), str(tmp_path), "")
 
     def previous(*names: str | None) -> tuple[dict[str | None, float], str]:
         """Experiment -> its rate, and the run whose rates of the whole log count."""
-        result = previous_quality(store, names, needed=True)
+        result = sk.previous_quality(store, names, needed=True)
         assert result["run_id"] == result["overall"]["of"]
         return {name: result["rates"][name]["tie_rate"] for name in result["rates"]}, result["run_id"]
 
     assert previous("a", "b", "new") == ({"a": 0.3, "b": 0.2}, RUNS[1])
     assert previous("b") == ({"b": 0.2}, RUNS[0])
     assert previous(None) == ({None: 0.4}, RUNS[2])
-    assert previous_quality(store, ["new"], needed=True) == {}
+    assert sk.previous_quality(store, ["new"], needed=True) == {}
 
 
 def test_ids_of_runs_are_in_the_order_of_the_runs() -> None:
@@ -325,11 +303,11 @@ def test_ids_of_runs_are_in_the_order_of_the_runs() -> None:
 def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
     files = output(tmp_path)
     run, name = "20261122T010203-0a1b2c3d", "model-20261121T120000-deadbeef"
-    staged = {"user_metrics": [StagedFile(name, f"part-{run}-1.parquet", 1)]}
+    staged = {"user_metrics": [sk.StagedFile(name, f"part-{run}-1.parquet", 1)]}
     files.write(f"_staging/{run}/user_metrics/part-{run}-1.parquet", "rows")
-    swap(files, Swap("2026-11-22", Entry(run, (name,)), staged))
-    recover(files, run, "2026-11-22", [name])
-    (path,) = files.files(folder_of("user_metrics", name, "2026-11-22"))
+    sw.swap(files, sw.Swap("2026-11-22", Entry(run, (name,)), staged))
+    sw.recover(files, run, "2026-11-22", [name])
+    (path,) = files.files(sw.folder_of("user_metrics", name, "2026-11-22"))
     assert files.read(path) == "rows"
 
 
@@ -349,7 +327,7 @@ class Process:
     """One run of an output, from its first record to the end of its claim; ``end`` as the system ends a process."""
 
     def __init__(self, folder: Path, run: str) -> None:
-        self.store = ParquetFolder(cast(Any, None), str(folder), run)
+        self.store = sk.ParquetFolder(cast(Any, None), str(folder), run)
         self.store._reach = Reach(output(folder), cast(Any, None), here=True)
         self.run = run
 
@@ -358,14 +336,14 @@ class Process:
         record: dict[str, Any] = {"run_id": self.run, "evaluation_date": date}
         try:
             self.store.note(record | {"outcome": "running"})
-            partitions = Partitions(date, EXPERIMENTS)
+            partitions = sk.Partitions(date, EXPERIMENTS)
             self.store.claim(partitions)
             staged = stage(output(Path(self.store.path)), self.run, tables).staged
             rows = SimpleNamespace(schema=SimpleNamespace(fields=[]))
-            written = [Written(name, cast(Any, rows), partitions, tuple(files)) for name, files in staged.items()]
+            written = [sk.Written(name, cast(Any, rows), partitions, tuple(files)) for name, files in staged.items()]
             self.store.note(record | {"outcome": "publishing"})
             run_record = Record(record)
-            run_record.finish(self.store, publish(self.store, written, Entry(self.run, ()), partitions), None, ())
+            run_record.finish(self.store, sk.publish(self.store, written, Entry(self.run, ()), partitions), None, ())
             self.store.discard()
             return list(record["warnings"])
         finally:
@@ -449,20 +427,20 @@ def test_an_error_after_the_pointer_is_a_warning_of_a_run_that_is_done(
 
 def test_the_disk_has_all_files_before_the_pointer_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, steps = output(tmp_path), list[str]()
-    sync, replace = os.fsync, Files.replace
+    sync, replace = os.fsync, sk.Files.replace
 
     def synced(handle: int) -> None:
         steps.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), tmp_path))
         sync(handle)
 
-    def replaced(self: Files, source: str, target: str) -> None:
+    def replaced(self: sk.Files, source: str, target: str) -> None:
         replace(self, source, target)
         steps.append(f"-> {target}")
 
     change = stage(files, RUNS[0], NEW)
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Files, "replace", replaced)
-    swap(files, change)
+    monkeypatch.setattr(sk.Files, "replace", replaced)
+    sw.swap(files, change)
     pointer = steps.index(f"-> published/{DATE}.json")
     new = {path.relative_to(tmp_path) for path in tmp_path.glob("*/*/*/part-*")}
     assert len(new) == 6
@@ -486,8 +464,8 @@ def test_a_run_replaces_nothing_behind_a_link(tmp_path: Path) -> None:
             OutputError, match=f"'{link.relative_to(out)}' is a link, and a run replaces no files behind"
         ):
             Process(out, RUNS[1]).publish(NEW)
-        recover(output(out), RUNS[1], DATE, EXPERIMENTS)
-        swap(output(out), Swap(DATE, Entry(RUNS[2], EXPERIMENTS), {}))
+        sw.recover(output(out), RUNS[1], DATE, EXPERIMENTS)
+        sw.swap(output(out), sw.Swap(DATE, Entry(RUNS[2], EXPERIMENTS), {}))
         assert [path.read_text() for path in other.rglob("part-*")] == ["theirs"] * (1 + bool(step))
         link.unlink()
         shutil.move(tmp_path / "aside", link)
@@ -496,13 +474,13 @@ def test_a_run_replaces_nothing_behind_a_link(tmp_path: Path) -> None:
 def test_a_table_that_is_not_there_is_not_read(tmp_path: Path) -> None:
     # Reading it, Spark logs a stack trace.
     spark: Any = SimpleNamespace(conf={"spark.sql.warehouse.dir": "file:/warehouse"})
-    assert reading.existing(spark, str(tmp_path / "new"), {}) is None
+    assert sk.reading.existing(spark, str(tmp_path / "new"), {}) is None
     with pytest.raises(AttributeError, match="read"):
-        reading.existing(spark, str(tmp_path), {})
+        sk.reading.existing(spark, str(tmp_path), {})
 
 
 def test_a_file_of_few_rows_has_no_dictionaries(tmp_path: Path) -> None:
-    disk = Files(fs.LocalFileSystem(), str(tmp_path))
+    disk = sk.Files(fs.LocalFileSystem(), str(tmp_path))
 
     def encodings(n: int) -> tuple[str, ...]:
         rows = pa.table({"metric": ["ap@10"] * n})

@@ -13,81 +13,63 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.benchmarks import sizing, sizing_runs
-from tests.benchmarks.sizing_model import (
-    ADVISED,
-    CLOCKS,
-    MIB,
-    OPEN,
-    SPLIT,
-    Cluster,
-    Cost,
-    Job,
-    Observation,
-    Work,
-    coalesced,
-    costs_of,
-    fit,
-    makespan,
-    predict,
-    splits,
-    write_costs,
-)
+from tests.benchmarks import sizing_model as sm
 from tests.benchmarks.sizing_runs import Case, Measured, Task
 
-READ = Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * MIB)
-LOOK = Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
-AGAIN = Cost("wall", "position", "again", unit=2)
-SCORE = Cost("wall", "position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
-VALUES = Cost("wall", "position", "values", unit=6)
-USERS = Cost("wall", "position", "users", unit=8, fetched=100)
-DRIVER = Cost("wall", "position", "driver", first=10, task=0.125, unit=4)
+READ = sm.Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * sm.MIB)
+LOOK = sm.Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
+AGAIN = sm.Cost("wall", "position", "again", unit=2)
+SCORE = sm.Cost("wall", "position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
+VALUES = sm.Cost("wall", "position", "values", unit=6)
+USERS = sm.Cost("wall", "position", "users", unit=8, fetched=100)
+DRIVER = sm.Cost("wall", "position", "driver", first=10, task=0.125, unit=4)
 COSTS = {cost.stage: cost for cost in (READ, LOOK, AGAIN, SCORE, VALUES, USERS, DRIVER)}
 
 
 class TestScheduler:
     def test_tasks_go_to_the_slot_that_is_free_first(self) -> None:
         # Slot 1: 3 s. Slot 2: 1 + 1 + 1 s; the last one starts when both are free, after 3 s.
-        assert makespan([Work(3), Work(1), Work(1), Work(1), Work(5)], [1, 1]) == 3 + 5
+        assert sm.makespan([sm.Work(3), sm.Work(1), sm.Work(1), sm.Work(1), sm.Work(5)], [1, 1]) == 3 + 5
 
     def test_first_task_of_a_kind_on_each_slot_takes_longer(self) -> None:
-        assert makespan([Work(2, first=7)] * 4, [1, 1]) == 7 + 2 + 2
-        assert makespan([Work(2, first=7, kind="a"), Work(2, first=7, kind="b")], [1]) == 2 * (7 + 2)
+        assert sm.makespan([sm.Work(2, first=7)] * 4, [1, 1]) == 7 + 2 + 2
+        assert sm.makespan([sm.Work(2, first=7, kind="a"), sm.Work(2, first=7, kind="b")], [1]) == 2 * (7 + 2)
 
     def test_slow_slot_works_longer_but_waits_as_long(self) -> None:
-        assert makespan([Work(3, waits=4, first=1)], [0.5]) == (3 + 1) / 0.5 + 4
+        assert sm.makespan([sm.Work(3, waits=4, first=1)], [0.5]) == (3 + 1) / 0.5 + 4
 
     def test_no_tasks_take_no_time(self) -> None:
-        assert makespan([], [1]) == 0
+        assert sm.makespan([], [1]) == 0
 
 
 class TestTasks:
     def test_large_files_are_cut_at_128_mib(self) -> None:
-        assert splits([3 * SPLIT], 1) == [SPLIT, SPLIT, SPLIT]
+        assert sm.splits([3 * sm.SPLIT], 1) == [sm.SPLIT, sm.SPLIT, sm.SPLIT]
 
     def test_small_files_are_packed_with_the_price_of_opening_them(self) -> None:
         # Four files of 12 MiB and 4 MiB for opening each: 64 MiB, on two slots 32 each, so two files together.
-        assert splits([12 * MIB] * 4, 2) == [24 * MIB, 24 * MIB]
+        assert sm.splits([12 * sm.MIB] * 4, 2) == [24 * sm.MIB, 24 * sm.MIB]
 
     def test_tiny_files_share_a_task_up_to_the_price_of_opening(self) -> None:
-        assert splits([0.001], 100) == [0.001]
-        assert OPEN == 4 * MIB
+        assert sm.splits([0.001], 100) == [0.001]
+        assert sm.OPEN == 4 * sm.MIB
 
     def test_small_partitions_are_merged_for_the_slots(self) -> None:
         # 40 MB on four slots: 10 MB for each task, which is two partitions of 5 MB.
-        assert coalesced([(1.0, 5.0)] * 8, 4) == [2.0] * 4
+        assert sm.coalesced([(1.0, 5.0)] * 8, 4) == [2.0] * 4
 
     def test_partitions_are_merged_up_to_64_mib(self) -> None:
-        assert coalesced([(1.0, ADVISED / 2)] * 6, 1) == [2.0] * 3
+        assert sm.coalesced([(1.0, sm.ADVISED / 2)] * 6, 1) == [2.0] * 3
 
     def test_large_partition_stays_alone(self) -> None:
-        assert coalesced([(1.0, 1.0), (9.0, 900.0), (1.0, 1.0)], 1) == [1.0, 9.0, 1.0]
+        assert sm.coalesced([(1.0, 1.0), (9.0, 900.0), (1.0, 1.0)], 1) == [1.0, 9.0, 1.0]
 
 
 class TestPrediction:
     def test_one_slot_by_hand(self) -> None:
         # 25,000 lists; one file of less than 4 MiB in one task; 8 partitions of 0.03 MB merged into one.
-        job = Job(1_250_000, 8, files=(3.0,))
-        run = predict(job, Cluster(1), COSTS)
+        job = sm.Job(1_250_000, 8, files=(3.0,))
+        run = sm.predict(job, sm.Cluster(1), COSTS)
         lists = 0.025
         read = 2 + 0.5 + 3 * 1.25
         look = 0.25 + lists
@@ -100,46 +82,48 @@ class TestPrediction:
         assert run.seconds == pytest.approx(read + look + again + score + values + driver)
 
     def test_reading_again_takes_half_the_seconds_of_a_row_unless_it_was_measured(self) -> None:
-        job, likely = Job(1_250_000, 8, files=(3.0,)), 1 - math.exp(-25_000 / 22e6)
+        job, likely = sm.Job(1_250_000, 8, files=(3.0,)), 1 - math.exp(-25_000 / 22e6)
         without = {name: cost for name, cost in COSTS.items() if name != "again"}
-        assert predict(job, Cluster(1), without).steps[2].seconds == pytest.approx((2 + 0.5 + 3 / 2 * 1.25) * likely)
+        assert sm.predict(job, sm.Cluster(1), without).steps[2].seconds == pytest.approx(
+            (2 + 0.5 + 3 / 2 * 1.25) * likely
+        )
 
     def test_users_are_written_by_tasks_above_half_a_million_lists(self) -> None:
-        job = Job(30_000_000, 8, files=(400.0,))
-        users = predict(job, Cluster(2), COSTS).steps[-1]
+        job = sm.Job(30_000_000, 8, files=(400.0,))
+        users = sm.predict(job, sm.Cluster(2), COSTS).steps[-1]
         # A partition of 150,000 lists and 15 MB for each of four experiments; two slots get two of them each.
         assert (users.stage, users.tasks, users.seconds) == ("users", 2, pytest.approx(2 * 0.15 * 8))
 
     def test_several_executors_take_a_fixed_time_in_addition(self) -> None:
-        job, costs = Job(5_000_000, 8), COSTS | {"driver": replace(DRIVER, several=3)}
+        job, costs = sm.Job(5_000_000, 8), COSTS | {"driver": replace(DRIVER, several=3)}
         for nodes, seconds in ((1, 0), (2, 3), (5, 3)):
-            without, run = (predict(job, Cluster(nodes), each) for each in (COSTS, costs))
+            without, run = (sm.predict(job, sm.Cluster(nodes), each) for each in (COSTS, costs))
             assert run.seconds - without.seconds == pytest.approx(seconds)
 
     def test_megabytes_are_units_times_megabytes_of_a_unit(self) -> None:
-        run = predict(Job(5_000_000, 8), Cluster(3), COSTS)
-        assert run.mb("read") == pytest.approx(5 * 64 * MIB)
+        run = sm.predict(sm.Job(5_000_000, 8), sm.Cluster(3), COSTS)
+        assert run.mb("read") == pytest.approx(5 * 64 * sm.MIB)
         assert run.mb("written") == pytest.approx(0.1 * 20)
 
     def test_blocks_are_counted_on_both_sides(self) -> None:
-        job, cluster = Job(1_000_000, 1000, files=(1.0,)), Cluster(1)
-        before = predict(job, cluster, COSTS).seconds
-        writes = predict(job, cluster, COSTS | {"read": replace(READ, block=3)}).seconds
-        fetches = predict(job, cluster, COSTS | {"score": replace(SCORE, block=3)}).seconds
+        job, cluster = sm.Job(1_000_000, 1000, files=(1.0,)), sm.Cluster(1)
+        before = sm.predict(job, cluster, COSTS).seconds
+        writes = sm.predict(job, cluster, COSTS | {"read": replace(READ, block=3)}).seconds
+        fetches = sm.predict(job, cluster, COSTS | {"score": replace(SCORE, block=3)}).seconds
         assert writes - before == fetches - before == pytest.approx(3 * 1 * 1000 / 1e3)
 
     def test_network_brings_what_lies_on_other_nodes(self) -> None:
-        job = Job(50_000_000, 2)
-        fast, slow = (predict(job, Cluster(2, network=speed), COSTS).steps[1].seconds for speed in (0.0, 0.1))
+        job = sm.Job(50_000_000, 2)
+        fast, slow = (sm.predict(job, sm.Cluster(2, network=speed), COSTS).steps[1].seconds for speed in (0.0, 0.1))
         # A million lists of 10 MB, one half on each node, of which one half lies on the other; two nodes fetch at once.
         assert slow - fast == pytest.approx(0.5 * 10 * 0.5 / 0.1)
-        alone = (predict(job, Cluster(1, network=speed), COSTS).seconds for speed in (0.0, 0.1))
+        alone = (sm.predict(job, sm.Cluster(1, network=speed), COSTS).seconds for speed in (0.0, 0.1))
         assert next(alone) == next(alone)
 
     def test_disk_is_shared_by_the_cores_of_a_node(self) -> None:
-        job = Job(8_000_000, 2, stored=64 * MIB)
+        job = sm.Job(8_000_000, 2, stored=64 * sm.MIB)
         free, slow = (
-            predict(job, Cluster(1, cores=4, disk=speed), COSTS).steps[0].seconds for speed in (0.0, 32 * MIB)
+            sm.predict(job, sm.Cluster(1, cores=4, disk=speed), COSTS).steps[0].seconds for speed in (0.0, 32 * sm.MIB)
         )
         # 8 x 64 MiB in four tasks of 128 MiB, each with a quarter of the speed.
         assert slow - free == pytest.approx(128 / (32 / 4))
@@ -149,49 +133,51 @@ class TestPrediction:
     def test_more_nodes_never_take_longer_than_half_as_many(self, mode: str, partitions: int) -> None:
         costs = {name: replace(cost, mode=mode) for name, cost in COSTS.items()}
         costs = costs | {"driver": replace(DRIVER, task=0.0)}
-        seconds = [predict(Job(1e9, partitions), Cluster(n, 4), costs).seconds for n in (1, 2, 4, 8, 16, 32)]
+        seconds = [sm.predict(sm.Job(1e9, partitions), sm.Cluster(n, 4), costs).seconds for n in (1, 2, 4, 8, 16, 32)]
         assert seconds == sorted(seconds, reverse=True)
 
     def test_slowed_node_and_hot_list_take_longer(self) -> None:
-        job = Job(1e8, 64, files=(SPLIT,) * 8)
-        even = predict(job, Cluster(2), COSTS).seconds
-        assert predict(job, Cluster(2, slow=0.5), COSTS).seconds > even
+        job = sm.Job(1e8, 64, files=(sm.SPLIT,) * 8)
+        even = sm.predict(job, sm.Cluster(2), COSTS).seconds
+        assert sm.predict(job, sm.Cluster(2, slow=0.5), COSTS).seconds > even
         by_score = {name: replace(cost, mode="score") for name, cost in COSTS.items()}
-        score = predict(replace(job, hot=2e7), Cluster(2), by_score).steps[1]
+        score = sm.predict(replace(job, hot=2e7), sm.Cluster(2), by_score).steps[1]
         # One partition in 64 of the others, and the list.
         assert score.largest == pytest.approx(20 + 80 / 64)
 
 
 class TestFit:
     def test_finds_the_coefficients_of_exact_observations(self) -> None:
-        def observation(tasks: int, units: float, blocks: float) -> Observation:
+        def observation(tasks: int, units: float, blocks: float) -> sm.Observation:
             seconds = 2 + 0.1 * tasks + 3 * units + 0.5 * blocks / 1e3
-            return Observation("score", "read", tasks, units, blocks, dict.fromkeys(CLOCKS, seconds), {"read": units})
+            return sm.Observation(
+                "score", "read", tasks, units, blocks, dict.fromkeys(sm.CLOCKS, seconds), {"read": units}
+            )
 
         seen = [observation(*each) for each in ((2, 1, 16), (9, 1, 8000), (3, 10, 24), (4, 20, 100), (20, 2, 0))]
-        for cost in fit(seen):
+        for cost in sm.fit(seen):
             assert [cost.first, cost.task, cost.unit, cost.block] == pytest.approx([2, 0.1, 3, 0.5])
             assert (cost.mode, cost.stage, cost.read) == ("score", "read", 20)
-        assert [cost.clock for cost in fit(seen)] == list(CLOCKS)
+        assert [cost.clock for cost in sm.fit(seen)] == list(sm.CLOCKS)
 
     def test_one_run_tells_what_a_unit_costs_and_no_more(self) -> None:
-        seen = [Observation("position", "users", 4, 0.5, 0, dict.fromkeys(CLOCKS, 3.0), {})]
-        cost = fit(seen)[0]
+        seen = [sm.Observation("position", "users", 4, 0.5, 0, dict.fromkeys(sm.CLOCKS, 3.0), {})]
+        cost = sm.fit(seen)[0]
         assert (cost.unit, cost.task, cost.first, cost.block) == (pytest.approx(3 / 0.5), 0, 0, 0)
 
     def test_driver_of_one_run_has_a_fixed_time(self) -> None:
-        cost = fit([Observation("position", "driver", 4, 0.5, 0, dict.fromkeys(CLOCKS, 3.0), {})])[0]
+        cost = sm.fit([sm.Observation("position", "driver", 4, 0.5, 0, dict.fromkeys(sm.CLOCKS, 3.0), {})])[0]
         assert (cost.unit, cost.task, cost.first) == (0, 0, pytest.approx(3))
 
     def test_file_keeps_the_coefficients_and_the_command(self, tmp_path: Path) -> None:
         path = tmp_path / "costs.csv"
-        write_costs(path, list(COSTS.values()), "the command")
+        sm.write_costs(path, list(COSTS.values()), "the command")
         assert path.read_text().startswith("# the command\n")
-        assert costs_of(path, "wall", "position")["score"] == SCORE
-        write_costs(path, [*COSTS.values(), replace(SCORE, mode="score")], "the command")
-        assert costs_of(path, "wall", "score") == {"users": USERS, "score": replace(SCORE, mode="score")}
+        assert sm.costs_of(path, "wall", "position")["score"] == SCORE
+        sm.write_costs(path, [*COSTS.values(), replace(SCORE, mode="score")], "the command")
+        assert sm.costs_of(path, "wall", "score") == {"users": USERS, "score": replace(SCORE, mode="score")}
         with pytest.raises(ValueError, match="no coefficients for clock 'cpu' and mode 'position'"):
-            costs_of(path, "cpu", "position")
+            sm.costs_of(path, "cpu", "position")
 
 
 class TestCommand:
@@ -320,7 +306,7 @@ class TestRuns:
 
     def test_only_the_stage_that_reads_has_megabytes_of_the_log(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"experiment": ["a"] * 9, "unread": [1] * 9}), tmp_path / "log.parquet")
-        of_stage = partial(Observation, "position", tasks=1, blocks=0, seconds={}, amounts={})
+        of_stage = partial(sm.Observation, "position", tasks=1, blocks=0, seconds={}, amounts={})
         driver = of_stage("driver", units=0.0)
         assert sizing_runs.with_read(driver, str(tmp_path)) == driver
         column = pq.read_metadata(tmp_path / "log.parquet").row_group(0).column(0)

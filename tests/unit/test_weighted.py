@@ -15,25 +15,7 @@ from scipy import stats
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, Sums
-from rankmetrics_spark.studies.weighting import (
-    ROW_COUNTS,
-    WEIGHTED,
-    Estimate,
-    Key,
-    Rules,
-    UserValues,
-    Weighting,
-    effective_sample_size,
-    effective_users,
-    importance_weights,
-    ips,
-    limb_sums,
-    off_policy_rows,
-    self_normalised,
-    user_values,
-    weighted_lists,
-    weights_of,
-)
+from rankmetrics_spark.studies import weighting as wt
 from tests.helpers.builders import batch_of, shown
 
 METRICS = [parse(name) for name in ("p@1", "p@3", "dcg@3", "dcg", "ap@2", "ap@3", "ap", "ndcg@2", "ndcg@3", "ndcg")]
@@ -50,7 +32,7 @@ def lists(grades: Any) -> Batch:
 def weighted(name: str, grades: Any, weights: Any) -> Any:
     metric, batch = parse(name), lists(grades)
     flat = np.broadcast_to(np.asarray(weights, float), (batch.size, len(batch.list) // batch.size)).ravel()
-    return WEIGHTED[metric.name](batch, flat, metric.cut)
+    return wt.WEIGHTED[metric.name](batch, flat, metric.cut)
 
 
 def plain(name: str, grades: Any) -> Any:
@@ -62,16 +44,16 @@ def draws(values: Any, users: int, rows: int = 1, weights: Any = None) -> Sums:
     n = len(values)
     weight = np.ones(n) if weights is None else weights.sum(axis=1)
     squares = np.ones(n) if weights is None else (weights**2).sum(axis=1)
-    of = UserValues(values, np.ones(n), np.full(n, float(rows)), weight, squares)
-    return limb_sums(of, np.arange(n) // users, n // users)
+    of = wt.UserValues(values, np.ones(n), np.full(n, float(rows)), weight, squares)
+    return wt.limb_sums(of, np.arange(n) // users, n // users)
 
 
-def arrays(users: UserValues) -> list[Any]:
+def arrays(users: wt.UserValues) -> list[Any]:
     """What is given of the users."""
     return [column for column in vars(users).values() if column is not None]
 
 
-def covered(result: Estimate, truth: float) -> float:
+def covered(result: wt.Estimate, truth: float) -> float:
     return float(np.mean((result.low <= truth) & (truth <= result.high)))
 
 
@@ -79,23 +61,23 @@ def covered(result: Estimate, truth: float) -> float:
 
 
 def test_a_weight_is_target_over_propensity_and_may_be_clipped() -> None:
-    assert importance_weights([1.0, 0.5, 0.01]).tolist() == [1.0, 2.0, 100.0]
-    assert importance_weights([0.5, 0.25, 0.01], [0.25, 1.0, 0.5], clip=10).tolist() == [0.5, 4.0, 10.0]
+    assert wt.importance_weights([1.0, 0.5, 0.01]).tolist() == [1.0, 2.0, 100.0]
+    assert wt.importance_weights([0.5, 0.25, 0.01], [0.25, 1.0, 0.5], clip=10).tolist() == [0.5, 4.0, 10.0]
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.1, 1.5, math.nan, math.inf])
 def test_a_propensity_outside_its_range_is_refused(bad: float) -> None:
     with pytest.raises(InputError, match=r"a propensity is .*; allowed: a number in \(0, 1\]"):
-        importance_weights([0.5, bad])
+        wt.importance_weights([0.5, bad])
     if bad != 0:
         with pytest.raises(InputError, match=r"a target is .*; allowed: a number in \[0, 1\]"):
-            importance_weights([0.5, 0.5], [0.5, bad])
+            wt.importance_weights([0.5, 0.5], [0.5, bad])
 
 
 def test_the_effective_sample_size_is_that_of_kish() -> None:
     for weights, effective in (([1, 1, 1, 1], 4), ([3, 1], 16 / 10), ([5, 0, 0], 1), ([0, 0], 0)):
         w = np.array(weights, float)
-        assert effective_sample_size([w.sum()], [(w**2).sum()]).tolist() == [effective]
+        assert wt.effective_sample_size([w.sum()], [(w**2).sum()]).tolist() == [effective]
 
 
 # ---- kernels
@@ -106,10 +88,12 @@ def test_with_weights_of_one_every_value_is_that_of_the_plain_metric() -> None:
     ones = [shown(*rng.integers(0, 2, length).tolist()) for length in rng.integers(1, 40, 200)]
     batch = batch_of(*ones)
     for metric in METRICS:
-        result = WEIGHTED[metric.name](batch, np.ones(len(batch.list)), metric.cut)
+        result = wt.WEIGHTED[metric.name](batch, np.ones(len(batch.list)), metric.cut)
         assert np.abs(result - compute(batch, [metric], STANDARD)[:, 0]).max() < 1e-14, str(metric)
     graded = batch_of(shown(0, 3, 1), shown(2, 0))
-    assert WEIGHTED["dcg"](graded, np.ones(5), 3).tolist() == compute(graded, [parse("dcg@3")], STANDARD)[:, 0].tolist()
+    assert (
+        wt.WEIGHTED["dcg"](graded, np.ones(5), 3).tolist() == compute(graded, [parse("dcg@3")], STANDARD)[:, 0].tolist()
+    )
 
 
 def test_precision_and_dcg_are_sums_of_weighted_relevance() -> None:
@@ -145,8 +129,10 @@ def test_the_value_of_a_list_does_not_depend_on_the_lists_beside_it() -> None:
     ones = [shown(*(rng.random(length) < 0.4).astype(float)) for length in rng.integers(1, 60, 50)]
     weights = [1 / rng.uniform(0.05, 1, len(one.grades)) for one in ones]
     for metric in METRICS:
-        together = WEIGHTED[metric.name](batch_of(*ones), np.concatenate(weights), metric.cut)
-        alone = [WEIGHTED[metric.name](batch_of(one), w, metric.cut)[0] for one, w in zip(ones, weights, strict=True)]
+        together = wt.WEIGHTED[metric.name](batch_of(*ones), np.concatenate(weights), metric.cut)
+        alone = [
+            wt.WEIGHTED[metric.name](batch_of(one), w, metric.cut)[0] for one, w in zip(ones, weights, strict=True)
+        ]
         assert together.tolist() == alone
 
 
@@ -155,7 +141,7 @@ def test_the_value_of_a_list_does_not_depend_on_the_lists_beside_it() -> None:
 
 def test_the_interval_of_ips_is_students_over_users() -> None:
     values = np.array([0.0, 0.5, 2.0, 0.25])
-    result = ips(draws(values, 4), 0.9)
+    result = wt.ips(draws(values, 4), 0.9)
     low, high = stats.t.interval(0.9, 3, np.mean(values), stats.sem(values))
     assert [result.value[0], result.low[0], result.high[0]] == pytest.approx([0.6875, low, high], rel=1e-14)
 
@@ -164,9 +150,9 @@ def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> 
     rng = np.random.default_rng(3)
     lengths = rng.integers(1, 4, 50).astype(float)
     value, weight = rng.exponential(1, 50), rng.exponential(1, 50) * lengths
-    users = UserValues(value, np.ones(50), lengths, weight, weight**2)
-    moments = limb_sums(users)
-    result = self_normalised(moments, 0.95)
+    users = wt.UserValues(value, np.ones(50), lengths, weight, weight**2)
+    moments = wt.limb_sums(users)
+    result = wt.self_normalised(moments, 0.95)
     ratio = value.sum() / weight.sum() * lengths.mean()
     # The influence of each user on V * C / B.
     influence = ratio * (value / value.mean() + lengths / lengths.mean() - weight / weight.mean() - 1)
@@ -175,17 +161,17 @@ def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> 
     assert [result.low[0], result.high[0]] == pytest.approx([ratio - half, ratio + half], rel=1e-10)
     assert moments.mean("w", "rows")[0] == pytest.approx(weight.sum() / lengths.sum(), rel=1e-14)
     a = weight / lengths
-    assert effective_users(moments)[0] == pytest.approx(a.sum() ** 2 / (a**2).sum(), rel=1e-14)
+    assert wt.effective_users(moments)[0] == pytest.approx(a.sum() ** 2 / (a**2).sum(), rel=1e-14)
 
 
 def test_moments_of_parts_add_up_to_those_of_the_whole() -> None:
     rng = np.random.default_rng(5)
     parts = [rng.exponential(1, 60) for _ in range(3)]
-    users = UserValues(parts[0], np.ones(60), np.full(60, 2.0), parts[1], parts[2])
-    cut = [UserValues(*(column[at] for column in arrays(users))) for at in (slice(0, 7), slice(7, None))]
-    both, whole = limb_sums(cut[1]) + limb_sums(cut[0]), limb_sums(users)
+    users = wt.UserValues(parts[0], np.ones(60), np.full(60, 2.0), parts[1], parts[2])
+    cut = [wt.UserValues(*(column[at] for column in arrays(users))) for at in (slice(0, 7), slice(7, None))]
+    both, whole = wt.limb_sums(cut[1]) + wt.limb_sums(cut[0]), wt.limb_sums(users)
     assert both.table.tolist() == whole.table.tolist()
-    assert self_normalised(both, 0.95).high.tolist() == self_normalised(whole, 0.95).high.tolist()
+    assert wt.self_normalised(both, 0.95).high.tolist() == wt.self_normalised(whole, 0.95).high.tolist()
 
 
 # ---- simulations: 4,000 draws of the same log
@@ -210,7 +196,7 @@ TRUTHS = ("p@3", "dcg@5", "ap@5", "ndcg@3")
 @pytest.mark.parametrize("name", TRUTHS)
 def test_an_interval_covers_the_truth_as_often_as_it_says(name: str, clicks: tuple[Any, Any]) -> None:
     relevant, clicked = clicks
-    result = ips(draws(weighted(name, clicked, 1 / EXAMINED), USERS), 0.95)
+    result = wt.ips(draws(weighted(name, clicked, 1 / EXAMINED), USERS), 0.95)
     assert 0.94 <= covered(result, plain(name, relevant).mean()) <= 0.96
 
 
@@ -235,10 +221,10 @@ def test_one_policys_log_gives_the_value_of_another(another_policy: tuple[float,
     for name in ("p@1", "ap@1", "ndcg@1"):
         values = weighted(name, clicked, weights)
         result = draws(values, USERS, weights=weights)
-        assert 0.94 <= covered(ips(result, 0.95), truth) <= 0.96
-        assert 0.94 <= covered(self_normalised(result, 0.95), truth) <= 0.96
-        assert np.std(ips(result, 0.95).value) == pytest.approx(error, rel=0.05)
-        assert np.std(self_normalised(result, 0.95).value) == pytest.approx(error_of_ratio, rel=0.05)
+        assert 0.94 <= covered(wt.ips(result, 0.95), truth) <= 0.96
+        assert 0.94 <= covered(wt.self_normalised(result, 0.95), truth) <= 0.96
+        assert np.std(wt.ips(result, 0.95).value) == pytest.approx(error, rel=0.05)
+        assert np.std(wt.self_normalised(result, 0.95).value) == pytest.approx(error_of_ratio, rel=0.05)
     assert error_of_ratio < 0.75 * error
     assert result.mean("w", "rows").mean() == pytest.approx(1, abs=0.01)
 
@@ -258,22 +244,22 @@ def test_ap_and_ndcg_rest_on_the_rows_of_every_rank_and_on_products_of_weights()
     rows = [
         [*((7, 1, 1, 1.0, 2.0), (7, 2, 2, 0.0, 4.0), (7, 3, 3, 1.0, 5.0)), *((9, 1, 1, 0.0, 6.0), (9, 2, 2, 1.0, 3.0))]
     ]
-    result = weighted_lists(entries(rows), repeats=True)
+    result = wt.weighted_lists(entries(rows), repeats=True)
     for name in ("ap@1", "ndcg@1"):
-        _, users = user_values(result, parse(name), np.minimum(result.weight, 4.0))
+        _, users = wt.user_values(result, parse(name), np.minimum(result.weight, 4.0))
         assert (users.rows.tolist(), users.weight.tolist()) == ([5], [2.0 + 4 + 4 + 4 + 3])
         assert users.clipped is not None and users.clipped.tolist() == [2]  # 5 and 6 count as 4
         assert users.joint is not None and users.joint.tolist() == [(2 * 4 + 3) / 2]
-    _, users = user_values(result, parse("p@1"), np.minimum(result.weight, 4.0))
+    _, users = wt.user_values(result, parse("p@1"), np.minimum(result.weight, 4.0))
     assert (users.rows.tolist(), users.weight.tolist(), users.joint) == ([2], [2.0 + 4], None)
     assert users.clipped is not None and users.clipped.tolist() == [1]
 
 
 def test_a_product_of_weights_stops_at_what_can_be_summed() -> None:
     rows = [[(7, rank, rank, 1.0, 1e5) for rank in range(1, 100)]]
-    result = weighted_lists(entries(rows), repeats=True)
+    result = wt.weighted_lists(entries(rows), repeats=True)
     with np.errstate(over="ignore", invalid="ignore"):
-        _, users = user_values(result, parse("ap@3"), result.weight)
+        _, users = wt.user_values(result, parse("ap@3"), result.weight)
     assert users.joint is not None and users.joint.tolist() == [LARGEST_SUMMAND]
 
 
@@ -287,9 +273,9 @@ def test_a_user_is_the_mean_over_their_lists_and_repeated_rows_are_counted() -> 
         [],
         [(7, 1, 5, 1.0, 1.5)],
     ]
-    result = weighted_lists(entries(rows), repeats=True)
+    result = wt.weighted_lists(entries(rows), repeats=True)
     assert (result.repeated.tolist(), result.user.tolist()) == ([2, 0, 0], [0, 0, 2])
-    present, users = user_values(result, parse("p@2"), result.weight)
+    present, users = wt.user_values(result, parse("p@2"), result.weight)
     assert present.tolist() == [True, False, True]
     assert users.value.tolist() == [(2.0 / 2 + 5.0 / 2) / 2, 1.5 / 2]
     assert users.lists.tolist() == [2, 1]
@@ -304,8 +290,8 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
         (int(rng.integers(3)), int(rng.integers(1, 9)), int(rng.integers(12)), float(rng.integers(2)), rng.random())
         for _ in range(200)
     ]
-    result = [weighted_lists(entries([order]), repeats=True) for order in (rows, rows[::-1], sorted(rows))]
-    values = [[user_values(one, metric, one.weight)[1] for metric in METRICS] for one in result]
+    result = [wt.weighted_lists(entries([order]), repeats=True) for order in (rows, rows[::-1], sorted(rows))]
+    values = [[wt.user_values(one, metric, one.weight)[1] for metric in METRICS] for one in result]
     for other in values[1:]:
         assert [[*map(np.ndarray.tolist, arrays(v))] for v in other] == [
             [*map(np.ndarray.tolist, arrays(v))] for v in values[0]
@@ -313,29 +299,29 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
 
 
 def test_only_the_clipped_estimate_reads_clipped_weights() -> None:
-    weighting = Weighting(propensity="p", estimators=("ips", "clipped", "self_normalised"), clip=4.0)
-    result = {name: w.tolist() for w, names in weights_of(np.array([1.0, 20.0]), weighting) for name in names}
+    weighting = wt.Weighting(propensity="p", estimators=("ips", "clipped", "self_normalised"), clip=4.0)
+    result = {name: w.tolist() for w, names in wt.weights_of(np.array([1.0, 20.0]), weighting) for name in names}
     assert result == {"ips": [1.0, 20.0], "self_normalised": [1.0, 20.0], "clipped": [1.0, 4.0]}
 
 
 # ---- rows of the result
 
 
-POLICY, EXAMINED = Weighting(target="target"), Weighting(clip=2.0)
-RULES = Rules(POLICY, confidence=0.95)
+POLICY, EXAMINED = wt.Weighting(target="target"), wt.Weighting(clip=2.0)
+RULES = wt.Rules(POLICY, confidence=0.95)
 
 
 def row(
-    weights: Any, estimator: str = "ips", rules: Rules = RULES, users: UserValues | None = None, **lost: int
+    weights: Any, estimator: str = "ips", rules: wt.Rules = RULES, users: wt.UserValues | None = None, **lost: int
 ) -> dict[str, Any]:
     """The result of users with one row each, all with a click; or of ``users``."""
     w = np.asarray(weights, float)
     ones = np.ones(len(w))
-    users = users or UserValues(w, ones, ones, w, w**2)
-    sums = limb_sums(users).table[0].tolist()
-    key = Key("a", "ndcg@3", estimator)
-    counts = [lost.get(name, 0) for name in ROW_COUNTS]
-    return off_policy_rows({key: np.array([*counts, *sums], object)}, rules, [key])[0]
+    users = users or wt.UserValues(w, ones, ones, w, w**2)
+    sums = wt.limb_sums(users).table[0].tolist()
+    key = wt.Key("a", "ndcg@3", estimator)
+    counts = [lost.get(name, 0) for name in wt.ROW_COUNTS]
+    return wt.off_policy_rows({key: np.array([*counts, *sums], object)}, rules, [key])[0]
 
 
 def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
@@ -353,11 +339,11 @@ def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
     [
         (row([1.0] * 29), "the weights leave 29.0 effective rows of 29 rows; an estimate needs at least 30"),
         (
-            row([], users=UserValues(*np.ones((5, 99)), joint=np.array([1e6, *[1.0] * 98]))),
+            row([], users=wt.UserValues(*np.ones((5, 99)), joint=np.array([1e6, *[1.0] * 98]))),
             "the weights leave 1.0 effective users of 99 users; an estimate needs at least 30",
         ),
         (
-            row([], users=UserValues(*np.ones((5, 9_990)), joint=np.array([*[1e9] * 40, *[1.0] * 9_950]))),
+            row([], users=wt.UserValues(*np.ones((5, 9_990)), joint=np.array([*[1e9] * 40, *[1.0] * 9_950]))),
             "the weights leave 40.0 effective users of 9,990, which is 0.40%; an estimate needs at least 1.00%",
         ),
         (
@@ -370,7 +356,7 @@ def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
             row([1.0] * 99 + [math.nan, 2.0**61]),
             "users without a usable value: 2; allowed: none, so every value from relevance 0 or 1",
         ),
-        (row([1.0] * 99, "self_normalised", Rules(EXAMINED, 0.95)), "there is no self-normalised estimate"),
+        (row([1.0] * 99, "self_normalised", wt.Rules(EXAMINED, 0.95)), "there is no self-normalised estimate"),
     ],
 )
 def test_without_an_estimate_a_row_says_why_in_one_sentence(result: dict[str, Any], note: str) -> None:
@@ -390,13 +376,13 @@ def test_a_value_that_is_outside_its_range_for_sure_is_no_estimate(estimator: st
         "the estimate of 1.5 is outside the range of ndcg@3, 0 to 1, by more than its error (1.5 to 1.5): "
         "the propensities do not fit the clicks"
     )
-    below = row([], estimator, CLICKS, users=UserValues(np.full(99, -0.1), *np.ones((4, 99))))
+    below = row([], estimator, CLICKS, users=wt.UserValues(np.full(99, -0.1), *np.ones((4, 99))))
     assert below["value"] is None and below["note"].startswith("the estimate of -0.1 is outside the range")
 
 
 def test_a_value_outside_its_range_within_its_error_is_one() -> None:
     # 100 users of 0 or 2.1: the mean is 1.05, its standard error 0.1.
-    users = UserValues(np.array([0.0, 2.1] * 50), *np.ones((4, 100)))
+    users = wt.UserValues(np.array([0.0, 2.1] * 50), *np.ones((4, 100)))
     result = row([], rules=CLICKS, users=users)
     assert (result["value"], result["note"]) == (pytest.approx(1.05), None)
     assert result["ci_low"] < 1 < result["ci_high"]
@@ -407,7 +393,7 @@ def test_a_value_outside_its_range_within_its_error_is_one() -> None:
 
 
 def test_a_clipped_value_says_what_its_interval_is_of() -> None:
-    users = UserValues(*np.ones((5, 100)), clipped=np.array([1.0] * 7 + [0.0] * 93))
+    users = wt.UserValues(*np.ones((5, 100)), clipped=np.array([1.0] * 7 + [0.0] * 93))
     result = row([], "clipped", CLICKS, users=users)
     assert result["value"] == 1.0
     assert result["note"] == (
@@ -431,12 +417,14 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     values = weighted(name, clicked, weight)
     rows, ones = np.full(len(values), float(length)), np.ones(len(values))
     joint = np.prod(np.where(clicked > 0, np.maximum(weight, 1), 1), axis=1)
-    of = UserValues(values, ones, rows, weight.sum(1), (weight**2).sum(1), (weight < full).sum(1) * 1.0, joint)
-    sums = limb_sums(of, np.arange(len(values)) // users, draws_of).table
-    rules = Rules(replace(EXAMINED, clip=min(clip, 1e9)), 0.95, {name: (0.0, 1.0)})
-    keys = [Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
-    cells = {key: np.array([0] * len(ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)}
-    rows_of_all = off_policy_rows(cells, rules, keys)
+    of = wt.UserValues(values, ones, rows, weight.sum(1), (weight**2).sum(1), (weight < full).sum(1) * 1.0, joint)
+    sums = wt.limb_sums(of, np.arange(len(values)) // users, draws_of).table
+    rules = wt.Rules(replace(EXAMINED, clip=min(clip, 1e9)), 0.95, {name: (0.0, 1.0)})
+    keys = [wt.Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
+    cells = {
+        key: np.array([0] * len(wt.ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)
+    }
+    rows_of_all = wt.off_policy_rows(cells, rules, keys)
     table = {name: [row[name] for row in rows_of_all] for name in rows_of_all[0]}
     return table, values.mean(), plain(name, relevant.astype(float)).mean()
 
