@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,6 @@ def named(**names: str) -> pd.DataFrame:
 
 
 def split(folder: str, key: str = "{}", **drop: str) -> str:
-    """A file for each experiment."""
     for name, part in FLAT.groupby("variant"):
         file = Path(folder, key.format(name))
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,21 +94,9 @@ def partitions() -> list[str]:
     return ["log"]
 
 
-def zipped() -> list[str]:
-    with zipfile.ZipFile("log.zip", "w") as archive:
-        archive.write(csv())
-    return ["log.zip"]
-
-
 def packed(of: Callable[[list[Any]], str], name: str = "log.csv", **options: Any) -> list[str]:
     frame = pd.DataFrame(LISTS)
     return [csv(frame.assign(items=frame["items"].map(of), clicks=frame["clicks"].map(of)), name, **options)]
-
-
-def arrow(name: str = "log.arrow") -> list[str]:
-    with pa.OSFile(name, "wb") as sink, pa.ipc.new_file(sink, pa.Schema.from_pandas(FLAT)) as writer:
-        writer.write_table(pa.Table.from_pandas(FLAT))
-    return [name]
 
 
 def orc() -> list[str]:
@@ -121,10 +107,7 @@ def orc() -> list[str]:
 RIGHT, ON_SPARK = "", "the engine sail has no reader for it; use --engine spark"
 SHAPES: dict[str, tuple[Callable[[], list[str]], str]] = {
     "semicolons": (lambda: [csv(sep=";")], RIGHT),
-    "bars": (lambda: [csv(sep="|")], RIGHT),
     "tabs, compressed": (lambda: [csv(name="log.tsv.gz", sep="\t")], RIGHT),
-    "upper case": (lambda: [csv(FLAT.rename(columns=str.upper))], RIGHT),
-    "camel case": (lambda: [csv(named(user_id="userId", item_id="itemId", clicked="isClicked"))], RIGHT),
     "words with spaces": (lambda: [csv(named(user_id="User ID", item_id="Item ID", rank="Rank"))], RIGHT),
     "byte order mark": (lambda: [csv(encoding="utf-8-sig")], RIGHT),
     "UTF-16": (lambda: [csv(encoding="utf-16")], "its text is UTF-16; allowed: UTF-8"),
@@ -132,20 +115,11 @@ SHAPES: dict[str, tuple[Callable[[], list[str]], str]] = {
     "yes and no": (lambda: [csv(FLAT.assign(clicked=FLAT["clicked"].map({0: "no", 1: "yes"})))],
                    "column 'clicked' holds no, yes; a relevance is a number, or true and false: map it first"),
     "True and False": (lambda: [csv(FLAT.assign(clicked=FLAT["clicked"] == 1))], RIGHT),
-    "1.0 and 0.0": (lambda: [csv(FLAT.astype({"clicked": float}))], RIGHT),
     "ranks from 0": (lambda: [csv(FLAT.assign(rank=FLAT["rank"] - 1))], RIGHT),
     "index of pandas": (lambda: [parquet(FLAT.set_index("request_id"))], RIGHT),
-    "categories": (lambda: [parquet(FLAT.astype({"variant": "category", "item_id": "category"}))], RIGHT),
-    "decimals": (lambda: [parquet(pa.table(FLAT).cast(pa.schema(
-        [pa.field(each.name, pa.decimal128(22, 2) if each.name in ("rank", "clicked") else each.type)
-         for each in pa.table(FLAT).schema])))], RIGHT),
     "partitions": (partitions, RIGHT),
     "orc": (orc, ON_SPARK),
-    "arrow": (arrow, "arrow"),
-    "excel": (lambda: [csv(name="log.xlsx")], "xlsx"),
-    "zip": (zipped, "zip"),
     "a file for each": (lambda: [split("logs", "{}.csv")], RIGHT),
-    "a folder for each": (lambda: [split("logs", "{}/part-0.csv")], RIGHT),
     "clicks left out": (lambda: [lines({k: v for k, v in row.items() if k != "clicked" or v} for row in ROWS)],
                         "reasons: null_relevance 6"),
     "array of documents": (lambda: [lines([ROWS], "log.json")], RIGHT),
@@ -155,9 +129,6 @@ SHAPES: dict[str, tuple[Callable[[], list[str]], str]] = {
         {"variant": of, "customer": user, "results": [{"sku": item, "purchased": n == 1} for item, n in items]}
         for (of, user, _), items in SERVED.items()]))], RIGHT),
     "lists of JSON in cells": (lambda: packed(json.dumps), "df['clicks'].map(ast.literal_eval)).explode('clicks')"),
-    "lists of Python in cells": (lambda: packed(str), "holds lists in its cells, such as [0, 1, 0]"),
-    "bars in cells": (lambda: packed(lambda each: "|".join(map(str, each))), "column 'clicks' holds 0|1|0, 1|0|1"),
-    "commas in cells": (lambda: packed(lambda each: ",".join(map(str, each))), "column 'clicks' holds 0,1,0, 1,0,1"),
     "clicked items beside": (lambda: [parquet(pa.Table.from_pylist([
         {"variant": of, "user_id": user, "shown": [i for i, _ in items], "clicked": [i for i, n in items if n]}
         for (of, user, _), items in SERVED.items()]))],

@@ -120,10 +120,10 @@ def test_an_option_of_a_command_has_a_help_and_the_words_and_the_default_of_its_
 
 NEW: Changes = {
     "config/options.py": {
-        "    layout: str = key(": """    shortest: int = key(
-        0, count(0, 100), "Lists with fewer items are left out.", "quality.shortest"
+        "    layout: str = fd.key(": """    shortest: int = fd.key(
+        0, fd.count(0, 100), "Lists with fewer items are left out.", "quality.shortest"
     )
-    layout: str = key("""
+    layout: str = fd.key("""
     },
     "pipeline.py": {
         "    text_numbers: bool = False,": "    shortest: int = 0,\n    text_numbers: bool = False,",
