@@ -321,7 +321,7 @@ def test_a_large_answer_is_split_by_tasks_into_the_same_tables(
     small, large = tmp_path / "small", tmp_path / "large"
     lenient = {"max_invalid_fraction": 1}
     run(spark, config(parquet(tmp_path / "log", log), small, quality=lenient))
-    monkeypatch.setattr("rankmetrics_spark.sinks.folders.MOST_ROWS", 0)
+    monkeypatch.setattr("rankmetrics_spark.sinks.partitions.MOST_ROWS", 0)
     by_tasks = []
     prepared = Partitions.prepared
     monkeypatch.setattr(Partitions, "prepared", lambda *given: by_tasks.append(given) or prepared(*given))
