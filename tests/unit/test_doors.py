@@ -20,7 +20,6 @@ BEHIND = {
     "cli.stored": "the engine is that of the suite",
     "cli.first": "the questions of init, without a terminal",
     "comparison.sums": "the size of a batch is made small",
-    "comparison.pairs": "the size of a piece is made small",
     "comparison.measures": "the limit of replicates is made small",
     "config.days": "the clock is replaced",
     "engines.choice": "what the machine has is replaced",

@@ -111,6 +111,6 @@ def test_a_csv_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch
         raise PermissionError(13, "Permission denied", file)
 
     folder = log(tmp_path / "log", a_csv="h,i\n1,2\n")
-    monkeypatch.setattr(on_sail, "open_file", refused)
+    monkeypatch.setattr(on_sail.fl, "open_file", refused)
     with pytest.raises(InputError, match=r"^cannot read '.*a.csv': Permission denied; allowed: a file that can be "):
         on_sail.check(csv(folder))
