@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, DIMMED_MONOKAI, TerminalTheme
 from rich.text import Text
 
-from rankmetrics_spark.report import Figures, Shown, figures_of, local_tables, print_result, print_verdict
+from rankmetrics_spark.report import Figures, figures_of, local_tables, print_result, print_verdict
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 DRAWN = "html[data-drawn]:not([data-drawn=''])"
@@ -44,9 +44,8 @@ def draw_terminal(figures: Figures, folder: Path) -> None:
     os.environ |= {"COLUMNS": str(WIDTH), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     printed = Terminal()
     with redirect_stdout(printed):
-        shown = Shown([*figures.means], [*figures.comparisons], figures.metrics)
-        print_verdict(figures.record["verdict"], result=shown)
-        print_result(shown)
+        print_verdict(figures.record["verdict"], result=figures)
+        print_result(figures)
     for name, theme in THEMES.items():
         console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True)
         console.print(Text.from_ansi(printed.getvalue()))

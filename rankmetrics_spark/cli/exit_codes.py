@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -28,6 +28,11 @@ def exit_codes(say: Console) -> Iterator[None]:
     Args:
         say: Console for the sentence; a quiet console prints it too.
     """
+    with suppress(ImportError):  # Spark 3.5 has no such logger
+        from pyspark.logger import PySparkLogger
+
+        # It would log a stack trace of Java for an error that is reported in one sentence.
+        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     try:
         yield
     except err.RankmetricsError as error:

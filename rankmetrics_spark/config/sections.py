@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from rankmetrics_spark.config import fields
@@ -389,12 +389,15 @@ class Events(Input, SectionWithOptions):
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
     within: str | None = option("within")
+    others: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The column of the kind of a row, and the kind of impressions, which are no events: see ``Source.rows``."""
 
     def required_columns(self) -> tuple[str, ...]:
         """The columns of the events that may be read."""
         named = [name for role, name in self.columns.items() if role != "list"]
         defaults = (name for role, names in EVENT_NAMES.items() if role not in self.columns for name in names)
-        return tuple(dict.fromkeys([*self.columns.get("list", ()), *named, *defaults]))
+        kind = [self.others["column"]] if self.others else []
+        return tuple(dict.fromkeys([*self.columns.get("list", ()), *named, *defaults, *kind]))
 
 
 def events_of(path: str, value: object) -> Events | Mapping[str, object]:
@@ -413,12 +416,9 @@ def events_beside(source: Source, given: Events | Mapping[str, object] | None) -
             "events.path and events.table: neither given; allowed: exactly one of the two, or source.rows, where the "
             "table of the source holds impressions and events"
         )
-    place = {name: getattr(source, name) for name in ("format", "path", "table", "options")}
-    column, shown = source.rows["column"].replace("`", "``"), source.rows["shown"].replace("'", "\\'")
-    of_events = f"(`{column}` IS NULL OR cast(`{column}` AS string) <> '{shown}')"
-    where = given.get("where", source.where)
-    both = f"({where}) AND {of_events}" if where else of_events
-    return Events.read({**{name: value for name, value in place.items() if value}, **given, "where": both})
+    place = {name: getattr(source, name) for name in ("format", "path", "table", "where", "options")}
+    read = Events.read({**{name: value for name, value in place.items() if value}, **given})
+    return replace(read, others=source.rows)
 
 
 @dataclass(frozen=True)

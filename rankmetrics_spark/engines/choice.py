@@ -115,11 +115,6 @@ def choose(
 @contextmanager
 def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
     """Yield the chosen session; stop it at the end if it was started here."""
-    with suppress(ImportError):  # Spark 3.5 has no such logger
-        from pyspark.logger import PySparkLogger
-
-        # It would log a stack trace of Java for an error that a command reports in one sentence.
-        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     if choice.given:
         say("using the session that is running here")
         yield _existing_session()

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     class ResultTable(DataFrame):
         """A DataFrame of Spark that a call returns, which also becomes a table of Python.
 
-        Its own actions, such as ``collect`` and ``show``, raise the errors that its call promises. A DataFrame that is
-        made from it, and ``write``, raise those of the engine.
+        Its own actions, such as ``collect`` and ``show``, raise the errors that its call promises, and so do rows that
+        are selected of it (``where``, ``select``, ``join``, ...). Its groups and ``write`` raise those of the engine.
         """
 
         def to_pandas(self) -> pd.DataFrame:
@@ -135,7 +135,7 @@ def python_table(table: DataFrame, library: Library) -> Any:
 def result_table(table: DataFrame, html: Callable[[], str] | None = None) -> ResultTable:
     """The same DataFrame with ``to_pandas()``, ``to_polars()`` and actions that raise the errors of this package.
 
-    A notebook shows it as ``html``, if that is given. Whatever it is selected to later has none of these.
+    A notebook shows it as ``html``, if that is given. Rows that are selected of it have these too.
     """
     result: Any = table
     if not hasattr(type(result), "to_polars"):

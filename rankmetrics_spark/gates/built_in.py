@@ -67,7 +67,7 @@ def _population(log: Inspected, counts: Counts) -> Iterator[Check]:
     known = {str(name): (count["lists_outside"], count["lists"]) for name, count in counts.items()}
     shares = sorted((1 - out / lists, name) for name, (out, lists) in known.items())
     inside = [lists - out for out, lists in known.values()]
-    if len(shares) < 2 or min(inside) >= ALIKE * max(inside):
+    if len(shares) < 2 or min(inside) >= ALIKE * max(inside) or log.plan.options.list:
         return
     out, lists = ([np.array([known[name][at]], float) for _, name in (shares[0], shares[-1])] for at in (0, 1))
     if left_out_p(lists, out, [(each, each) for each in out])[0] >= SMALL_RATIO_P:

@@ -309,9 +309,8 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Wr
 
     def user_days() -> dict[str, sinks.Written]:
         # They are of no experiment; a user has few of them.
-        partitions = sinks.Partitions(
-            context.config.evaluation_date, [None], few=total_counts(counts, "lists") < sinks.MOST_ROWS
-        )
+        n = total_counts(counts, "lists")
+        partitions = sinks.Partitions(context.config.evaluation_date, [None], most=n, few=n < sinks.MOST_ROWS)
         with context.steps("user_days"):
             return {"user_days": store.write("user_days", tables.user_days, partitions)}
 

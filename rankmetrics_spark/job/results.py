@@ -305,7 +305,7 @@ class Staged:
             limits = [replace(gate, experiment=gate.experiment and f"{test}:{gate.experiment}") for gate in own.gates]
             arms, pairs = ([name for name in known if _test_of(name) == test] for known in (names, candidates))
             of_arms = [[row for row in every if row[sch.EXPERIMENT] in arms] for every in (means, compared)]
-            of_tests += gate_checks(limits, of_arms[0], of_arms[1], arms, pairs) if arms else []
+            of_tests += gate_checks(limits, of_arms[0], of_arms[1], arms, pairs or arms) if arms else []
         of_tables = rep.check_rows(self.figures(record), earlier)
         # One of several tests is no reason to withhold the others: it has no verdict, and its rows say why.
         if self.config.quality.on_broken_split == "fail" and not by_test:

@@ -125,7 +125,7 @@ def micros(column: str, kind: T.DataType, zone: str, what: str = "impressions", 
     if isinstance(kind, T.TimestampType):
         return f"unix_micros({column})"
     if isinstance(kind, (T.IntegerType, T.LongType)):
-        return _since_1970(column)
+        return _since_1970(f"bigint({column})")
     if not isinstance(kind, (T.StringType, *TIMES)):
         raise InputError(
             f"column '{name}' (time) of the {what} has type {kind.simpleString()}; it must be a timestamp, a text "
@@ -141,10 +141,13 @@ def micros(column: str, kind: T.DataType, zone: str, what: str = "impressions", 
 
 
 def _since_1970(number: str) -> str:
-    """SQL: microseconds of a count since 1970, whose size says its unit; null for one before 1973 or after 5138."""
-    units = ((11, "* 1000000"), (14, "* 1000"), (17, ""))
-    cases = " ".join(f"WHEN {number} < {10**digits} THEN {number} {unit}" for digits, unit in units)
-    return f"CASE WHEN {number} < {10**8} THEN null {cases} END"
+    """SQL: microseconds of a count since 1970, whose size says its unit; null outside of 1989 to 2033.
+
+    Wider bounds would take 20261120, 2026112010 and 20261120100000 for counts, which are dates.
+    """
+    units = ((10**6, "* 1000000"), (10**9, "* 1000"), (10**12, ""))
+    cases = (f"WHEN {number} BETWEEN {600 * unit} AND {2000 * unit - 1} THEN {number} {scale}" for unit, scale in units)
+    return f"CASE {' '.join(cases)} END"
 
 
 def is_called_missing(name: str) -> str:

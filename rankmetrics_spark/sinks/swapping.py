@@ -143,6 +143,8 @@ def gather(files: Files, pointer: Pointer, entry: Entry, staged: Mapping[str, Se
         others = {path: experiment_of(path.split("/")[1]) for path in live}
         read = (files.for_each(partial(_with_experiment, files), [*part.items()]) for part in (new, others))
         added, stored = map(_joined, read)
+        if new:  # the file holds the rows of a test that is withheld too
+            added = added.filter(pc.is_in(added[EXPERIMENT], value_set=replaced))
         if others:
             stored = stored.filter(pc.invert(pc.is_in(stored[EXPERIMENT], value_set=replaced)))
         if (rows := _joined([added, stored])).num_rows:

@@ -76,13 +76,14 @@ def read(spark: SparkSession, section: cfg.Input, columns: Iterable[str] = ()) -
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         raise _read_error(error, spark, section, unfiltered) from error
-    kind = section.rows if isinstance(section, cfg.Source) else {}
+    kind = getattr(section, "rows", None) or getattr(section, "others", {})
     if not kind:
         return rows
     if kind["column"] not in rows.columns:
         problem = err.unknown("column", kind["column"], rows.columns)
         raise err.InputError(f"{section.path_of('rows')}.column: {problem}")
-    return rows.where(F.col(quoted(kind["column"])).cast("string") == kind["shown"])
+    is_shown = F.coalesce(F.col(quoted(kind["column"])).cast("string") == kind["shown"], F.lit(False))
+    return rows.where(is_shown if isinstance(section, cfg.Source) else ~is_shown)
 
 
 def check_ready(spark: SparkSession, section: cfg.Source) -> None:

@@ -479,7 +479,8 @@ def test_assignments_that_fit_nothing_are_refused_in_one_sentence(
 
 
 @pytest.mark.both_engines
-def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["by_experiment", "by_date"])
+def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_path: Path, layout: str) -> None:
     users = {f"{test}{arm}{i}": (test, arm) for test in ("good", "bad") for arm in "ab" for i in range(6)}
     # In "bad", b shows the click second.
     log = [
@@ -495,7 +496,7 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     document = {
         "source": {"path": f"{tmp_path}/log.csv", "columns": {"time": "seen"}, "list": ["request"], "format": "csv"},
         "assignments": {"path": f"{tmp_path}/assigned.csv"}, "metrics": ["rr"], "comparison": {"baseline": "a"},
-        "evaluation_date": "2026-11-20", "sink": {"path": f"{out}"},
+        "evaluation_date": "2026-11-20", "sink": {"path": f"{out}", "layout": layout},
     }  # fmt: skip
     file = tmp_path / "config.yaml"
 
@@ -514,6 +515,8 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     assert {row["experiment_id"] for row in result["means"]} == {"good:a", "good:b"}
     assert [row["experiment_id"] for row in result["comparisons"]] == ["good:b"]
     assert all(sentence.startswith("good:b") for sentence in result["verdict"])
+    stored = read(spark, f"{out}/experiment_metrics").select("experiment_id").collect()
+    assert sorted(row[0] for row in stored) == ["bad:a", "bad:b", "good:a", "good:b"]
     entries = json.loads((out / "published" / "2026-11-20.json").read_text())["runs"]
     assert [{*each["experiments"]} - {None} for each in entries] == [{"good:a", "good:b"}, {"bad:a", "bad:b"}]
     record = json.loads((out / "runs" / f"{entries[0]['run_id']}.json").read_text())
@@ -525,6 +528,10 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     day = json.loads(text)[0]
     assert (day["state"], day["alert"], day["exit_code"]) == ("published", True, 5)
     assert day["sentence"] == f"published in part: {said}"
+    csv_file(tmp_path / "log.csv", [row for row in log if row["user"][:4] != "badb"])
+    code, _, err = evaluated(tests={"bad": {"gates": {"metric": "rr", "max_drop": 0.1}}})
+    assert code == 5 and "(tests.bad.gates); bad is not published, the other tests are" in err, err
+    csv_file(tmp_path / "log.csv", log)
     code, _, err = evaluated(tests={"bad": {"gates": {"metric": "rr", "min": 0, "experiment": "z"}}})
     assert code == 2 and "the test 'bad' has no arm 'z', which tests.bad.gates names" in err
     code, _, err = evaluated(comparison={"baseline": "a", "candidates": ["b", "z"]})

@@ -271,7 +271,7 @@ def test_what_only_spark_can_write_is_read_back(
     out = tmp_path / "out"
     with monkeypatch.context() as only_spark:
         for name in ("reach_of", "likely_reach", "on_this_machine"):
-            only_spark.setattr(f"rankmetrics_spark.sinks.folders.{name}", lambda *_: None)
+            only_spark.setattr(f"rankmetrics_spark.sinks.files.{name}", lambda *_: None)
         for experiments in ("ab", "b"):
             log = [row for name in experiments for row in a_list([len(experiments) - 1, 1], "u", name)]
             done = run(spark, config(parquet(tmp_path / experiments, log), out, metrics=["rr"]))

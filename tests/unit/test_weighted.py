@@ -57,9 +57,6 @@ def covered(result: wt.Estimate, truth: float) -> float:
     return float(np.mean((result.low <= truth) & (truth <= result.high)))
 
 
-# ---- weights
-
-
 def test_a_weight_is_target_over_propensity_and_may_be_clipped() -> None:
     assert wt.importance_weights([1.0, 0.5, 0.01]).tolist() == [1.0, 2.0, 100.0]
     assert wt.importance_weights([0.5, 0.25, 0.01], [0.25, 1.0, 0.5], clip=10).tolist() == [0.5, 4.0, 10.0]
@@ -78,9 +75,6 @@ def test_the_effective_sample_size_is_that_of_kish() -> None:
     for weights, effective in (([1, 1, 1, 1], 4), ([3, 1], 16 / 10), ([5, 0, 0], 1), ([0, 0], 0)):
         w = np.array(weights, float)
         assert wt.effective_sample_size([w.sum()], [(w**2).sum()]).tolist() == [effective]
-
-
-# ---- kernels
 
 
 def test_with_weights_of_one_every_value_is_that_of_the_plain_metric() -> None:
@@ -136,9 +130,6 @@ def test_the_value_of_a_list_does_not_depend_on_the_lists_beside_it() -> None:
         assert together.tolist() == alone
 
 
-# ---- estimates
-
-
 def test_the_interval_of_ips_is_students_over_users() -> None:
     values = np.array([0.0, 0.5, 2.0, 0.25])
     result = wt.ips(draws(values, 4), 0.9)
@@ -172,9 +163,6 @@ def test_moments_of_parts_add_up_to_those_of_the_whole() -> None:
     both, whole = wt.limb_sums(cut[1]) + wt.limb_sums(cut[0]), wt.limb_sums(users)
     assert both.table.tolist() == whole.table.tolist()
     assert wt.self_normalised(both, 0.95).high.tolist() == wt.self_normalised(whole, 0.95).high.tolist()
-
-
-# ---- simulations: 4,000 draws of the same log
 
 
 DRAWS, USERS, LENGTH = 4_000, 200, 5
@@ -227,9 +215,6 @@ def test_one_policys_log_gives_the_value_of_another(another_policy: tuple[float,
         assert np.std(wt.self_normalised(result, 0.95).value) == pytest.approx(error_of_ratio, rel=0.05)
     assert error_of_ratio < 0.75 * error
     assert result.mean("w", "rows").mean() == pytest.approx(1, abs=0.01)
-
-
-# ---- lists from rows
 
 
 def entries(rows: list[list[tuple[int, int, int, float, float]]]) -> dict[str, pa.Array]:
@@ -302,9 +287,6 @@ def test_only_the_clipped_estimate_reads_clipped_weights() -> None:
     weighting = wt.Weighting(propensity="p", estimators=("ips", "clipped", "self_normalised"), clip=4.0)
     result = {name: w.tolist() for w, names in wt.weights_of(np.array([1.0, 20.0]), weighting) for name in names}
     assert result == {"ips": [1.0, 20.0], "self_normalised": [1.0, 20.0], "clipped": [1.0, 4.0]}
-
-
-# ---- rows of the result
 
 
 POLICY, EXAMINED = wt.Weighting(target="target"), wt.Weighting(clip=2.0)
@@ -401,9 +383,6 @@ def test_a_clipped_value_says_what_its_interval_is_of() -> None:
         "clipped value, not of the metric"
     )
     assert row([1.0] * 100, "clipped", CLICKS)["note"] is None
-
-
-# ---- coverage of what is not refused, in logs with heavy weights
 
 
 def estimated(length: int, rate: float, propensity: Any, name: str, clip: float = math.inf) -> tuple[Any, ...]:
