@@ -130,7 +130,9 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
         return rep.with_examples(spark, figures, sink, log, n) if n or log else figures
 
     by_arrow = here if not (n or log) else None
-    figures = rep.figures_of(by_arrow, day) if by_arrow else opts.on_session(choose(engine, master), read)
+    figures = (
+        rep.figures_of(by_arrow, day) if by_arrow else opts.on_session(opts.choose_for(folder, engine, master), read)
+    )
     if figures.examples and figures.examples.note:
         opts.say.print(f"warning: {figures.examples.note}", soft_wrap=True)
     path = rep.write_page(figures, html)
@@ -276,6 +278,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option(
     "--over-time", is_flag=True, help="By day, up to each day and by days since a user's first date; does it fade?"
 )
+@opts.DETAILS
 @opts.FORMAT
 @opts.ENGINE
 @opts.MASTER
@@ -292,7 +295,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             f"--format csv is one table, and {' and '.join(flags)} are given; allowed: one of them, or json"
         )
     _ = request.comparison  # refused before an engine is started
-    choice = choose(engine, master)
+    choice = opts.choose_for(folder, engine, master)
     if request.per_user:
         check_new_file("--per-user", request.per_user, choice)
     if request.over_time:

@@ -17,7 +17,14 @@ from rankmetrics_spark import config as cfg
 from rankmetrics_spark import report as rep
 from rankmetrics_spark.cli.exit_codes import exit_codes, live, verbose
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
-from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, printable, without_secrets
+from rankmetrics_spark.errors import (
+    ConfigError,
+    InputError,
+    MetricGateError,
+    RankmetricsError,
+    printable,
+    without_secrets,
+)
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 
 if TYPE_CHECKING:
@@ -124,6 +131,15 @@ _SAFE_CELLS = click.option(
 )
 
 
+DETAILS = click.option(
+    "--details",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, option, value: rep.details.set(value),
+    help="Print every sentence of the verdict, not only the five that matter most.",
+)
+
+
 def FORMAT(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of everything that prints a result."""
     return _STYLE(_SAFE_CELLS(command))
@@ -141,7 +157,7 @@ _TABLE = click.option(
 
 def RESULT(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of what prints the result of a run."""
-    return FORMAT(_TABLE(command))
+    return FORMAT(_TABLE(DETAILS(command)))
 
 
 def table_of_csv(style: str, compared: bool) -> str:
@@ -204,6 +220,10 @@ class Command(click.Command):
                 last = values[option.name or ""]
                 ctx.fail(f"{option.opts[-1]} is given {n} times, the last time as '{last}'; allowed: once")
         return super().parse_args(ctx, args)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The first sentence of its help, whole: a list of commands breaks it instead of cutting it."""
+        return super().get_short_help_str(limit=1000)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what a user can fix is one sentence and an exit code."""
@@ -448,6 +468,16 @@ def end_days(days: Sequence[cfg.Config], failed: Mapping[str, RankmetricsError])
 
 
 T = TypeVar("T")
+
+
+def choose_for(folder: str, engine: str | None, master: str | None) -> Choice:
+    """The choice of a command that reads the tables of ``--input``; refuse a folder of this machine that is absent."""
+    choice, path = choose(engine, master), cfg.local_path(folder)
+    if choice.here and path is not None and not path.exists():
+        raise InputError(
+            f"--input '{folder}' is no folder; allowed: the output folder of an earlier run, which holds user_metrics"
+        )
+    return choice
 
 
 def on_session(choice: Choice, work: Callable[[SparkSession], T]) -> T:

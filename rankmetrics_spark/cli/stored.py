@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.options import ENGINE, FORMAT, MASTER, Command, on_session, say
-from rankmetrics_spark.config import Sink, override
+from rankmetrics_spark.cli.options import ENGINE, FORMAT, MASTER, Command, choose_for, on_session, say
+from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import LIST_PRINTERS
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -
 @MASTER
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
-    result = on_session(choose(engine, master), lambda spark: plan_of(spark, **options))
+    planned = plan_of(**options)
+    result = on_session(choose_for(options["folder"], engine, master), planned)
     # As people read them: changes with their share of the mean.
     lines = [
         {
@@ -98,22 +100,17 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
         say.print(line, markup=False, soft_wrap=True)
 
 
-def plan_of(spark: SparkSession, folder: str, metric: str, **options: Any) -> Plan:
-    """Read ``user_metrics`` of an output and plan a test.
+def plan_of(folder: str, metric: str, **options: Any) -> Callable[[SparkSession], Plan]:
+    """What reads ``user_metrics`` of an output in a session and plans a test.
 
     Args:
-        spark: The session.
         folder: Output folder of earlier runs.
         metric: The metric that decides.
         **options: The further options of the command.
 
     Raises:
-        ConfigError: A wrong argument, or more days than the stored ones allow to expect.
-        InputError: There is no such table, no such date, or a single user.
+        ConfigError: A wrong argument; in the session, more days than the stored ones allow to expect.
     """
-    from rankmetrics_spark import comparison
-    from rankmetrics_spark.cli.earlier import stored_users
-
     settings: Mapping[str, object] = {}
     for assignment in options.pop("overrides"):
         settings = override(settings, assignment)
@@ -121,15 +118,25 @@ def plan_of(spark: SparkSession, folder: str, metric: str, **options: Any) -> Pl
         if name not in _PLAN_SETTINGS:
             raise ConfigError(f"--set: {unknown('key', name, _PLAN_SETTINGS)}")
     try:
-        shares = [float(share) for share in options["shares"].split(",")]
+        shares = [float(fraction(share.strip())) for share in options["shares"].split(",")]
     except ValueError:
-        raise ConfigError(f"--shares is '{options['shares']}'; allowed: two numbers such as 0.5,0.5") from None
+        raise ConfigError(f"--shares is '{options['shares']}'; allowed: two shares such as 0.5,0.5") from None
     dates = options.pop("first"), options.pop("last")
     if (before := options.pop("before")) is not None:
         first, dots, last = before.partition("..")
         before = (first, last if dots else first)
-    users, _ = stored_users(spark, folder)
-    return comparison.plan(users, metric, **options | {"shares": shares, "dates": dates, "before": before, **settings})
+    parse(metric)
+
+    def planned(spark: SparkSession) -> Plan:
+        """The plan; InputError where there is no such table, no such date, or a single user."""
+        from rankmetrics_spark import comparison
+        from rankmetrics_spark.cli.earlier import stored_users
+
+        users, _ = stored_users(spark, folder)
+        more: dict[str, object] = {"shares": shares, "dates": dates, "before": before}
+        return comparison.plan(users, metric, **{**options, **more, **settings})
+
+    return planned
 
 
 def _change(row: Mapping[str, Any], looks: str) -> str:

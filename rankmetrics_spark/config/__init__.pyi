@@ -66,6 +66,7 @@ from .fields import choice as choice
 from .fields import count as count
 from .fields import day as day
 from .fields import described as described
+from .fields import fraction as fraction
 from .fields import key as key
 from .fields import listed as listed
 from .fields import names as names

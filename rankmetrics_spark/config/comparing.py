@@ -301,7 +301,9 @@ class Gate(fields.Section):
         None, fields.number(0, 1e300, inclusive=True), "How much worse a candidate may be."
     )
     max_relative_drop: float | None = fields.key(
-        None, fields.number(0, 1e300, inclusive=True), "The same as a share of the baseline's mean, such as 0.01."
+        None,
+        fields.number(0, 1e300, inclusive=True, share=True),
+        "The same as a share of the baseline's mean, such as 0.01 or 1%.",
     )
     segment: str = fields.key(EVERYONE, fields.text, "The label of a segment, such as ``country=de``.")
     experiment: str | None = fields.key(None, fields.text, "Only this experiment; by default every one.")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
 from rankmetrics_spark import errors
@@ -233,7 +234,7 @@ def shares(path: str, value: object) -> dict[str, float]:
     """Experiment -> its planned share of the users: fractions of at most 1 in all, or weights of 1 and more."""
     if not isinstance(value, Mapping) or len(value) < 2:
         raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
-    positive = number(0, 1e12, inclusive=False)
+    positive = number(0, 1e12, inclusive=False, share=True)
     planned = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}
     if min(planned.values()) < 1 and round(sum(planned.values()) - 1, 9) > SHARES_WITHIN:
         allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
@@ -270,19 +271,36 @@ def choice(*words: str, listed: Callable[[], Iterable[str]] = tuple) -> Values:
     return Values(read, lambda: {"enum": [*words, *listed(), None]})
 
 
-def number(low: float, high: float, *, inclusive: bool) -> Values:
-    """A number between two bounds; ``inclusive`` says whether the bounds themselves are allowed."""
+PERCENTAGE = r"^[0-9]{1,6}(\.[0-9]{1,9})? ?%$"
+
+
+def fraction(value: Any) -> Any:
+    """A percentage as a share of 1; everything else as it is."""
+    return float(Decimal(value.rstrip("% ")) / 100) if isinstance(value, str) and re.match(PERCENTAGE, value) else value
+
+
+def number(low: float, high: float, *, inclusive: bool, share: bool = False) -> Values:
+    """A number between two bounds; ``inclusive`` says whether the bounds themselves are allowed.
+
+    A share, such as everything from 0 to 1, is read from a percentage as well.
+
+    >>> number(0, 1, inclusive=True)("quality.max_invalid_fraction", "2 %")
+    0.02
+    """
+    share = share or high == 1
     allowed = f"a number from {low:g} to {high:g}" if inclusive else f"a number above {low:g} and below {high:g}"
+    allowed += ", or a percentage such as 2%" * share
 
     def read(path: str, value: object) -> float:
-        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-        size = float(value) if plain else math.nan  # type: ignore[arg-type]
+        plain = fraction(value) if share else value
+        size = float(plain) if isinstance(plain, (int, float)) and not isinstance(plain, bool) else math.nan
         if not low <= size <= high or (not inclusive and size in (low, high)):
             raise refuse(path, value, allowed)
         return size
 
     names = ("minimum", "maximum") if inclusive else ("exclusiveMinimum", "exclusiveMaximum")
-    return Values(read, lambda: {"type": ["number", "null"], names[0]: float(low), names[1]: float(high)})
+    types = {"type": ["number", "string", "null"], "pattern": PERCENTAGE} if share else {"type": ["number", "null"]}
+    return Values(read, lambda: types | {names[0]: float(low), names[1]: float(high)})
 
 
 def count(low: int, high: int) -> Values:

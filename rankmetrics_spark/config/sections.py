@@ -60,7 +60,7 @@ LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 
 PAST: dict[str, dict[str, fields.Read]] = {
-    **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fields.number(0, 100, inclusive=True))),
+    **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fields.number(0, 100, inclusive=True, share=True))),
     "experiments": {"missing": fields.choice("warn", "fail")},
 }
 """What is held against earlier days -> level -> how its limit is read; a change of 0.5 is half of the median."""

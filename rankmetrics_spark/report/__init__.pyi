@@ -22,6 +22,7 @@ from .formats import ANY_WIDTH as ANY_WIDTH
 from .formats import DOCUMENT_STYLES as DOCUMENT_STYLES
 from .formats import RESULT_TABLES as RESULT_TABLES
 from .formats import blocks as blocks
+from .formats import details as details
 from .formats import document as document
 from .formats import folded as folded
 from .formats import print_csv as print_csv

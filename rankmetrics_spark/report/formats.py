@@ -82,6 +82,9 @@ _FORMULA = ("=", "+", "-", "@")
 safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
 """Whether a text cell of CSV that a spreadsheet would compute gets an apostrophe in front."""
 
+details: ContextVar[bool] = ContextVar("details", default=False)
+"""Whether every sentence of a verdict is printed."""
+
 
 def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
     r"""One table with a header; without ``columns``, those of the first row.

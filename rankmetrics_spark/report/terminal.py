@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.findings import by_metric, findings, label_of
+from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
 from rankmetrics_spark.report.beside import raised
@@ -21,7 +21,7 @@ from rankmetrics_spark.report.figures import Figures, Mean, period_means
 from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import answer, cards
-from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, sentences_of_period, verdict_of
+from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, sentences_of_period, shortened, verdict_of
 from rankmetrics_spark.words import STATES, Change, p_text
 
 Row = Mapping[str, Any]
@@ -141,6 +141,8 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Figure
     if result:
         of_one = [] if len(result.tests) > 1 else headline(result)
         lines = [*of_one, *correction_once(sentences, result.found)]
+    if style == "table" and not formats.details.get():
+        lines = shortened(lines)
     for line in lines:
         formats.print_sentence(line, style == "table")
 
@@ -176,12 +178,20 @@ def print_comparisons(
         for each in found
         for side in each.sides
     ]
-    print_verdict(verdict, result=Figures(means, rows, order=[*map(str, metrics)]))
+    result = Figures(means, rows, order=[*map(str, metrics)])
+    print_verdict(verdict, result=result)
     formats.print_lines(filter(None, [about]))
     has_segments = not all(each.is_of_all for each in found)
     left = ("candidate", "baseline", "segment", "metric", "design", "test")
     texts = []
-    for each in found:
+    names, measured = [*result.best_first], [*map(str, result.metrics)]
+
+    def place(found: Finding) -> tuple[object, ...]:
+        """As ``evaluate`` prints them: the best experiment first, metrics in the order of the run."""
+        of = [names.index(name) if name in names else len(names) for name in (found.candidate, found.baseline)]
+        return not found.is_of_all, found.segment, *of, measured.index(found.metric)
+
+    for each in sorted(found, key=place):
         change, share = each.change(in_percent=False), each.change() if each.is_percentage else None
         text = {
             "candidate": str(each.candidate),

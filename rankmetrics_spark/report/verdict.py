@@ -23,6 +23,11 @@ Row = Mapping[str, Any]
 MOST_SENTENCES = 12
 """Comparisons that have a sentence at most, and guardrails that are lost beyond them; ``comparisons`` holds all."""
 
+FURTHER = "further metrics"
+"""Topic of a sentence about a metric that does not decide."""
+MOST_LINES = 5
+"""Lines of a verdict on a terminal, unless every sentence is asked for."""
+
 CORRECTIONS = {
     "holm": "after Holm",
     "bonferroni": "after Bonferroni",
@@ -66,8 +71,9 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     for each in said:
         also = beside.but(each, pairs[each.pair])
         text, brief = ("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))
-        lines.append(Fact(text, brief=brief))
-        lines += turned.get((*each.pair, each.metric), {}).values()
+        is_further = each.metric not in primary and not each.is_lost_guardrail
+        lines.append(Fact(text, topic=FURTHER * is_further, brief=brief))
+        lines += [Fact(line, "warn") for line in turned.get((*each.pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
     of_primary = (each for each in in_order if each.metric in primary)
@@ -75,7 +81,8 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     wide = [Fact(WIDENED, brief="")] if any(each.is_widened for each in said) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = beside.sentences_of_order(everyone, decided)
-    return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *sentences_of_looks(everyone)]
+    looks = [Fact(line, "warn") for line in sentences_of_looks(everyone)]
+    return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *looks]
 
 
 def _first(found: Sequence[Finding], primary: Container[str], more: int) -> tuple[list[Finding], list[str]]:
@@ -333,7 +340,7 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
     ['b beats a, p < 0.001 after Holm (4 comparisons)']
     """
     corrected = [each for each in found if each.is_of_all and correction_of(each)]
-    brief = [getattr(line, "brief", line) for line in sentences]
+    brief = [Fact(line.brief, line.level, line.topic) if isinstance(line, Fact) else line for line in sentences]
     if not corrected or sum(short not in ("", line) for short, line in zip(brief, sentences, strict=True)) == 1:
         return [*sentences]
     counts = dict.fromkeys(
@@ -342,3 +349,28 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
     )
     also = "; intervals are corrected like them" if "" in brief else ""
     return [*filter(None, brief), f"p-values {CORRECTIONS[corrected[0].correction]}: {', '.join(counts)}{also}"]
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """At most ``MOST_LINES`` lines of a verdict, in their order; the last one says how many are behind ``--details``.
+
+    What limits the answer stays first, then what decides; sentences about further metrics stay together or go.
+
+    >>> further = [Fact(f"b beats a on metric {i}", topic=FURTHER) for i in range(3)]
+    >>> caveat, others = Fact("This is look 2", "warn"), [f"c{i} beats a" for i in range(5)]
+    >>> shortened([others[0], *further, caveat]) == [others[0], *further, caveat]
+    True
+    >>> shortened([*others[:2], *further, caveat])
+    ['c0 beats a', 'c1 beats a', 'This is look 2', '... and 3 more sentences: --details prints them']
+    >>> shortened([*others, caveat])[2:]
+    ['c2 beats a', 'This is look 2', '... and 2 more sentences: --details prints them']
+    """
+    if len(lines) <= MOST_LINES:
+        return [*lines]
+    of_others = [place for place, line in enumerate(lines) if getattr(line, "topic", "") != FURTHER]
+    in_order = sorted(of_others, key=lambda place: getattr(lines[place], "level", "ok") != "warn")
+    kept = sorted(in_order[: MOST_LINES - 1])
+    return [
+        *(lines[place] for place in kept),
+        f"... and {len(lines) - len(kept)} more sentences: --details prints them",
+    ]

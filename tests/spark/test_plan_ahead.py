@@ -287,7 +287,7 @@ def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: 
     [
         (("--metric", "rr"), 2, "user_metrics has no column for rr"),
         (("--days", 16), 2, "days is 16, and 5 days are stored; allowed: up to 15"),
-        (("--shares", "half"), 2, "--shares is 'half'; allowed: two numbers such as 0.5,0.5"),
+        (("--shares", "half"), 2, "--shares is 'half'; allowed: two shares such as 0.5,0.5"),
         (("--set", "correction=holm"), 2, "--set: unknown key 'correction'"),
         (("--from", "2026-12-01", "--to", "2026-12-02"), 3, "nothing is published from 2026-12-01"),
     ],
@@ -304,3 +304,11 @@ def test_the_command_ends_with_the_code_of_the_mistake(
 def test_a_folder_without_stored_days_ends_with_3(tmp_path: Path, call: Call) -> None:
     code, _, err = call("plan", "--input", tmp_path, "--metric", "ap")
     assert (code, "holds no user_metrics" in err) == (3, True)
+    # One that is not there is found before an engine starts.
+    for command in (("plan", "--metric", "ap"), ("compare", "--baseline", "a"), ("report", "--html", tmp_path / "a")):
+        code, _, err = call(*command, "--input", tmp_path / "none")
+        assert (code, err) == (
+            3,
+            f"rankmetrics: --input '{tmp_path / 'none'}' is no folder; allowed: the output folder of an earlier run, "
+            "which holds user_metrics\n",
+        )

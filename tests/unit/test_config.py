@@ -217,6 +217,16 @@ def test_a_config_holds_the_options_of_its_evaluation() -> None:
     assert dataclasses.replace(result, metrics="rr").options == cfg.Options.read({**expected, "metrics": "rr"})  # type: ignore[arg-type]
 
 
+def test_a_share_may_be_a_percentage() -> None:
+    rates = {"tie_rate": {"warn": "2%"}, "rows": {"fail_change": "50 %"}}
+    comparison = {"baseline": "a", "confidence": "90%", "shares": {"a": "99.9%", "b": "0.1%"}}
+    rest = {"comparison": comparison, "gates": [{"metric": "ap", "max_relative_drop": "1.5%"}], "sink": {"path": "out"}}
+    result = cfg.Config.read({"metrics": "ap", "source": LOGS, "quality": {"gates": rates}, **rest})
+    assert result.quality.gates["tie_rate"] == {"warn": 0.02} and result.quality.gates["rows"]["fail_change"] == 0.5
+    assert (result.options.confidence, result.comparison.shares) == (0.9, {"a": 0.999, "b": 0.001})
+    assert result.gates[0].max_relative_drop == 0.015
+
+
 @pytest.mark.parametrize(
     ("source", "judgements", "expected"),
     [

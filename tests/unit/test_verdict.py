@@ -8,7 +8,7 @@ import pytest
 
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import MOST_SENTENCES, Compared, Figures, cards, print_all, sentence, verdict_of
+from rankmetrics_spark.report import MOST_SENTENCES, Compared, Figures, cards, details, print_all, sentence, verdict_of
 from tests.helpers.figures import mean
 from tests.helpers.messages import messages
 
@@ -224,6 +224,40 @@ def test_a_terminal_says_once_how_p_values_were_corrected(capsys: pytest.Capture
     lines = printed([*rows, *wide], capsys)
     assert lines[-1].endswith("metrics; intervals are corrected like them")
     assert not any(line.startswith("Intervals are corrected") for line in lines)
+
+
+def test_a_terminal_has_at_most_five_lines_before_its_table_with_what_limits_and_decides_the_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    further = [row(**PRINTED, metric=metric, role="secondary") for metric in ("ap@5", "rr", "p@5", "r@5")]
+    rows = [row(**PRINTED, metric="ndcg@10", role="primary", look=3), *further]
+    starts = (
+        "b beats a on NDCG@10",
+        "This is look 3",
+        "p-values after Holm",
+        "... and 4 more sentences: --details prints them",
+    )
+    lines = printed(rows, capsys)
+    assert len(lines) == 4 and all(map(str.startswith, lines, starts))
+    assert len(printed(rows[:1] + rows[3:], capsys)) == 5
+    with_details = details.set(True)
+    assert len(printed(rows, capsys)) == 7
+    details.reset(with_details)
+    lost = row(**PRINTED | {"better": "baseline"}, metric="rr@3", role="guardrail")
+    assert any("MRR@3" in line for line in printed([*rows, lost], capsys))
+
+
+def test_the_table_of_compare_has_the_order_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    means = {"mean_baseline": 0.4, "mean_candidate": 0.5}
+    rows = [
+        row(**PRINTED | means | {"experiment_id": name, "mean_candidate": mean}, metric=metric)
+        for name, mean in (("b", 0.5), ("c", 0.9))
+        for metric in ("ap@5", "ndcg@10")
+    ]
+    print_all(Compared("2026-11-20", 1, rows, metrics=[parse("ndcg@10"), parse("ap@5")]), "table")
+    cells = [line.split("│")[1:4:2] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    order = [("c", "NDCG@10"), ("c", "MAP@5"), ("b", "NDCG@10"), ("b", "MAP@5")]
+    assert [(name.strip(), rest.strip()) for name, rest in cells] == order
 
 
 def test_where_several_candidates_have_no_winner_the_first_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
