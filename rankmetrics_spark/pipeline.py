@@ -325,8 +325,10 @@ class Presentation:
 
         write_page(self._checked, file)
 
-    def log_to_mlflow(self, report: str | Path | None = None) -> None:
+    def log_to_mlflow(self, report: str | Path | None = None) -> dict[str, float]:
         """Log the means of all users, the convention and the report to the active run of MLflow, or to a new one.
+
+        Returns the metrics that are logged: means and differences, with their intervals.
 
         Args:
             report: HTML file to log as well; None = the page of ``write_report``.
@@ -336,7 +338,7 @@ class Presentation:
         """
         from rankmetrics_spark.report import log_run
 
-        log_run(self._checked, report)
+        return log_run(self._checked, report)
 
     def to_pandas(self, table: TableName = "experiment_metrics") -> pd.DataFrame:
         """A table as a DataFrame of pandas, sorted by its keys: collects all of its rows.

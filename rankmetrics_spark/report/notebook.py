@@ -254,15 +254,16 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
 # ---- MLflow
 
 
-def log_run(figures: Figures, report: str | Path | None = None) -> None:
-    """Log to the active run, or to a new one, which is then ended."""
+def log_run(figures: Figures, report: str | Path | None = None) -> dict[str, float]:
+    """Log to the active run, or to a new one, which is then ended; return the metrics."""
     try:
         import mlflow
     except ImportError as error:
         raise ConfigError(f"log_to_mlflow needs mlflow; run: {installation('mlflow')}") from error
     is_own_run = mlflow.active_run() is None
     try:
-        mlflow.log_metrics(logged_metrics(figures))
+        metrics = logged_metrics(figures)
+        mlflow.log_metrics(metrics)
         mlflow.log_params(logged_parameters(figures))
         if report is not None:
             mlflow.log_artifact(str(report))
@@ -275,10 +276,13 @@ def log_run(figures: Figures, report: str | Path | None = None) -> None:
         raise
     if is_own_run:
         mlflow.end_run()
+    return metrics
 
 
 def logged_metrics(figures: Figures) -> dict[str, float]:
     """Key of MLflow -> value: means as ``ndcg_at_10/EXPERIMENT``, differences as ``ndcg_at_10_difference/EXPERIMENT``.
+
+    Bounds of intervals have ``_ci_low`` and ``_ci_high`` before the slash.
 
     Characters that MLflow refuses become ``_``; where two names then are the same, the second one gets a number.
 
@@ -295,12 +299,15 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
     columns = {str(metric): metric.column for metric in figures.metrics}
     metrics: dict[str, float] = {}
     for mean in figures.everyone:
-        if mean.mean is not None:
-            metrics[f"{columns[mean.metric]}/{names[mean.experiment_id]}"] = mean.mean
+        for part, value in (("", mean.mean), ("_ci_low", mean.ci_low), ("_ci_high", mean.ci_high)):
+            if value is not None:
+                metrics[f"{columns[mean.metric]}{part}/{names[mean.experiment_id]}"] = value
     for (experiment, metric), found in figures.differences.items():
         # Who sorts runs by p reads no note.
         p = None if found.doubt else found.p_adjusted
-        for name, value in (("difference", found.tested.value), ("p_adjusted", p)):
+        low, high = found.tested.low, found.tested.high
+        bounds = {"difference_ci_low": low, "difference_ci_high": high}
+        for name, value in {"difference": found.tested.value, **bounds, "p_adjusted": p}.items():
             if value is not None:
                 metrics[f"{columns[metric]}_{name}/{names[experiment]}"] = value
     return metrics

@@ -171,8 +171,14 @@ def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:
     figures = Figures([mean("control"), mean("a(1)", value=0.6)], [compared("a(1)", "candidate", 0.1)])
     assert logged_metrics(figures) == {
         "ap_at_10/control": 0.5,
+        "ap_at_10_ci_low/control": pytest.approx(0.49),
+        "ap_at_10_ci_high/control": pytest.approx(0.51),
         "ap_at_10/a_1_": 0.6,
+        "ap_at_10_ci_low/a_1_": pytest.approx(0.59),
+        "ap_at_10_ci_high/a_1_": pytest.approx(0.61),
         "ap_at_10_difference/a_1_": 0.1,
+        "ap_at_10_difference_ci_low/a_1_": pytest.approx(0.08),
+        "ap_at_10_difference_ci_high/a_1_": pytest.approx(0.12),
         "ap_at_10_p_adjusted/a_1_": 0.0001,
     }
     in_doubt = [{**row, "note": "not trustworthy: ..."} for row in figures.comparisons]
