@@ -87,8 +87,8 @@ test-slow: venv .venvs/laptop/tools ## run what make test leaves out: simulation
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark --slow -m slow
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark --slow -m slow
 
-test-spark: venv ## run all of tests/spark on Spark, except simulations
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --slow -m "not program" --ignore-glob='*_simulated.py' tests/spark
+test-spark: venv ## run all of tests/spark on Spark, except what make test-slow runs
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program" tests/spark
 
 test-all: ## run everything that runs on a change, in all of its turns, and test-soak (hours)
 	@CI_TURN=all .ci/run

@@ -146,7 +146,7 @@ def run_suite(name: str, folder: Path) -> None:
     environment = kept | {"VALUES": str(folder / f"{name}.json")}
     running = Running.start([*command, *SUITES[name]], folder / f"{name}.log", environment, ROOT)
     try:
-        code = running.process.wait(2400)
+        code = running.process.wait(3000)
     finally:
         running.stop()
     assert code == 0, running.text()[-8000:]

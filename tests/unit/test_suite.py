@@ -133,9 +133,8 @@ def test_slow_tests_run_in_a_target_of_their_own_in_the_odd_turns_and_only_there
 def test_make_test_runs_each_test_on_an_engine_and_ci_each_on_spark() -> None:
     two = "-n 2 --dist loadgroup"
     assert pytest_runs("test") == [f"{two} --only-spark", f"{two} --engine sail tests/spark"]
-    # Simulations say the same on every engine: make test-slow runs them on one.
-    but = "--ignore-glob='*_simulated.py'"
-    assert pytest_runs("test-spark") == [f'{two} --slow -m "not program" {but} tests/spark']
+    # Slow tests run on the Sparks of test-matrix, and in make test-slow.
+    assert pytest_runs("test-spark") == [f'{two} -m "not program" tests/spark']
     assert pytest_runs("test-programs") == ["--slow tests/spark -m program"]
     for chosen in product([True, False], repeat=len(MARKERS)):
         markers = {marker for marker, is_chosen in zip(MARKERS, chosen, strict=True) if is_chosen}
