@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import LIST_PRINTERS
+from rankmetrics_spark.report import LIST_PRINTERS, print_sentence, print_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,4 +169,21 @@ def runs(output: str | None, table: str | None, sink_format: str, style: str, ma
         raise ConfigError("allowed: exactly one of --output and --table")
     sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
     records = records_of(sink, lambda work: on_session(choose(None, master), work))
-    LIST_PRINTERS[style](records if style == "json" else summaries(records))
+    if style == "table":
+        _print_runs(summaries(records))
+    else:
+        LIST_PRINTERS[style](records if style == "json" else summaries(records))
+
+
+def _print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
+    """A line per run, which fits a terminal of 80 characters, and below them why runs have failed."""
+    counts = {"rows": "rows", "faulty": "quarantined", "s": "seconds"}
+    texts = [
+        {"run": row["run_id"], **{name: row[name] or "-" for name in ("date", "outcome")}}
+        | {title: "-" if row[name] is None else f"{row[name]:,.0f}" for title, name in counts.items()}
+        for row in rows
+    ]
+    print_texts(texts, ("run", "date", "outcome"))
+    for row in rows:
+        if row["error"]:
+            print_sentence(f"{row['run_id']}: {row['error']}")

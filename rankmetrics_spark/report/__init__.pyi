@@ -27,6 +27,8 @@ from .formats import document as document
 from .formats import folded as folded
 from .formats import print_csv as print_csv
 from .formats import print_json as print_json
+from .formats import print_sentence as print_sentence
+from .formats import print_texts as print_texts
 from .formats import result_object as result_object
 from .formats import safe_cells as safe_cells
 from .histograms import change_rows as change_rows

@@ -172,7 +172,7 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
             "kind": KIND_NAMES[found.kind],
             "label": "" if found.kind == "slope" else found.at,
             "users": f"{found.n_users:,}",
-            "difference": f"{difference} [{low}, {high}]",
+            "difference": f"{difference} ({low} to {high})",
             "change": change.plain if change else "-",
             "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
         }

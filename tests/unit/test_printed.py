@@ -342,6 +342,22 @@ def test_a_name_that_a_terminal_cannot_show_is_escaped(tmp_path: Path, style: st
         assert style != "json" or json.loads(shown)[0]["error"]["message"] == "no gr\u00f6\u00dfe \u2192"
 
 
+def test_runs_are_a_line_each_on_a_terminal_of_80_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Output(tmp_path / "out", ["a", "b"], users=60).write() / "runs"
+    record = json.loads((folder / "20261120T010203-0a1b2c3d.json").read_text())
+    failed = {"run_id": "20261121T010203-0a1b2c3d", "outcome": "failed", "error": {"message": "no such log"}}
+    rows = {"in": 12_345_678, "evaluated": 12_345_600, "quarantined": 78}
+    (folder / "failed.json").write_text(json.dumps(record | failed | {"rows": rows, "total_seconds": 61.4}))
+    cli.main(["runs", "--output", str(tmp_path / "out")], "rankmetrics")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and sum(line.startswith("│") for line in lines) == 2
+    assert lines[-1] == "20261121T010203-0a1b2c3d: no such log"
+    (line,) = [line for line in lines if "failed" in line]
+    assert [cell.strip() for cell in line.split("│")[4:6]] == ["12,345,678", "78"]
+
+
 @pytest.mark.outcome("a path, in a locale without UTF-8, that has no name there", "exit 2: the path; PYTHONUTF8=1")
 def test_a_file_that_a_locale_has_no_name_for_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
