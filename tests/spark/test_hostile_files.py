@@ -92,7 +92,7 @@ def test_a_filter_compares_folders_by_what_they_hold(spark: SparkSession, tmp_pa
         "hour < 10": {"9"},
         "hour = '09'": {"9"},
         "day = '2026-11-20' AND experiment_id = '1.10'": {*hours},
-        "date_add(day, 1) = '2026-11-21'": {*hours},
+        "date_sub(day, -1) = '2026-11-21'": {*hours},
         "experiment_id = '1.1' OR user_id = '010'": set(),
     }.items():
         if not kept:
