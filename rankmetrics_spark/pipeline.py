@@ -64,7 +64,7 @@ def evaluate(
     pairs: Literal["baseline", "all"] = "baseline",
     confidence: float = 0.95,
     mean_over: Literal["users", "lists"] = "users",
-    correction: Literal["holm", "bonferroni", "fdr_bh", "tukey", "none"] = "holm",
+    correction: Literal["holm", "bonferroni", "fdr_bh", "none"] = "holm",
     percentiles: Sequence[float] = (),
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,

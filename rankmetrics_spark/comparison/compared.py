@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
-from rankmetrics_spark.comparison.families import TUKEY, Families, Question, intervals_at
+from rankmetrics_spark.comparison.families import Families, Question, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
 from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Name, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
@@ -216,7 +216,7 @@ class Compared:
         p, alpha = self.deciding.p_value, 1 - self.request.confidence
         levels = st.adjusted_levels(p, self.p_adjusted, alpha, self.families.strictest_levels)
         # These do not depend on the p-values of the family.
-        if self.request.simultaneous or self.request.correction == TUKEY:
+        if self.request.simultaneous:
             levels = np.where(np.isnan(p), np.nan, self.families.strictest_levels)
         alone = levels == alpha
         both = self.at(np.where(alone, self.request.confidence, 1 - levels))

@@ -11,7 +11,6 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import totals
 from rankmetrics_spark.comparison.alike import side_of_margin
 from rankmetrics_spark.comparison.compared import testable
-from rankmetrics_spark.comparison.families import TUKEY
 from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
@@ -189,8 +188,6 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
         families.setdefault(family, {}).setdefault(questions[i], i)
     for family in families.values():
         places = [*family.values()]
-        # The segments of a column are no means that are compared in pairs.
-        method = "holm" if rows.request.correction == TUKEY else rows.request.correction
-        adjusted[places] = st.adjusted_p_values(p_values[places], method)
+        adjusted[places] = st.adjusted_p_values(p_values[places], rows.request.correction)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])

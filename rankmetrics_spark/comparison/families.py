@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,8 +21,6 @@ from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, s
 Bools = npt.NDArray[np.bool_]
 FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
 """Role of a metric -> the family of its comparisons of all users."""
-TUKEY = "tukey"
-"""Correction for all pairs: that of Tukey over the experiments, and of Bonferroni over metrics and segments."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,7 @@ class Question:
         """A comparison of these users, with the design, the correction and the cluster that follow from the rest."""
         # Without the users of both experiments there is nothing to pair; lists of different users cannot be the same.
         design = {"drop": "independent"}.get(request.shared_users, "paired" if request.only_changed else request.design)
-        jointly = request.simultaneous and request.correction != TUKEY
-        correction = "bonferroni" if jointly else request.correction
+        correction = "bonferroni" if request.simultaneous else request.correction
         return cls(
             replace(request, design=design, correction=correction, cluster=table.cluster),
             roles=request.roles(table.metrics),
@@ -112,14 +109,8 @@ class Families:
         """(g,) p-values that are corrected over their family."""
         adjusted = np.full(len(self.keys), np.nan)
         for rows, share in self._rows:
-            if self.request.correction == TUKEY:
-                groups = [*self._groups(rows)]
-                for group, k in groups:
-                    p = st.tukey_p_values(self.deciding.p_value[group], self.deciding.df[group], k)
-                    adjusted[group] = np.minimum(p * len(groups) / share, 1)
-            else:
-                p = st.adjusted_p_values(self.deciding.p_value[rows], self.request.correction)
-                adjusted[rows] = np.minimum(p / share, 1)
+            p = st.adjusted_p_values(self.deciding.p_value[rows], self.request.correction)
+            adjusted[rows] = np.minimum(p / share, 1)
         return adjusted
 
     @cached_property
@@ -127,7 +118,7 @@ class Families:
         """(g,) how many rows of the family have a p-value."""
         n = np.zeros(len(self.keys), np.int64)
         for rows, _ in self._rows:
-            n[rows] = np.count_nonzero(self._tested & rows)
+            n[rows] = np.count_nonzero(~np.isnan(self.deciding.p_value[rows]))
         return n
 
     @cached_property
@@ -135,17 +126,8 @@ class Families:
         """(g,) the level that a row has to pass whatever the others of its family show."""
         levels, alpha = np.full(len(self.keys), np.nan), 1 - self.request.confidence
         for rows, share in self._rows:
-            if self.request.correction == TUKEY:
-                groups = [*self._groups(rows)]
-                for group, k in groups:
-                    levels[group] = st.tukey_levels(share * alpha / len(groups), self.deciding.df[group], k)
-            else:
-                levels[rows] = st.strictest_level(share * alpha, int(self.n_tested[rows][0]), self.request.correction)
+            levels[rows] = st.strictest_level(share * alpha, int(self.n_tested[rows][0]), self.request.correction)
         return levels
-
-    @cached_property
-    def _tested(self) -> Bools:
-        return np.asarray(~np.isnan(self.deciding.p_value))
 
     @cached_property
     def _rows(self) -> list[tuple[Bools, float]]:
@@ -157,15 +139,6 @@ class Families:
             (names == name, of_primary if name == FAMILIES[PRIMARY] else of_others)
             for name in dict.fromkeys(self.names)
         ]
-
-    def _groups(self, family: Bools) -> Iterator[tuple[Ints, int]]:
-        """The tested pairs of each metric and segment of a family, and how many experiments these are."""
-        groups: dict[tuple[str, str], list[int]] = {}
-        for i in np.flatnonzero(family & self._tested).tolist():
-            groups.setdefault((self.keys[i].segment, self.keys[i].metric), []).append(i)
-        for places in groups.values():
-            names = {name for i in places for name in (self.keys[i].baseline, self.keys[i].candidate)}
-            yield np.array(places, np.int64), len(names)
 
 
 def intervals_at(

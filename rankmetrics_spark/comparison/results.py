@@ -165,8 +165,7 @@ def effect_over_time(
         baseline: The experiment that the others are compared with.
         candidates: Only these are compared with the baseline; empty = all.
         metrics: Names such as ``ap@10`` or ``ndcg@10``; by default every one that has a column.
-        correction: Correction of the p-values of all slopes, and of all rows of the kind ``before``; ``tukey`` is
-            ``holm`` here.
+        correction: Correction of the p-values of all slopes, and of all rows of the kind ``before``.
         confidence: Confidence level of the intervals, which are not corrected.
         dates: First and last date of the experiment, as YYYY-MM-DD; by default all dates, without a check of the split.
         pairs: Who is compared: with the baseline, or every pair.
@@ -204,9 +203,6 @@ def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, 
         if (value := getattr(comparison, name)) != usual:
             why = f"{word}, since an effect over time is one of {'all ' * (word == 'false')}users"
             raise cfg.refuse(comparison.path_of(name), value, why)
-    if comparison.correction == "tukey":
-        # Slopes are no means.
-        comparison = replace(comparison, correction="holm")
     start = None
     if dates is not None:
         start, last = (cfg.day("dates", date) for date in first_and_last(dates))

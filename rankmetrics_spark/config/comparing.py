@@ -146,7 +146,7 @@ class Comparison(SectionWithOptions):
     confidence: float = option("confidence")
     correction: str = fields.key(
         "holm",
-        fields.choice("holm", "bonferroni", "fdr_bh", "tukey", "none"),
+        fields.choice("holm", "bonferroni", "fdr_bh", "none"),
         "Correction of the p-values for the number of comparisons.",
     )
     simultaneous: bool = fields.key(
@@ -240,11 +240,8 @@ class Comparison(SectionWithOptions):
             raise fields.refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.primary_share is not None and self.families == "one":
             raise self._refused("primary_share", "families: split")
-        if self.simultaneous and self.correction not in ("holm", "bonferroni", "tukey"):
-            raise self._refused("correction", "bonferroni, or tukey with pairs: all, because simultaneous is true")
-        if self.correction == "tukey" and (self.pairs != "all" or self.looks != "one"):
-            why = f"tukey with {self.path_of('pairs')}: all and {self.path_of('looks')}: one, or another correction"
-            raise self._refused("correction", why)
+        if self.simultaneous and self.correction not in ("holm", "bonferroni"):
+            raise self._refused("correction", "bonferroni, because simultaneous is true")
         if self.baseline in self.candidates:
             raise fields.refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
 

@@ -32,7 +32,6 @@ CORRECTIONS = {
     "holm": "after Holm",
     "bonferroni": "after Bonferroni",
     "fdr_bh": "after Benjamini-Hochberg",
-    "tukey": "after Tukey",
     "none": "without correction",
 }
 """Correction of p-values -> how a sentence names it."""

@@ -2,8 +2,6 @@ from .corrections import CORRECTIONS as CORRECTIONS
 from .corrections import adjusted_levels as adjusted_levels
 from .corrections import adjusted_p_values as adjusted_p_values
 from .corrections import strictest_level as strictest_level
-from .corrections import tukey_levels as tukey_levels
-from .corrections import tukey_p_values as tukey_p_values
 from .exact_sums import LARGEST_SUMMAND as LARGEST_SUMMAND
 from .exact_sums import LIMB_EXPONENTS as LIMB_EXPONENTS
 from .exact_sums import LIMB_UNIT as LIMB_UNIT

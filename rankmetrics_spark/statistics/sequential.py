@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
-from rankmetrics_spark.statistics.corrections import gauss_legendre
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.significance import Estimate
 
@@ -224,11 +223,18 @@ def spending_bounds(fractions: Any, alpha: float, spending: str) -> Floats:
         step, root = np.sqrt(time - before), np.sqrt(time)
         bounds.append(_bound(sums, mass, step, root, budget))
         low, high = -_SIDE * root, min(bounds[-1], _SIDE) * root
-        places, weights = gauss_legendre(32 * int(np.ceil((high - low) / step / 24)))
+        places, weights = _gauss_legendre(32 * int(np.ceil((high - low) / step / 24)))
         points = low + (high - low) * places
         density = np.exp(-(((points[:, None] - sums) / step) ** 2) / 2) @ mass / (step * np.sqrt(2 * np.pi))
         sums, mass = points, (high - low) * weights * density
     return np.array(bounds)
+
+
+@cache
+def _gauss_legendre(n: int) -> tuple[Floats, Floats]:
+    """Places and weights of a quadrature over (0, 1)."""
+    places, weights = np.polynomial.legendre.leggauss(n)
+    return (places + 1) / 2, weights / 2
 
 
 def _bound(sums: Floats, mass: Floats, step: float, root: float, budget: float) -> float:

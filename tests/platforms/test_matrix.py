@@ -41,7 +41,7 @@ NEWER_SCIPY = (
     "quantiles",
     "interval_rows",
     "over_time",
-    "tukey_rows",
+    "all_pairs_rows",
     "over_lists_rows",
     "rest_rows",
     "cluster_rows",

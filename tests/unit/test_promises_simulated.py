@@ -78,15 +78,13 @@ def is_null(row: Row, effects: Any) -> bool:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-@pytest.mark.parametrize("correction", ["holm", "bonferroni", "tukey"])
+@pytest.mark.parametrize("correction", ["holm", "bonferroni"])
 @pytest.mark.parametrize("effects", [{}, EFFECTS], ids=["no effect", "some effects"])
 def test_each_family_finds_something_that_is_not_there_in_at_most_5_of_100_tests(
     paired: bool, correction: str, effects: Any
 ) -> None:
-    # With fewer than some 20 users in a segment, Tukey's is a little above its level, as the docs say.
-    users = 150 if correction == "tukey" else 50
     n, wrong = 200, dict.fromkeys(["primary metrics", "guardrails", "secondary metrics", "segments of country"], 0)
-    for rows in draws(n, paired, 41, effects, users, correction=correction):
+    for rows in draws(n, paired, 41, effects, 50, correction=correction):
         result = {row["family"] for row in rows if is_null(row, effects) and row["better"] is not None}
         assert {row["family"] for row in rows} == {*wrong}
         for family in result:
@@ -107,11 +105,10 @@ def test_with_a_share_for_the_primary_metrics_all_rows_together_keep_the_level(p
 
 
 @pytest.mark.parametrize("paired", [True, False])
-@pytest.mark.parametrize("how", [{"correction": "tukey"}, {"correction": "bonferroni", "simultaneous": True}])
-def test_simultaneous_intervals_cover_all_differences_of_a_family(paired: bool, how: dict[str, Any]) -> None:
+def test_simultaneous_intervals_cover_all_differences_of_a_family(paired: bool) -> None:
     n, missed = 300, dict.fromkeys(["primary metrics", "guardrails", "secondary metrics", "segments of country"], 0)
     effects = {("b", "m1"): 0.1, ("c", "m2"): -0.05, ("d", "m3"): 0.3, ("d", "m5"): 0.6}
-    for rows in draws(n, paired, 43, effects, 150, **how):
+    for rows in draws(n, paired, 43, effects, 150, correction="bonferroni", simultaneous=True):
         families = set()
         for row in rows:
             truth = effects.get((row["experiment_id"], row["metric"]), 0) - effects.get(
