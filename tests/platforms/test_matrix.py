@@ -36,7 +36,7 @@ from tests.helpers.logs import assert_close, obvious, random_log
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
-ELSEWHERE = ("peers", "promises_simulated", "compared", "ratios", "same_work", "sizing")
+ELSEWHERE = ("peers", "promises_simulated", "compared", "ratios", "sizing")
 NEWER_SCIPY = (
     "quantiles",
     "interval_rows",

@@ -75,22 +75,6 @@ def test_relative_intervals_cover_in_95_of_100_draws_with_rare_hits(
     assert len(shown) > 0.9 * draws and 0.94 <= covered <= 0.97
 
 
-def test_the_slope_of_users_who_do_not_change_is_no_trend_whoever_stays(spark: SparkSession) -> None:
-    """Users of b who come on more days are the better served ones; nobody changes with their days."""
-    rng, draws, n = np.random.default_rng(3), 400, 150
-    stays = rng.integers(1, 11, 2 * n)
-    level = rng.normal(0.4, 0.1, (2 * n, draws)) + 0.01 * (stays * (np.arange(2 * n) >= n))[:, None]
-    of_user = np.repeat(np.arange(2 * n), stays)
-    day = np.concatenate([np.arange(each) for each in stays])
-    values = level[of_user] + rng.normal(0, 0.1, (len(of_user), draws))
-    table = users_of(n, n, level)[["experiment_id", "user_id", "n_lists", "n_relevant"]].iloc[of_user]
-    table = table.reset_index(drop=True).assign(evaluation_date=[f"2026-11-{each + 1:02d}" for each in day])
-    columns = pd.DataFrame(values, columns=[f"p_at_{place}" for place in range(1, draws + 1)])
-    rows = effect_over_time(spark.createDataFrame(pd.concat([table, columns], axis=1)), "a", correction="none")
-    p = [row["p_value"] for row in rows.where("kind = 'slope'").collect()]
-    assert len(p) == draws and np.mean(np.array(p) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
-
-
 def test_heavy_users_are_said_wherever_the_test_over_lists_finds_too_much(spark: SparkSession) -> None:
     rng, draws, n = np.random.default_rng(4), 120, 150
     lists = np.ceil(rng.pareto(1.1, 2 * n * draws) + 1).clip(max=1e6)

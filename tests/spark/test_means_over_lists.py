@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from scipy import stats
 
-from rankmetrics_spark import compare, evaluate, read
-from rankmetrics_spark.config import Config
-from rankmetrics_spark.job import run
+from rankmetrics_spark import compare, evaluate
 
 COLUMNS = {"experiment": "experiment", "user": "user", "item": "item", "position": "position", "relevance": "clicked"}
 
@@ -72,40 +69,3 @@ def test_means_and_comparisons_are_those_of_the_lists(spark: SparkSession, zero_
     assert compared["p_value"] == pytest.approx(expected.pvalue, rel=1e-8)
     again = compare(result.user_metrics, "a", mean_over="lists").collect()
     assert [row.asDict() for row in again] == [compared.asDict()]
-
-
-def test_without_several_lists_both_means_are_the_same(spark: SparkSession) -> None:
-    impressions = spark.createDataFrame(log()[lambda rows: rows["request"] == "r0"])
-    over = [
-        [row.asDict() for row in evaluate(impressions, ["ap@3"], columns=COLUMNS, mean_over=name)
-         .experiment_metrics.orderBy("experiment_id").collect()]
-        for name in ("users", "lists")
-    ]  # fmt: skip
-    assert [row.pop("mean_over") for rows in over for row in rows] == ["users", "users", "lists", "lists"]
-    assert [row.pop("n_lists") for rows in over for row in rows] == [None, None, 30, 30]
-    assert over[0] == over[1]
-
-
-@pytest.mark.slow
-def test_a_period_is_the_mean_over_the_lists_of_its_days(spark: SparkSession, tmp_path: Path) -> None:
-    days = {"2026-11-20": log(2), "2026-11-21": log(3)}
-    for day, impressions in days.items():
-        impressions.to_parquet(tmp_path / f"{day}.parquet")
-        outcome = run(spark, Config.read({
-            "source": {"path": str(tmp_path / f"{day}.parquet"), "columns": COLUMNS, "list": ["request"]},
-            "metrics": ["p@3"],
-            "comparison": {"baseline": "a", "mean_over": "lists", "period": {"from": "2026-11-20"}},
-            "evaluation_date": day,
-            "sink": {"path": str(tmp_path / "out")},
-        }))  # fmt: skip
-    both = pd.concat([part.assign(request=part["request"] + day) for day, part in days.items()])
-    users = of_users(both)
-    expected = {name: influence(users, name).mean() for name in ("a", "b")}
-    assert outcome.comparisons is not None
-    (row,) = outcome.comparisons.collect()
-    assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx((expected["a"], expected["b"]), rel=1e-12)
-    assert row["n_lists_baseline"] == users[users["experiment"] == "a"]["count"].sum()
-    assert any(line.startswith("Means are over lists, and errors by user: ") for line in outcome.record["verdict"])
-    stored = read(spark, str(tmp_path / "out" / "user_metrics"))
-    (again,) = compare(stored, "a", mean_over="lists", dates=("2026-11-20", "2026-11-21")).collect()
-    assert (again["p_value"], again["difference"]) == (row["p_value"], row["difference"])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -133,57 +131,11 @@ def test_intervals_without_spread_are_a_point() -> None:
     assert [float(bound[0]) for bound in st.percentile(still, 0.95)] == [0.3] * 2
 
 
-REFERENCES = ("clef_tar2017", "lightgbm_rank")
-
-
-def measures(folder: Path) -> list[tuple[pd.DataFrame, Floats]]:
-    """Per measure the rows of the reference, and the (pairs, queries) differences that they are about."""
-    expected = pd.read_csv(folder / "ref.significance.csv")
-    per_query = pd.read_csv(folder / "ref.perquery.csv.gz", float_precision="round_trip")
-    result = []
-    for measure, rows in expected.groupby("measure"):
-        # A topic for which a system returned nothing counts 0.
-        table = per_query.pivot(index="query", columns="run", values=measure).fillna(0.0)
-        result.append((rows, (table[rows.run_b].to_numpy() - table[rows.run_a].to_numpy()).T))
-    return result
-
-
 def bootstrapped(values: Floats, seed: int, replicates: int) -> Floats:
     """(g, replicates) means of (n, g) values."""
     weights = st.poisson_weights(some_keys(len(values), seed), seed, replicates)
     with np.errstate(invalid="ignore"):
         return (st.weighted_totals(st.weighted_sums(weights, values)) / weights.sum(axis=0)[:, None]).T
-
-
-def spread_of_quantile(replicates: Floats, level: float) -> Floats:
-    """(g,) Monte Carlo error of a quantile of the replicates: sqrt(p (1 - p) / R) / density."""
-    near = np.quantile(replicates, [level - 0.01, level + 0.01], axis=1)
-    return np.sqrt(level * (1 - level) / replicates.shape[1]) * (near[1] - near[0]) / 0.02
-
-
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", REFERENCES)
-def test_the_bootstrap_is_within_monte_carlo_error_of_the_reference(shared_data: Path, name: str, seed: int) -> None:
-    """The reference draws n users each time; a Poisson replicate draws a random number, about n of them.
-
-    At few users, that widens the interval. So the number of users of each Poisson replicate is drawn first, and a
-    multinomial draw of NumPy takes the place of the weights: the Poisson bootstrap must agree with that one. The
-    reference must agree with draws of exactly n users, summed and read by the same functions.
-    """
-    size, rng = 9_999, np.random.default_rng(seed)
-    for expected, differences in measures(shared_data / name):
-        n = differences.shape[1]
-        draws = rng.multinomial(n, np.full(n, 1 / n), size).T
-        plain = (st.weighted_totals(st.weighted_sums(draws, differences.T)) / n).T
-        of_poisson = rng.multinomial(rng.poisson(n, size), np.full(n, 1 / n)).T
-        means = (of_poisson.T @ differences.T / of_poisson.sum(axis=0)[:, None]).T
-        result = bootstrapped(differences.T, seed, size)
-        reference = expected[["ci_lo", "ci_hi"]].to_numpy().T
-        for bound, level in enumerate((0.025, 0.975)):
-            close = 4.5 * np.sqrt(2) * spread_of_quantile(plain, level) + 1e-12
-            assert (np.abs(st.percentile(plain, 0.95)[bound] - reference[bound]) <= close).all()
-            close = 4.5 * np.sqrt(2) * spread_of_quantile(result, level) + 1e-12
-            assert (np.abs(st.percentile(result, 0.95)[bound] - np.quantile(means, level, axis=1)) <= close).all()
 
 
 @pytest.mark.slow

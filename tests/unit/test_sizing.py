@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.benchmarks import sizing, sizing_runs
@@ -35,12 +31,6 @@ class TestScheduler:
         assert sm.makespan([sm.Work(2, first=7)] * 4, [1, 1]) == 7 + 2 + 2
         assert sm.makespan([sm.Work(2, first=7, kind="a"), sm.Work(2, first=7, kind="b")], [1]) == 2 * (7 + 2)
 
-    def test_slow_slot_works_longer_but_waits_as_long(self) -> None:
-        assert sm.makespan([sm.Work(3, waits=4, first=1)], [0.5]) == (3 + 1) / 0.5 + 4
-
-    def test_no_tasks_take_no_time(self) -> None:
-        assert sm.makespan([], [1]) == 0
-
 
 class TestTasks:
     def test_large_files_are_cut_at_128_mib(self) -> None:
@@ -50,19 +40,9 @@ class TestTasks:
         # Four files of 12 MiB and 4 MiB for opening each: 64 MiB, on two slots 32 each, so two files together.
         assert sm.splits([12 * sm.MIB] * 4, 2) == [24 * sm.MIB, 24 * sm.MIB]
 
-    def test_tiny_files_share_a_task_up_to_the_price_of_opening(self) -> None:
-        assert sm.splits([0.001], 100) == [0.001]
-        assert sm.OPEN == 4 * sm.MIB
-
     def test_small_partitions_are_merged_for_the_slots(self) -> None:
         # 40 MB on four slots: 10 MB for each task, which is two partitions of 5 MB.
         assert sm.coalesced([(1.0, 5.0)] * 8, 4) == [2.0] * 4
-
-    def test_partitions_are_merged_up_to_64_mib(self) -> None:
-        assert sm.coalesced([(1.0, sm.ADVISED / 2)] * 6, 1) == [2.0] * 3
-
-    def test_large_partition_stays_alone(self) -> None:
-        assert sm.coalesced([(1.0, 1.0), (9.0, 900.0), (1.0, 1.0)], 1) == [1.0, 9.0, 1.0]
 
 
 class TestPrediction:
@@ -81,36 +61,11 @@ class TestPrediction:
         assert [step.seconds for step in run.steps] == pytest.approx([read, look, again, score, values])
         assert run.seconds == pytest.approx(read + look + again + score + values + driver)
 
-    def test_reading_again_takes_half_the_seconds_of_a_row_unless_it_was_measured(self) -> None:
-        job, likely = sm.Job(1_250_000, 8, files=(3.0,)), 1 - math.exp(-25_000 / 22e6)
-        without = {name: cost for name, cost in COSTS.items() if name != "again"}
-        assert sm.predict(job, sm.Cluster(1), without).steps[2].seconds == pytest.approx(
-            (2 + 0.5 + 3 / 2 * 1.25) * likely
-        )
-
     def test_users_are_written_by_tasks_above_half_a_million_lists(self) -> None:
         job = sm.Job(30_000_000, 8, files=(400.0,))
         users = sm.predict(job, sm.Cluster(2), COSTS).steps[-1]
         # A partition of 150,000 lists and 15 MB for each of four experiments; two slots get two of them each.
         assert (users.stage, users.tasks, users.seconds) == ("users", 2, pytest.approx(2 * 0.15 * 8))
-
-    def test_several_executors_take_a_fixed_time_in_addition(self) -> None:
-        job, costs = sm.Job(5_000_000, 8), COSTS | {"driver": replace(DRIVER, several=3)}
-        for nodes, seconds in ((1, 0), (2, 3), (5, 3)):
-            without, run = (sm.predict(job, sm.Cluster(nodes), each) for each in (COSTS, costs))
-            assert run.seconds - without.seconds == pytest.approx(seconds)
-
-    def test_megabytes_are_units_times_megabytes_of_a_unit(self) -> None:
-        run = sm.predict(sm.Job(5_000_000, 8), sm.Cluster(3), COSTS)
-        assert run.mb("read") == pytest.approx(5 * 64 * sm.MIB)
-        assert run.mb("written") == pytest.approx(0.1 * 20)
-
-    def test_blocks_are_counted_on_both_sides(self) -> None:
-        job, cluster = sm.Job(1_000_000, 1000, files=(1.0,)), sm.Cluster(1)
-        before = sm.predict(job, cluster, COSTS).seconds
-        writes = sm.predict(job, cluster, COSTS | {"read": replace(READ, block=3)}).seconds
-        fetches = sm.predict(job, cluster, COSTS | {"score": replace(SCORE, block=3)}).seconds
-        assert writes - before == fetches - before == pytest.approx(3 * 1 * 1000 / 1e3)
 
     def test_network_brings_what_lies_on_other_nodes(self) -> None:
         job = sm.Job(50_000_000, 2)
@@ -120,14 +75,6 @@ class TestPrediction:
         alone = (sm.predict(job, sm.Cluster(1, network=speed), COSTS).seconds for speed in (0.0, 0.1))
         assert next(alone) == next(alone)
 
-    def test_disk_is_shared_by_the_cores_of_a_node(self) -> None:
-        job = sm.Job(8_000_000, 2, stored=64 * sm.MIB)
-        free, slow = (
-            sm.predict(job, sm.Cluster(1, cores=4, disk=speed), COSTS).steps[0].seconds for speed in (0.0, 32 * sm.MIB)
-        )
-        # 8 x 64 MiB in four tasks of 128 MiB, each with a quarter of the speed.
-        assert slow - free == pytest.approx(128 / (32 / 4))
-
     @pytest.mark.parametrize("mode", ["position", "score"])
     @pytest.mark.parametrize("partitions", [2, 200, 2000])
     def test_more_nodes_never_take_longer_than_half_as_many(self, mode: str, partitions: int) -> None:
@@ -135,15 +82,6 @@ class TestPrediction:
         costs = costs | {"driver": replace(DRIVER, task=0.0)}
         seconds = [sm.predict(sm.Job(1e9, partitions), sm.Cluster(n, 4), costs).seconds for n in (1, 2, 4, 8, 16, 32)]
         assert seconds == sorted(seconds, reverse=True)
-
-    def test_slowed_node_and_hot_list_take_longer(self) -> None:
-        job = sm.Job(1e8, 64, files=(sm.SPLIT,) * 8)
-        even = sm.predict(job, sm.Cluster(2), COSTS).seconds
-        assert sm.predict(job, sm.Cluster(2, slow=0.5), COSTS).seconds > even
-        by_score = {name: replace(cost, mode="score") for name, cost in COSTS.items()}
-        score = sm.predict(replace(job, hot=2e7), sm.Cluster(2), by_score).steps[1]
-        # One partition in 64 of the others, and the list.
-        assert score.largest == pytest.approx(20 + 80 / 64)
 
 
 class TestFit:
@@ -159,15 +97,6 @@ class TestFit:
             assert [cost.first, cost.task, cost.unit, cost.block] == pytest.approx([2, 0.1, 3, 0.5])
             assert (cost.mode, cost.stage, cost.read) == ("score", "read", 20)
         assert [cost.clock for cost in sm.fit(seen)] == list(sm.CLOCKS)
-
-    def test_one_run_tells_what_a_unit_costs_and_no_more(self) -> None:
-        seen = [sm.Observation("position", "users", 4, 0.5, 0, dict.fromkeys(sm.CLOCKS, 3.0), {})]
-        cost = sm.fit(seen)[0]
-        assert (cost.unit, cost.task, cost.first, cost.block) == (pytest.approx(3 / 0.5), 0, 0, 0)
-
-    def test_driver_of_one_run_has_a_fixed_time(self) -> None:
-        cost = sm.fit([sm.Observation("position", "driver", 4, 0.5, 0, dict.fromkeys(sm.CLOCKS, 3.0), {})])[0]
-        assert (cost.unit, cost.task, cost.first) == (0, 0, pytest.approx(3))
 
     def test_file_keeps_the_coefficients_and_the_command(self, tmp_path: Path) -> None:
         path = tmp_path / "costs.csv"
@@ -196,11 +125,6 @@ class TestCommand:
             "files of a node",
         ):
             assert words in printed
-
-    def test_by_score_says_how_long_a_list_may_be(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert sizing.main(["--rows", "1e9", "--nodes", "10", "--by-score", "--partitions", "500"]) == 0
-        printed = capsys.readouterr().out
-        assert "500 shuffle partitions" in printed and "longest list" in printed
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -242,11 +166,6 @@ class TestRuns:
             ValueError, match=f"unknown run '{text}'; write the rows, .* by_score, workers=, partitions="
         ):
             sizing_runs.case_of(text)
-
-    def test_check_of_an_unknown_case_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit):
-            sizing.main(["--check", "3M,nodes=2"])
-        assert "unknown run '3M,nodes=2'" in capsys.readouterr().err
 
     def test_event_log_tells_times_and_amounts(self) -> None:
         sent = [{"Name": "data sent to Python workers", "Update": "3000000"}, {"Update": 7}]
@@ -303,28 +222,3 @@ class TestRuns:
         assert seen["score"].amounts["fetched"] == seen["look"].amounts["fetched"] == pytest.approx(4 / 20e-6)
         # What the other kinds have not: 100 - (3 + 2 + 1 + 5 + 1 + 3 + 2 + 2) and 50 - (2 + 1 + ... + 1).
         assert seen["driver"].seconds == {"wall": 81, "cpu": 50 - 11.75}
-
-    def test_only_the_stage_that_reads_has_megabytes_of_the_log(self, tmp_path: Path) -> None:
-        pq.write_table(pa.table({"experiment": ["a"] * 9, "unread": [1] * 9}), tmp_path / "log.parquet")
-        of_stage = partial(sm.Observation, "position", tasks=1, blocks=0, seconds={}, amounts={})
-        driver = of_stage("driver", units=0.0)
-        assert sizing_runs.with_read(driver, str(tmp_path)) == driver
-        column = pq.read_metadata(tmp_path / "log.parquet").row_group(0).column(0)
-        read = sizing_runs.with_read(of_stage("read", units=2.0), str(tmp_path))
-        assert read.amounts == {"read": column.total_compressed_size / 1e6 / 2}
-
-    def test_cpu_seconds_follow_the_busiest_executor(self) -> None:
-        run = Measured(began=1000, seconds=10, tasks=[task(0, 2, 6), task(1, 4, 8), task(1, 4, 6, executor="1")])
-        sampler = sizing_runs.observe.Sampler([1, 2, 3])
-        # Each second: the first worker 0.5 in the JVM and 0.25 in Python, the second 0.1, the driver 1.
-        rates = np.array([[0.5, 0.25], [0.1, 0], [1, 0]])
-        sampler.times = [1000.0, 1010.0]
-        sampler.seconds = [0 * rates, 10 * rates]
-        sizing_runs.with_cpu(run, sampler, {"0": 0, "1": 1})
-        assert [(each.jvm, each.python) for each in run.tasks] == [
-            (pytest.approx(4 * 0.5), pytest.approx(4 * 0.25)),
-            (pytest.approx(4 * 0.5), pytest.approx(4 * 0.25)),
-            (pytest.approx(2 * 0.1), 0),
-        ]
-        # 2 + 2 seconds without tasks, 6 with them.
-        assert run.cpu_seconds == pytest.approx(4 * (1 + 0.75) + 6 * 0.75)
