@@ -94,6 +94,8 @@ CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
 SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
 """Tables of a few rows per experiment, which may have one file per date."""
+USER_DAYS = "user_days"
+"""The table of no experiment, whose folders are dates; a pointer has it with the rows without an experiment."""
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"

@@ -13,6 +13,8 @@ PARTITION_COLUMNS = {
     sch.DATE: ("date", "the evaluation date"),
 }
 """Columns that the folders of every output table hold -> type and meaning."""
+NO_KEY = (sch.USER_DAYS, sch.EXPERIMENT)
+"""What the folders of one table do not hold."""
 OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "user_metrics": {
         sch.USER: ("string", "the user, or the query"),
@@ -85,7 +87,7 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         sch.REASON: ("string", "why the row was left out"),
     },
     "user_days": {
-        sch.USER: ("string", "the user; `experiment_id` is null. Written with `assignments` that have times"),
+        sch.USER: ("string", "the user; written with `assignments` that have times"),
         sch.UNTIL: (
             "bigint",
             "when this part of the day ends: at an exposure of the user, or at midnight; microseconds since 1970",
@@ -111,9 +113,8 @@ def updated(page: str) -> str:
     lines = []
     for table, columns in tables().items():
         lines += [f"### {table}", "", "| column | type | what it is |", "|---|---|---|"]
-        lines += [
-            f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in (PARTITION_COLUMNS | columns).items()
-        ]
+        keys = {name: PARTITION_COLUMNS[name] for name in PARTITION_COLUMNS if (table, name) != NO_KEY}
+        lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in (keys | columns).items()]
         lines.append("")
     return between("schemas", "\n".join(lines), page)
 

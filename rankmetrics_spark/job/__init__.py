@@ -26,7 +26,7 @@ from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_h
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
+from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, USER_DAYS, Check
 from rankmetrics_spark.sources import at_midnight, whole_log
 
 Progress = Callable[[str], None]
@@ -312,7 +312,7 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Wr
         n = total_counts(counts, "lists")
         partitions = sinks.Partitions(context.config.evaluation_date, [None], most=n, few=n < sinks.MOST_ROWS)
         with context.steps("user_days"):
-            return {"user_days": store.write("user_days", tables.user_days, partitions)}
+            return {USER_DAYS: store.write(USER_DAYS, tables.user_days, partitions)}
 
     with context.steps("tables", "writing the tables"):
         works = [user_metrics, quarantine, lambda: _stage_aggregates(context, users)]

@@ -192,9 +192,9 @@ def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> Da
         day = config.evaluation_date
         parts = tables.user_days.withColumn(sch.DATE, F.lit(day))
         stored = {date: each for date, each in store.pointers().items()
-                  if date < day and any("user_days" in entry.tables for entry in each.entries)}  # fmt: skip
+                  if date < day and any(sch.USER_DAYS in entry.tables for entry in each.entries)}  # fmt: skip
         fields = [field for field in parts.schema.fields if field.name not in sch.PARTITION]
-        if (earlier := store.days("user_days", stored, T.StructType(fields))) is not None:
+        if (earlier := store.days(sch.USER_DAYS, stored, T.StructType(fields))) is not None:
             parts = parts.unionByName(earlier.select(*parts.columns))
         before = tables.assigned.before(parts, (*stored, day), cuped.days).drop(sch.UNTIL, sch.DATE)
         metrics = [metric.column for metric in tables.plan.scoring.metrics]

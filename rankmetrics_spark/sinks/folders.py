@@ -21,7 +21,7 @@ from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, quoted
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, USER_DAYS, quoted
 from rankmetrics_spark.sinks import files as fl
 from rankmetrics_spark.sinks import partitions as pt
 from rankmetrics_spark.sinks import reading, swapping
@@ -328,9 +328,10 @@ class ParquetFolder(Folder):
         for table in written:
             if table.partitions.filled:
                 # The option applies to this write only; the session keeps its own overwrite mode.
-                writer = table.partitions.prepared(table.rows).write.mode("overwrite")
-                writer = writer.option("partitionOverwriteMode", "dynamic")
-                writer.partitionBy(*PARTITION).parquet(self.name_of(table.table))
+                keys = PARTITION[table.table == USER_DAYS :]
+                rows = table.partitions.prepared(table.rows).drop(*{*PARTITION} - {*keys})
+                writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+                writer.partitionBy(*keys).parquet(self.name_of(table.table))
             # Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder.
             partitions, path = table.partitions, self.name_of(table.table)
             if partitions.emptied and reading.exists(self.spark, path):

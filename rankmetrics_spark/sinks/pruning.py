@@ -25,7 +25,7 @@ from pyarrow.fs import FileInfo
 from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, SMALL_TABLES
+from rankmetrics_spark.schemas import DATE, PARTITION, RUN, SMALL_TABLES, USER_DAYS
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk
@@ -113,7 +113,7 @@ class Output:
                 if not is_data and (entry.is_file or path in filled):
                     continue
                 keys = [name.partition("=")[0] for name in (*of, last)]
-                is_partition = keys == [*PARTITION] or (keys == [DATE] and table in SMALL_TABLES)
+                is_partition = keys == [*PARTITION] or (keys == [DATE] and table in (*SMALL_TABLES, USER_DAYS))
                 # Behind a link are the files of others.
                 if not is_partition or self.files.first_link(swapping.folders_above(f"{folder}/")[1:]) is not None:
                     continue
@@ -261,7 +261,7 @@ def _compacted(output: Output, date: str, dry: bool) -> DatePruned | None:
     by_date = bool(pointer.by_date or output.pointers[max(output.pointers)].by_date)
     small = [path for path in paths if path.split("/")[0] in SMALL_TABLES] if by_date else []
     gathers = bool(small) and not pointer.by_date and swapping.linked_folder(files, pointer.run_of(), date) is None
-    paths = [path for path in paths if path not in small and path.split("/")[1].startswith(EXPERIMENT)]
+    paths = [path for path in paths if path not in small and swapping.is_of_run(path)]
     try:
         merges = [merge for entry in pointer.entries if (merge := swapping.Merge.of(files, date, entry, paths)).merged]
     except FileNotFoundError:  # removed by the run that has replaced them
@@ -289,7 +289,7 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
         OutputError: Another run writes it.
     """
     paths = [*map(output.relative, output.stored.get(date, ())), *output.empty.get(date, ())]
-    run, experiments = _new_id(), {path.split("/")[1] for path in paths if path.split("/")[1].startswith(EXPERIMENT)}
+    run, experiments = _new_id(), {path.split("/")[1] for path in paths if swapping.is_of_run(path)}
     pointer = output.pointers.get(date)
     names = {*map(swapping.experiment_of, experiments), *(pointer.run_of() if pointer else ())}
     partitions = Partitions(date, sorted(names, key=str))

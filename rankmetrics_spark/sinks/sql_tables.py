@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, SMALL_TABLES, quoted
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, SMALL_TABLES, USER_DAYS, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
 from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, count_rows, rows_of_arrow
 from rankmetrics_spark.sinks.reading import published, rows_by
@@ -394,7 +394,8 @@ def replace_rows(tables: SqlTables, written: Written) -> None:
     if old is None:
         if not partitions.filled:
             return
-        keys = (DATE,) if tables.by_date and written.table in SMALL_TABLES else PARTITION
+        of_date = (USER_DAYS, *(SMALL_TABLES if tables.by_date else ()))
+        keys = (DATE,) if written.table in of_date else PARTITION
         old = create_table(name, tables.format, rows.withColumn(DATE, F.col(DATE).cast("date")), keys)
     # The owner of a table, or an earlier version, may have made it with texts, or without this column.
     kind = {field.name.lower(): field.dataType for field in old.schema.fields}.get(DATE, T.DateType())

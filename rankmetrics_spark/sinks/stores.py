@@ -22,7 +22,7 @@ from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of, sail_path, spark_path
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, parse
-from rankmetrics_spark.schemas import FAIL, NULL_PARTITION, OK, PARTITION, RUN, Check, quoted
+from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OK, PARTITION, RUN, USER_DAYS, Check, quoted
 from rankmetrics_spark.sinks.files import of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, rows_of_arrow
@@ -245,6 +245,11 @@ def previous_quality(store: Store, experiments: Iterable[str | None], needed: bo
 def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
     path = path.rstrip("/")
+    rows = _read(spark, path, format)
+    return rows.drop(EXPERIMENT) if path.endswith(USER_DAYS) else rows
+
+
+def _read(spark: SparkSession, path: str, format: str) -> DataFrame:
     if format != "parquet" and "/" not in path:
         schema, _, table = path.rpartition(".")
         rows = CatalogSchema(spark, schema, "", format).existing(table)

@@ -30,12 +30,12 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.errors import OutputError, printable_json
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, SMALL_TABLES
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, SMALL_TABLES, USER_DAYS
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files
 from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
 
-TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", "user_days")
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", USER_DAYS)
 LONGEST_NAME = 255
 """Bytes of a folder's name; the limit of every common file system."""
 _SPECIAL = {code: f"%{code:02X}" for code in (*range(1, 32), *b"\"#%'*/:=?\\{[]^\x7f")}
@@ -65,6 +65,8 @@ def folder_of(table: str, experiment: str | None, date: str) -> str:
     >>> folder_of("user_metrics", "a/b", "2026-11-21"), folder_of("quarantine", None, "2026-11-21")[11:50]
     ('user_metrics/experiment_id=a%2Fb/evaluation_date=2026-11-21', 'experiment_id=__HIVE_DEFAULT_PARTITION_')
     """
+    if table == USER_DAYS:
+        return f"{table}/{DATE}={date}"
     name = NULL_PARTITION if experiment is None else experiment.translate(_SPECIAL)
     return f"{table}/{EXPERIMENT}={name}/{DATE}={date}"
 
@@ -84,13 +86,19 @@ def problem_with_name(experiment: str) -> str | None:
 
 
 def experiment_of(folder: str) -> str | None:
-    """The experiment of a folder ``experiment_id=...``.
+    """The experiment of a folder ``experiment_id=...``; a date of ``user_days`` has none.
 
     >>> experiment_of("experiment_id=a%2Fb")
     'a/b'
     """
     name = folder.partition("=")[2]
-    return None if name == NULL_PARTITION else unquote(name)
+    return unquote(name) if name != NULL_PARTITION and folder.startswith(f"{EXPERIMENT}=") else None
+
+
+def is_of_run(path: str) -> bool:
+    """Whether all rows of a file are of one run: not those of a small table that has one file of all experiments."""
+    table, folder = path.split("/")[:2]
+    return table == USER_DAYS or folder.startswith(f"{EXPERIMENT}=")
 
 
 def swap(files: Files, change: Swap) -> None:
@@ -185,7 +193,7 @@ def ids_of(pointer: Pointer | None) -> Callable[[str], str | None]:
         table, folder = path.split("/")[:2]
         if by_date and table in SMALL_TABLES:
             return by_date
-        return run_of.get(experiment_of(folder)) if folder.startswith(f"{EXPERIMENT}=") else None
+        return run_of.get(experiment_of(folder)) if is_of_run(path) else None
 
     return id_of
 
@@ -217,6 +225,8 @@ def partition_files(
     names = {folder_of("", name, date).split("/")[1] for name in experiments}
     stored = zip(tables, files.for_each(files.names, tables), strict=True)
     folders = [f"{table}/{name}/{DATE}={date}" for table, of_table in stored for name in of_table if name in names]
+    if USER_DAYS in tables and f"{EXPERIMENT}={NULL_PARTITION}" in names:
+        folders.append(folder_of(USER_DAYS, None, date))
     return _files_here(files, folders)
 
 

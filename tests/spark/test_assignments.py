@@ -625,7 +625,10 @@ def test_lists_from_before_the_exposure_to_a_test_reduce_its_variance(spark: Spa
     assert expected["cuped_variance_reduction"] > 0 and found["s"]["cuped_difference"] != found["s"]["difference"]
     stored = (table := read(spark, tmp_path / "all" / "out" / "user_days")).collect()
     kinds = {name: kind for name, (kind, _) in tables()["user_days"].items() if "<" not in name}
-    assert dict(table.dtypes) == kinds | {"rr": "double", "experiment_id": "string", "evaluation_date": "date"}
+    assert dict(table.dtypes) == kinds | {"rr": "double", "evaluation_date": "date"}
+    folders = {path.relative_to(tmp_path / "all" / "out" / "user_days").parts[:-1] for path in
+               (tmp_path / "all" / "out" / "user_days").rglob("*.parquet")}  # fmt: skip
+    assert folders == {(f"evaluation_date={day}",) for day in days}
     assert sum(row["n_lists"] for row in stored) == len(shown)
     assert [row["n_lists"] for row in stored if str(row["evaluation_date"]) == days[1]] == [1] * 2 * len(users)
     without_times = [{"test": row["test"], "arm": row["arm"], "user": row["user"]} for row in of_t]

@@ -34,7 +34,8 @@ VALUES = [struct.unpack("<d", struct.pack("<Q", 0x7FF800000000BEEF))[0], -0.0, 0
 
 def put(root: Path, table: str, name: str | None, file: str, rows: int = 4, date: str = DATE) -> str:
     """A file of a partition; its users tell it from all others."""
-    path = f"{table}/experiment_id={FOLDERS[name]}/evaluation_date={date}/{file}.parquet"
+    of = "" if table == "user_days" else f"experiment_id={FOLDERS[name]}/"
+    path = f"{table}/{of}evaluation_date={date}/{file}.parquet"
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     users = [f"{table} {name} {file} {n}" for n in range(rows)]
     pq.write_table(pa.table({"user_id": users, "ap": pa.array((VALUES * rows)[:rows], pa.float64())}), root / path)
@@ -63,7 +64,7 @@ def seen(root: Path) -> dict[str, list[tuple[str, str, bytes]]]:
     """Table -> (partition, user, bits of the value) of every row that the pointers name."""
     pointers = newest(path.read_text() for path in (root / "published").glob("*.json"))
     result: dict[str, list[tuple[str, str, bytes]]] = {}
-    for table in TABLES:
+    for table in (*TABLES, "user_days"):
         for path in live_files(files_of(f"{root}/{table}"), pointers):
             rows = pq.ParquetFile(root / table / path).read()
             assert rows.column_names == ["user_id", "ap"]
@@ -148,7 +149,10 @@ def test_only_the_runs_that_have_small_files_change(root: Path) -> None:
 def test_every_kill_leaves_the_old_or_the_new_files_and_the_next_prune_tidies_up(
     root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for n in range(2):
+        put(root, "user_days", None, f"part-{RUN}-{n}")
     before, which, after, ended = seen(root), set[bool](), 0, False
+    assert len(before["user_days"]) == 8
     while not ended:
         place = tmp_path_factory.mktemp("killed") / "out"
         shutil.copytree(root, place)
@@ -167,8 +171,9 @@ def test_every_kill_leaves_the_old_or_the_new_files_and_the_next_prune_tidies_up
         prune(files_of(str(place)), str(place), 90, compact=True)
         assert seen(place) == before, after
         (current,) = {*pointer(place).file_run_of().values()}
-        assert {run_in_name(path) for table in TABLES for path in files_in(place, table)} == {current} != {RUN}
-        assert len(files_in(place)) == 2
+        paths = [path for table in (*TABLES, "user_days") for path in files_in(place, table)]
+        assert {*map(run_in_name, paths)} == {current} != {RUN}
+        assert (len(files_in(place)), len(files_in(place, "user_days"))) == (2, 1)
         # The next writer of the output removes the rest.
         with pruning._claimed(pruning.Output(files_of(str(place)), "out"), DATE):
             pass
