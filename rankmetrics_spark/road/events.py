@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, microseconds
-from rankmetrics_spark.engines import as_text, engine_of, few_rows
+from rankmetrics_spark.engines import AnyTable, as_text, engine_of, few_rows, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.road.checking import literal, micros
 from rankmetrics_spark.road.nested import Nested, flat_judgements, flat_log
@@ -96,7 +96,7 @@ def with_grades(
 def flattened(
     impressions: DataFrame,
     judgements: DataFrame | None,
-    events: DataFrame | None,
+    events: AnyTable | None,
     options: Options,
     day: str | None = None,
 ) -> tuple[DataFrame, DataFrame | None, Options, Nested | None, Timed | None]:
@@ -104,6 +104,10 @@ def flattened(
 
     Events give the impressions their grades; their lists are then read as items.
     """
+    if events is not None:
+        named, usual = options.event_columns, (name for names in sch.EVENT_NAMES.values() for name in names)
+        of_events = (*named.get("list", ()), *(name for role, name in named.items() if role != "list"))
+        events = table_of(events, "events", of_events, usual, impressions)
     impressions, options, lists = flat_log(impressions, options)
     if judgements is not None:
         judgements, options = flat_judgements(judgements, options)
@@ -238,7 +242,7 @@ def unmatched_rate(counts: Mapping[str, int]) -> float | None:
     return counts.get("event_without_impression", 0) / graded if graded else None
 
 
-def shown_rows(log: DataFrame, options: Options, events: DataFrame | None = None) -> tuple[DataFrame, Options]:
+def shown_rows(log: DataFrame, options: Options, events: AnyTable | None = None) -> tuple[DataFrame, Options]:
     """A row per shown item with the relevance that its events give, and the options that fit them.
 
     It is for what reads rows and no tables of an evaluation: rows of events, and why they do not count, are left out.

@@ -81,11 +81,6 @@ class Tables:
         if judgements is not None:
             own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
-        if events is not None:
-            named = options.event_columns
-            of_events = (*named.get("list", ()), *(name for role, name in named.items() if role != "list"))
-            usual = [name for several in sch.EVENT_NAMES.values() for name in several]
-            events = table_of(events, "events", of_events, usual, impressions)
         impressions, judgements, options, lists, timed = flattened(impressions, judgements, events, options, day)
         schema, assigned = None if judgements is None else judgements.schema, None
         if assignments is not None:

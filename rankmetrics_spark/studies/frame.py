@@ -13,7 +13,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark import engines as eng
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.road import shown_rows
 
 Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
 """Key -> sums over all users."""
@@ -42,6 +45,23 @@ def column_types(table: DataFrame, named: Iterable[tuple[str, str]], kinds: Any,
         if not isinstance(types[name], kinds):
             raise InputError(wrong.format(name=name, role=role, kind=types[name].simpleString()))
     return types
+
+
+def with_events(keywords: dict[str, Any], *more: str | None, log: str = "impressions") -> dict[str, Any]:
+    """The arguments of a call: with events, its log has a row per shown item with the relevance that they give.
+
+    Args:
+        keywords: The arguments.
+        more: Columns of the log that are read too.
+        log: The argument that is the log.
+    """
+    if keywords["events"] is None:
+        return keywords
+    options = Options.of(keywords | {"with_events": True})
+    names = (*options.columns.values(), *options.list, *more)
+    table = eng.table_of(keywords[log], log, names, (*sch.ROLES, *sch.ROLES.values()))
+    table, options = shown_rows(table, options, keywords["events"])
+    return keywords | {log: table, "columns": options.columns, "list": options.list}
 
 
 def refuse_grades(n: int, largest: float) -> None:

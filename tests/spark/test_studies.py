@@ -15,7 +15,7 @@ import yaml
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import changed, coec_judgements, exposure, interleaving, off_policy, propensities, unjudged
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.commands import Call
 from tests.helpers.logs import exact
 from tests.helpers.messages import messages, refusal
@@ -94,6 +94,30 @@ def test_the_order_of_the_rows_and_the_partitions_change_no_bit(spark: SparkSess
     random.Random(1).shuffle(shuffled)
     other = STUDIES[name](spark.createDataFrame(shuffled, SCHEMA).repartition(5, "item_id", "relevance"))
     assert exact(other.collect()) == exact(expected.collect()) != []
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize(
+    "name", ["coec_judgements", "propensities", "off_policy", "off_policy by rank", "interleaving"]
+)
+def test_clicks_in_rows_of_their_own_are_those_of_a_column(spark: SparkSession, name: str) -> None:
+    names = [each.split()[0] for each in SCHEMA.split(",")]
+    log = [dict(zip(names, row, strict=True)) for row in rows()]
+    keys = {"arm": "experiment_id", "who": "user_id", "doc": "item_id"}
+    clicks = [{name: row[key] for name, key in keys.items()} | {"kind": "click"} for row in log if row["relevance"]]
+    hover = [{**row, "kind": "hover"} for row in clicks[::2]] + [{**clicks[0], "doc": "never shown", "kind": "click"}]
+    shown = [{name: value for name, value in row.items() if name != "relevance"} for row in log]
+    given = {
+        "events": clicks + hover + clicks[:3], "grades": {"click": 1},
+        "event_columns": {"list": "arm", "user": "who", "item": "doc", "kind": "kind"},
+    }  # fmt: skip
+    found = STUDIES[name](shown, list="experiment_id", **given)
+    expected = STUDIES[name](spark.createDataFrame(rows(), SCHEMA), list="experiment_id")
+    assert exact(found.collect()) == exact(expected.collect()) != []
+    error = refusal(lambda: STUDIES[name](log, list="experiment_id", **given))
+    assert "the impressions have a column 'relevance', and events are given; allowed: one of the two" in str(error)
+    with pytest.raises(ConfigError, match=r"columns\.time is missing, for within"):
+        STUDIES[name](shown, list="experiment_id", within="1h", **given)
 
 
 # ---- as commands

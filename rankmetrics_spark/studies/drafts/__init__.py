@@ -55,6 +55,10 @@ def interleaving(
     ranks: Mapping[str, str] | None = None,
     columns: Mapping[str, str | None] | None = None,
     list: str | Sequence[str] = (),
+    events: eng.AnyTable | None = None,
+    event_columns: Mapping[str, object] | None = None,
+    grades: Mapping[str, float] | None = None,
+    within: str | None = None,
     baseline: str | None = None,
     confidence: float = 0.95,
     correction: str = "holm",
@@ -78,6 +82,10 @@ def interleaving(
             of the team is then not read.
         columns: Role (user, position, relevance) -> column, as in ``evaluate``; other roles are not read.
         list: Columns that tell a user's lists apart.
+        events: A row per click and the like, which give the relevance of shown items, as in ``evaluate``.
+        event_columns: Role (list, user, item, kind, time) -> column of the events.
+        grades: Kind of event -> the grade that it gives to its impression.
+        within: How long after its impression an event counts, such as ``1h``.
         baseline: The ranker that is the first one of each of its pairs. The others are in the order of their names.
         confidence: Of the intervals, in (0, 1).
         correction: Of the p-values of all pairs: holm, bonferroni, fdr_bh or none.
@@ -98,8 +106,9 @@ def interleaving(
         InputError: A column is missing or has a wrong type; when it is computed: ranks seem to start at 0, or too many
             rows are left out.
     """
-    keywords = locals()
-    return preferences(log, Options.of(keywords), Preferences.of(keywords))
+    request = Preferences.of(keywords := locals())
+    keywords = frame.with_events(keywords, *(ranks or {team: team}).values(), log="log")
+    return preferences(keywords["log"], Options.of(keywords), request)
 
 
 def preferences(

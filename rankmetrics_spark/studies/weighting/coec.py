@@ -14,7 +14,7 @@ Query Log Analysis).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -62,6 +62,11 @@ def coec_judgements(
     propensities: eng.AnyTable | None = None,
     confidence: float = 0.95,
     columns: Mapping[str, str | None] | None = None,
+    list: str | Sequence[str] = (),
+    events: eng.AnyTable | None = None,
+    event_columns: Mapping[str, object] | None = None,
+    grades: Mapping[str, float] | None = None,
+    within: str | None = None,
     first_rank: int = 1,
     max_invalid_fraction: float = 0.01,
 ) -> eng.ResultTable:
@@ -89,6 +94,11 @@ def coec_judgements(
         confidence: Of the intervals, in (0, 1).
         columns: Role (user, item, position, relevance) -> column, as in ``evaluate``: user is the query, or what
             judgements are for; a relevance is a click, 0 or 1. Experiments are not told apart.
+        list: Columns that tell a user's lists apart; only events need them.
+        events: A row per click, which makes its impression a clicked one, as in ``evaluate``.
+        event_columns: Role (list, user, item, kind, time) -> column of the events.
+        grades: Kind of event -> its grade: 1 of those that are clicks.
+        within: How long after its impression an event counts, such as ``1h``.
         first_rank: What the column of ranks calls the first rank.
         max_invalid_fraction: Largest fraction of faulty rows.
 
@@ -114,13 +124,15 @@ def coec_judgements(
         >>> grades.to_pandas().set_index("item_id")["relevance"].round(3).to_dict()  # doctest: +SKIP
         {'a': 1.333, 'b': 0.667}
     """
-    request = Clicks.of(locals())
+    keywords = locals()
+    request = Clicks.of(keywords)
+    keywords = frame.with_events(keywords)
     unread = {"experiment", "score", EXPERIMENT}
-    roles = {role: column for role, column in (columns or {}).items() if role not in unread}
+    roles = {role: column for role, column in (keywords["columns"] or {}).items() if role not in unread}
     options = Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
-    table = eng.table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    table = eng.table_of(keywords["impressions"], "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
     table, options, _ = flat_log(table, options)
     plan = make_plan(options, table.schema)
     present = replace(plan.columns, item=True, relevance=True, position=True)

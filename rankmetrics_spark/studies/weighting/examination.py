@@ -78,6 +78,11 @@ def propensities(
     *,
     k: int = 10,
     columns: Mapping[str, str | None] | None = None,
+    list: str | Sequence[str] = (),
+    events: eng.AnyTable | None = None,
+    event_columns: Mapping[str, object] | None = None,
+    grades: Mapping[str, float] | None = None,
+    within: str | None = None,
     replicates: int = 1_000,
     seed: int = 1,
     confidence: float = 0.95,
@@ -97,6 +102,12 @@ def propensities(
             ``all_pairs`` maximises the likelihood of all pairs of ranks.
         k: The last rank, up to 50; with ``all_pairs`` up to 20.
         columns: Role (position, relevance) -> column, as in ``evaluate``. Relevance is a click: 0 or 1.
+        list: Columns that tell a user's lists apart; only events need them.
+        events: A row per click, which makes its impression a clicked one, as in ``evaluate``; ``columns`` then also has
+            the user, the item and, for ``within``, the time.
+        event_columns: Role (list, user, item, kind, time) -> column of the events.
+        grades: Kind of event -> its grade: 1 of those that are clicks.
+        within: How long after its impression an event counts, such as ``1h``.
         replicates: Of the bootstrap over keys.
         seed: Of its random numbers: the same seed gives the same bits anywhere.
         confidence: Of its percentile intervals, in (0, 1).
@@ -124,13 +135,16 @@ def propensities(
         >>> propensities(log).to_pandas()["propensity"].tolist()  # doctest: +SKIP
         [1.0, 0.5]
     """
-    harvesting = Harvesting.of(locals())
+    keywords = locals()
+    harvesting = Harvesting.of(keywords)
+    keywords = frame.with_events(keywords, *harvesting.key)
     # What is shown is the key, and who saw it is not read.
     unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
-    roles = {role: column for role, column in (columns or {}).items() if role not in unread}
+    roles = {role: column for role, column in (keywords["columns"] or {}).items() if role not in unread}
     roles = {**roles, "item": None}
     options = Options(columns=roles, list=harvesting.key, confidence=confidence, first_rank=first_rank)
-    table = eng.table_of(impressions, "impressions", (*options.columns.values(), *options.list), (POSITION, RELEVANCE))
+    named = (*options.columns.values(), *options.list)
+    table = eng.table_of(keywords["impressions"], "impressions", named, (POSITION, RELEVANCE))
     table, options, _ = flat_log(table, options)
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)

@@ -50,6 +50,10 @@ def off_policy(
     target: str | None = None,
     columns: Mapping[str, str | None] | None = None,
     list: str | Sequence[str] = (),
+    events: eng.AnyTable | None = None,
+    event_columns: Mapping[str, object] | None = None,
+    grades: Mapping[str, float] | None = None,
+    within: str | None = None,
     estimators: str | Sequence[str] = est.ESTIMATORS,
     clip: float = 10.0,
     least_effective: float = 30.0,
@@ -71,6 +75,10 @@ def off_policy(
             position bias.
         columns: Role (experiment, user, item, position, relevance) -> column, as in ``evaluate``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
+        events: A row per click and the like, which give the relevance of shown items, as in ``evaluate``.
+        event_columns: Role (list, user, item, kind, time) -> column of the events.
+        grades: Kind of event -> the grade that it gives to its impression.
+        within: How long after its impression an event counts, such as ``1h``.
         estimators: Out of ``ips``, ``clipped`` (weights of at most ``clip``) and ``self_normalised``.
         clip: The largest weight of ``clipped``.
         least_effective: With fewer effective rows or effective users there is no estimate.
@@ -101,7 +109,7 @@ def off_policy(
         >>> [*(estimated.to_pandas()["value"] * math.log2(3)).round(6)]  # doctest: +SKIP
         [2.0]
     """
-    keywords = locals()
+    keywords = frame.with_events(locals(), propensity, target, "propensity")
     options = Options.of(keywords)
     for metric in options.metrics:
         if metric.name not in WEIGHTED:
@@ -114,7 +122,7 @@ def off_policy(
     ranks = None if propensities is None else examined_ranks(propensities, impressions)
     weighting = est.Weighting.of(keywords | {"ranks": ranks})
     names = (*options.columns.values(), *options.list, *weighting.columns)
-    table = eng.table_of(impressions, "impressions", names, (*sch.ROLES, *sch.ROLES.values()))
+    table = eng.table_of(keywords["impressions"], "impressions", names, (*sch.ROLES, *sch.ROLES.values()))
     table, options, _ = flat_log(table, options)
     users, has_items = _users(table, options, weighting)
     work = _Work(options.metrics, weighting, has_items, options.first_rank)
