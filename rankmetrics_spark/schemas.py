@@ -59,8 +59,8 @@ NAME_OF_ARM = ":"
 TEST_OF = f"substring_index({EXPERIMENT}, '{NAME_OF_ARM}', 1)"
 """SQL: the test of an experiment that is an arm of one."""
 N_ASSIGNED = "n_assigned"
-UNTIL = "until"
-"""Of a part of a user's day: the instant before which its lists were shown, in microseconds since 1970."""
+SINCE, UNTIL = "since", "until"
+"""Of a part of a user's day: its first instant, and the one before which its lists were shown, in microseconds."""
 MATCHED = "matched"
 EVENT_STATES = (MATCHED, "event_without_impression", "event_before_impression", "event_after_window",
                 "event_of_earlier_day", "kind_without_grade", "faulty_event")  # fmt: skip

@@ -88,13 +88,12 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "user_days": {
         sch.USER: ("string", "the user; written with `assignments` that have times"),
-        sch.UNTIL: (
-            "bigint",
-            "when this part of the day ends: at an exposure of the user, or at midnight; microseconds since 1970",
-        ),
+        sch.SINCE: ("bigint", "when this part of the day starts: at an exposure of the user, or at midnight"),
+        sch.UNTIL: ("bigint", "when it ends; both in microseconds since 1970"),
         sch.N_LISTS: ("bigint", "lists of the user in this part, whatever tests the user is in"),
+        **{name: ("bigint", "as in `user_metrics`") for name in (sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)},
         "<metric>": ("double", "each metric: the mean over these lists"),
-        "n_lists_<metric>": ("bigint", "as in `user_metrics`"),
+        "<segment>": ("string", "as in `user_metrics`, as is `n_lists_<metric>`"),
     },
 }
 """Table -> its columns beside ``PARTITION_COLUMNS``: type and meaning. ``comparisons`` has a registry of its own."""

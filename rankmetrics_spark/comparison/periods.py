@@ -158,7 +158,7 @@ def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def period_rows(users: DataFrame, days: Days, find_repeats: bool = False) -> DataFrame:
+def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily: bool = False) -> DataFrame:
     """One row per (experiment, user) over the dates of a period. Lazy: starts no job.
 
     A value is the mean over the user's lists of all dates: each date counts with its lists that have a value. A user
@@ -169,6 +169,7 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False) -> Dat
         users: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
         days: The dates.
         find_repeats: Whether a column more says whether the user has two rows of one date.
+        daily: Whether each date keeps a row of its own, of the parts of a user's day.
 
     Returns:
         experiment_id, user_id; every column that is no metric and no count (segments, covariate) with its value of the
@@ -189,13 +190,16 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False) -> Dat
         raise InputError(f"user_metrics has a column {name}, which the rows of a period need; rename it")
     counts = [name for name in _COUNTS if name in columns]
     lists = {name: f"_lists_{name}" for name in metrics}
+    # A day of one part keeps the bits of its value, as a user without a list does.
+    keys = [sch.EXPERIMENT, sch.USER, *[sch.DATE] * daily]
+    is_kept, only_one = ("true", "_parts = 1") if daily else [f"{sch.N_LISTS} = 0"] * 2
     rows = users.where(F.col(sch.DATE).cast("string").isin([*days.dates])).selectExpr(
-        *(sch.quoted(name) for name in (sch.EXPERIMENT, sch.USER, *described)),
+        *(sch.quoted(name) for name in (*keys, *described)),
         *(f"bigint({name}) AS {name}" for name in counts),
         f"bigint(replace(string({sch.DATE}), '-', '')) "
         f"+ CASE WHEN {sch.N_LISTS} > 0 THEN 0 ELSE {_NO_LIST} END AS {_DAY}",
         *metrics,
-        *(f"CASE WHEN {sch.N_LISTS} = 0 THEN {name} END AS _without_{name}" for name in metrics),
+        *(f"CASE WHEN {is_kept} THEN {name} END AS _without_{name}" for name in metrics),
         *(f"{lists_of(name, columns)} AS {weight}" for name, weight in lists.items()),
         *[f"datediff(date({sch.DATE}), date'{days.first}') AS {_PLACE}"] * find_repeats,
     )
@@ -206,14 +210,15 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False) -> Dat
         f"string(min({_DAY}) % {_NO_LIST}) AS {sch.FIRST_DATE}",
         *(f"max(_without_{name}) AS _without_{name}" for name in metrics),
         *[_repeated(days)] * find_repeats,
+        *["count(1) AS _parts"] * daily,
     ]
-    means = group_means(rows, [sch.EXPERIMENT, sch.USER], lists, aggregates)
+    means = group_means(rows, keys, lists, aggregates)
     parts = ", ".join(f"substr({sch.FIRST_DATE}, {start}, {length})" for start, length in ((1, 4), (5, 2), (7, 2)))
     date = f"concat_ws('-', {parts})"
     return means.selectExpr(
-        *(sch.quoted(name) for name in (sch.EXPERIMENT, sch.USER, *described, *counts, sch.N_DAYS)),
+        *(sch.quoted(name) for name in (*keys, *described, *counts, sch.N_DAYS)),
         f"{date} AS {sch.FIRST_DATE}",
-        *(f"CASE WHEN {sch.N_LISTS} = 0 THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
+        *(f"CASE WHEN {only_one} THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
         *(f"{weight_of(name)} AS {sch.lists_with_value(name)}" for name in metrics),
         *[REPEATED] * find_repeats,
     )

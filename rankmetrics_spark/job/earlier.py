@@ -87,8 +87,8 @@ class Earlier:
     def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
 
-        Only experiments of this run are compared; what is published of them on its day is about to be replaced. Users
-        who have entered another arm of their test since are left out of all days.
+        Only experiments of this run are compared; what is published of them on its day is about to be replaced. With
+        assignments that have times, the lists of a stored day count in each test as the assignments are now.
         """
         assert self.days is not None
         plan = tables.plan
@@ -96,13 +96,24 @@ class Earlier:
         own = self._of_day(plan, rows, config)
         fields = [field for field in own.schema.fields if field.name not in (*sch.PARTITION, *weights)]
         schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
-        published = store.days("user_metrics", self.pointers, schema)
+        names = [name for name in _names(counts) if name is not None]
+        parted: dict[str, Pointer] = {}
+        if tables.assigned and tables.assigned.asked.timed:
+            parted = {date: each for date, each in self.pointers.items() if has_user_days(each)}
+        others = {date: each for date, each in self.pointers.items() if date not in parted}
+        published = store.days("user_metrics", others, schema)
         if published is not None:
-            names = _names(counts)
-            texts = F.col(sch.EXPERIMENT).isin([name for name in names if name is not None])
-            published = published.where(texts | F.col(sch.EXPERIMENT).isNull() if None in names else texts)
+            texts = F.col(sch.EXPERIMENT).isin(names)
+            with_null = None in _names(counts)
+            published = published.where(texts | F.col(sch.EXPERIMENT).isNull() if with_null else texts)
             if tables.assigned:
                 published = published.join(tables.assigned.users, [sch.EXPERIMENT, sch.USER], "left_semi")
+        times = [T.StructField(name, T.LongType()) for name in (sch.SINCE, sch.UNTIL)]
+        parts = store.days(sch.USER_DAYS, parted, T.StructType([*schema.fields, *times]))
+        if parts is not None and tables.assigned:
+            of_arms = tables.assigned.since_exposure(parts).where(F.col(sch.EXPERIMENT).isin(names))
+            days = comparison.period_rows(of_arms, self.days, daily=True).drop(sch.N_DAYS, sch.FIRST_DATE)
+            published = days if published is None else days.unionByName(published, allowMissingColumns=True)
         earlier = replace(self, published=published).with_day(plan, rows, config)
         assert earlier.dated is not None
         return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
@@ -183,6 +194,11 @@ class Earlier:
             "missing": [*self.days.missing],
             "runs": runs,
         }
+
+
+def has_user_days(pointer: Pointer) -> bool:
+    """Whether what is published on a date holds the values of users whatever their tests."""
+    return any(None in each.experiments and each.tables.get(sch.USER_DAYS, {}).get("rows") for each in pointer.entries)
 
 
 def _names(counts: Counts) -> list[str | None]:

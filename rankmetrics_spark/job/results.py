@@ -22,7 +22,7 @@ from rankmetrics_spark.config import Comparison, Config, Days, check_experiments
 from rankmetrics_spark.engines import few_rows, group_means
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
-from rankmetrics_spark.job.earlier import Earlier
+from rankmetrics_spark.job.earlier import Earlier, has_user_days
 from rankmetrics_spark.job.record import Record
 from rankmetrics_spark.pipeline import compared_users
 from rankmetrics_spark.pointers import Compared, Pointer
@@ -191,12 +191,11 @@ def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> Da
     if cuped.before and tables and tables.assigned:
         day = config.evaluation_date
         parts = tables.user_days.withColumn(sch.DATE, F.lit(day))
-        stored = {date: each for date, each in store.pointers().items()
-                  if date < day and any(sch.USER_DAYS in entry.tables for entry in each.entries)}  # fmt: skip
+        stored = {date: each for date, each in store.pointers().items() if date < day and has_user_days(each)}
         fields = [field for field in parts.schema.fields if field.name not in sch.PARTITION]
         if (earlier := store.days(sch.USER_DAYS, stored, T.StructType(fields))) is not None:
             parts = parts.unionByName(earlier.select(*parts.columns))
-        before = tables.assigned.before(parts, (*stored, day), cuped.days).drop(sch.UNTIL, sch.DATE)
+        before = tables.assigned.before(parts, (*stored, day), cuped.days).drop(sch.DATE)
         metrics = [metric.column for metric in tables.plan.scoring.metrics]
         weights = {name: comparison.lists_of(name, parts.columns) for name in metrics}
         return group_means(before, (sch.EXPERIMENT, sch.USER), weights).select(sch.EXPERIMENT, sch.USER, *metrics)

@@ -167,23 +167,30 @@ class Assigned:
         return joined.selectExpr(*names)
 
     def parted(self, lists: DataFrame) -> DataFrame:
-        """The lists of the day, not later ones; as experiment, when their part ends: at an exposure, or midnight."""
+        """The lists of the day, not later ones; as experiment, when their part starts and ends: exposures, midnight."""
         assert self.asked.day is not None
         starts, ends = (cfg.start_of(self.asked.day, self.asked.zone, n) for n in (0, 1))
         of_day = self.members.where(f"{_SINCE} > {starts}L AND {_SINCE} < {ends}L").groupBy(_USER)
         exposures = of_day.agg(F.expr(f"collect_set({_SINCE}) AS _exposures"))
         joined = lists.where(f"{sch.TIME} < {ends}L").join(exposures, F.expr(f"{sch.USER} = {_USER}"), "left")
-        following = f"array_min(filter(_exposures, exposure -> exposure > {sch.TIME}))"
-        part = f"string(coalesce({following}, {ends}L)) AS {sch.EXPERIMENT}"
+        last, following = (f"array_{end}(filter(_exposures, exposure -> exposure {so} {sch.TIME}))"
+                           for end, so in (("max", "<="), ("min", ">")))  # fmt: skip
+        part = f"concat(coalesce({last}, {starts}L), ' ', coalesce({following}, {ends}L)) AS {sch.EXPERIMENT}"
         return joined.selectExpr(*(part if name == sch.EXPERIMENT else name for name in lists.columns))
 
     def before(self, parts: DataFrame, dates: Iterable[str], days: int) -> DataFrame:
         """The parts of ``user_days`` from so many days before the exposure of their user to each test, with the arm."""
         last = (f"WHEN '{date}' THEN {cfg.start_of(date, self.asked.zone, days + 1)}L" for date in dates)
-        since = f"{sch.UNTIL} <= {_SINCE} AND {_SINCE} < CASE {sch.DATE} {' '.join(last)} END"
-        joined = parts.join(self.members, F.expr(f"{sch.USER} = {_USER} AND {since}"))
-        arm = f"{_OF_ARM} AS {sch.EXPERIMENT}"
-        return joined.selectExpr(*(arm if name == sch.EXPERIMENT else name for name in parts.columns))
+        return self._of_tests(parts, f"{sch.UNTIL} <= {_SINCE} AND {_SINCE} < CASE {sch.DATE} {' '.join(last)} END")
+
+    def since_exposure(self, parts: DataFrame) -> DataFrame:
+        """The parts of ``user_days`` from the exposure of their user to each test on, with the arm."""
+        return self._of_tests(parts, f"{sch.SINCE} >= {_SINCE} AND {sch.SINCE} < {_UNTIL}")
+
+    def _of_tests(self, parts: DataFrame, when: str) -> DataFrame:
+        joined = parts.join(self.members, F.expr(f"{sch.USER} = {_USER} AND {when}"))
+        columns = (sch.quoted(name) for name in parts.columns if name not in (sch.EXPERIMENT, sch.SINCE, sch.UNTIL))
+        return joined.selectExpr(f"{_OF_ARM} AS {sch.EXPERIMENT}", *columns)
 
     def with_counts(self, means: DataFrame) -> DataFrame:
         """``experiment_metrics`` with the test and the number of assigned users."""

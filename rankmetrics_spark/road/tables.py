@@ -265,10 +265,10 @@ class Tables:
         assert self.assigned is not None
         plan = self.plan
         parts = scoring.per_user(self.assigned.parted(self._lists_of_log), plan.columns, plan.scoring)
-        columns = (sch.N_LISTS, *(metric.column for metric in plan.scoring.metrics))
-        with_value = map(sch.lists_with_value, scoring.without_value(plan.columns, plan.scoring))
         rows = _published(parts, plan)
-        names = [sch.USER, f"bigint({sch.EXPERIMENT}) AS {sch.UNTIL}", *columns, *with_value]
+        place = f"bigint(substring_index({sch.EXPERIMENT}, ' '"
+        names = [sch.USER, f"{place}, 1)) AS {sch.SINCE}", f"{place}, -1)) AS {sch.UNTIL}"]
+        names += [sch.quoted(name) for name in rows.columns if name not in (sch.EXPERIMENT, sch.USER)]
         return rows.selectExpr(f"string(null) AS {sch.EXPERIMENT}", *names)
 
     @property

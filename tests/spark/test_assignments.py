@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import re
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -346,6 +347,51 @@ def test_a_period_leaves_out_who_has_entered_another_arm_since_and_stored_tests_
         compare(stored, pairs="all", dates=("2026-11-20", "2026-11-21"))
     with pytest.raises(InputError, match="is of tests, which have no page of a period"):
         figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
+
+
+def test_a_period_counts_the_lists_of_stored_days_as_the_assignments_are_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    users, days = [f"u{i}" for i in range(12)], [f"2026-11-{day}" for day in (20, 21, 22)]
+    first = {"t": "2026-11-20T10:30:00Z", "s": "2026-11-20T10:45:00Z", "r": "2026-11-21T00:00:00Z"}
+    # Only the last run knows "s" and "r". The 20th was split at 10:30 alone, so "s" counts from the 21st on.
+    counts_from = {"t": first["t"], "s": "2026-11-21", "r": first["r"]}
+    late = assigned(*(f"{test}:{'ab'[i % 2]} {user} {first[test]}" for test in "sr" for i, user in enumerate(users)))
+    known = assigned(*(f"t:{'ab'[i % 2]} {user} {first['t']}" for i, user in enumerate(users)))
+
+    def log_of(day: str, shift: int) -> tuple[dict[tuple[str, str], int], list[dict[str, Any]]]:
+        """The rank of the click of each list of a day, and its rows."""
+        shown, rng = [(user, f"{day}T{hour}:00:00Z") for hour in (10, 11, 12) for user in users], random.Random(shift)
+        rank = {each: rng.randint(1, 3) for each in shown}
+        return rank, [
+            {"user": user, "request": user + at, "seen": at, "item": item, "position": place,
+             "relevance": int(place == rank[user, at])}
+            for user, at in shown for place, item in enumerate("xyz", 1)
+        ]  # fmt: skip
+
+    def compared(runs: list[tuple[str, int]]) -> dict[str, Any]:
+        """Test -> its row in the last run, which knows all of them."""
+        for day, shift in runs:
+            request = {"baseline": "a", "period": {"from": days[0], "to": day}}
+            of_users = known + (late if day == days[-1] else [])
+            log = log_of(day, shift)[1]
+            done = run_of(spark, tmp_path, of_users, log, comparison=request, evaluation_date=day)
+        return {row["test_name"]: row for row in done.comparisons.collect()}
+
+    for runs, shifts in (([*zip(days, (0, 1, 2), strict=True)], (0, 1, 2)), ([(days[1], 5), (days[2], 2)], (0, 5, 2))):
+        found, ranks = compared(runs), dict[tuple[str, str], int]()
+        for day, shift in zip(days, shifts, strict=True):
+            ranks |= log_of(day, shift)[0]
+        for test, start in counts_from.items():
+            values = [[1 / ranks[each] for each in ranks if each[0] == user and each[1] >= start] for user in users]
+            assert {len(of_user) for of_user in values} == {8 if test == "t" else 6}
+            means = [sum(of_user) / len(of_user) for of_user in values]
+            row = found[test]
+            assert row["mean_baseline"] == pytest.approx(sum(means[::2]) / 6, rel=1e-12)
+            assert row["mean_candidate"] == pytest.approx(sum(means[1::2]) / 6, rel=1e-12)
+            assert (row["n_users"], row["n_days"], row["n_comparisons"]) == (12, 3, 1)
+            # A test that was not known has not been looked at.
+            assert row["look"] == (3 if test == "t" else 1)
 
 
 @pytest.mark.outcome(
