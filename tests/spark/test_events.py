@@ -90,6 +90,10 @@ def test_golden_events_have_the_grades_and_counts_of_plain_loops(spark: SparkSes
     assert result.quarantine.count() == 0
 
 
+@pytest.mark.outcome(
+    "events without an impression, before it, or later than `events.within`",
+    "no grade; counted in `events`: `event_without_impression`, `event_before_impression`, `event_after_window`",
+)
 def test_the_window_ends_with_its_last_instant(spark: SparkSession) -> None:
     log = shown("r1 10:00 x y z")
     given = events("r1 x 11:00", "r1 y 11:01", "r1 z 09:59", "r1 q 10:30")
@@ -131,6 +135,7 @@ def test_a_repeated_item_receives_its_events_once(spark: SparkSession) -> None:
     assert [row["position"] for row in result.quarantine.collect()] == ["3"]
 
 
+@pytest.mark.outcome("an event of a kind that has no grade", "counted in `events`: `kind_without_grade`")
 def test_the_highest_grade_counts_and_a_kind_without_one_is_counted(spark: SparkSession) -> None:
     given = events("r1 x 10:01 click", "r1 x 10:02 buy", "r1 y 10:02 click", "r1 y 10:02 hover", kind=True)
     result = result_of(shown("r1 10:00 x y"), given, BY_LIST, grades={"click": 1, "buy": 2.5})
@@ -146,6 +151,7 @@ def test_faulty_events_are_counted(spark: SparkSession) -> None:
     assert counted(result) == {"matched": 1, "faulty_event": 2}
 
 
+@pytest.mark.outcome("a time without an offset", "read in `time_zone`, which is UTC unless given")
 def test_a_time_without_an_offset_is_of_the_time_zone(spark: SparkSession) -> None:
     log = shown("r1 10:00 x y")
     # In Berlin, winter is one hour ahead: 11:30 there is 10:30Z.
@@ -207,6 +213,7 @@ def test_a_run_records_what_became_of_the_events(spark: SparkSession, tmp_path: 
     assert done.record["rows"] == {"in": 3, "evaluated": 3, "quarantined": 0}
 
 
+@pytest.mark.outcome("events with {options}", "refused: {sentence}")
 @pytest.mark.parametrize(
     ("options", "error", "sentence"),
     [

@@ -141,6 +141,7 @@ def test_studies_read_lists_as_their_items(spark: SparkSession) -> None:
         assert nested == same
 
 
+@pytest.mark.outcome("a row per list, read with the columns {columns}", "exit 3: {sentence}")
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
@@ -157,6 +158,7 @@ def test_what_is_no_list_of_items_is_said(spark: SparkSession, columns: Any, sen
     assert sentence in str(error.value)
 
 
+@pytest.mark.outcome("cells of text with `packed` {packed}", "exit 2: {sentence}")
 @pytest.mark.parametrize(
     ("packed", "sentence"),
     [
