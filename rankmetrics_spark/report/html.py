@@ -174,7 +174,6 @@ def shortened(name: str) -> str:
 
 def _context(figures: Figures) -> dict[str, Any]:
     answer, checks, record = story.answer(figures), trust.checks(figures), figures.record
-    n_warnings = sum(check.level in ("warn", "fail") for check in checks)
     test = figures.config.get("report") or {}
     title = f"{test.get('title') or 'Ranking report'}: " + "".join(shortened(part) for part in answer.title)
     not_published = ""
@@ -186,7 +185,7 @@ def _context(figures: Figures) -> dict[str, Any]:
     beside += (f"{line}." for line in sentences_of_looks(figures.compared))
     margins = [*filter(None, map(sentence_of_margin, figures.compared))]
     return {
-        "status": overview.status_line(figures),
+        "status": [*overview.status_line(figures), *overview.weak_checks(checks, answer.level == "ok")],
         "title": f"Not published: {title}" if not_published else title,
         "not_published": not_published,
         "test": test,
@@ -201,9 +200,6 @@ def _context(figures: Figures) -> dict[str, Any]:
         ],
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
-        "verdict": answer.level == "ok",
-        "untrusted": any(found.doubt for found in figures.compared),
-        "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "checks": checks,
         "version": __version__,
         "licences": file_text("page.licences.md"),

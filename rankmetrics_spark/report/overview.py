@@ -68,6 +68,21 @@ def status_line(figures: Figures) -> list[Fact]:
     return items
 
 
+def weak_checks(checks: Sequence[Fact], is_verdict: bool) -> list[Fact]:
+    """The checks that did not pass, by name, but for those that the line names already.
+
+    >>> weak_checks([Fact("", "warn", "Ties"), Fact("", "fail", "Books"), Fact("", topic="Segments")], True)
+    ['Ties and Books weaken the answer']
+    """
+    bad = dict.fromkeys(check.topic for check in checks if check.level in ("fail", "warn"))
+    *topics, last = [topic for topic in bad if topic not in ("Gates", "Split of the users")] or [""]
+    if not last:
+        return []
+    names = f"{', '.join(topics)} and {last}" if topics else last
+    says = f"weaken{'' if topics else 's'} the answer" if is_verdict else "did not pass"
+    return [Fact(f"{names} {says}", "warn", "checks")]
+
+
 def _split(figures: Figures) -> Fact:
     """Whether users, or the clusters that were assigned, are where they should be."""
     ratio, people = figures.sample_ratio_p, figures.people

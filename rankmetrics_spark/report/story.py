@@ -30,7 +30,7 @@ class Card:
 
     Attributes:
         found: The comparison.
-        change: The difference; None without one. All cards have one unit.
+        change: The difference; None without one, and where it cannot be trusted. All cards have one unit.
         others: How the metrics agree, in words.
         but: What clearly falls although the candidate wins, in words.
     """
@@ -61,7 +61,7 @@ class Card:
     def p(self) -> str:
         """The corrected p-value with the number of comparisons that it is corrected for; empty without a test."""
         found, n = self.found, self.found.n_comparisons or 1
-        if found.p_adjusted is None:
+        if found.p_adjusted is None or found.doubt:
             return ""
         corrected = "not corrected" if found.correction == "none" else "corrected"
         text = (f", {corrected} for {n:,} comparisons" if n > 1 else "") + part_of_error(found)
@@ -128,7 +128,7 @@ def cards(figures: Figures) -> list[Card]:
         (top, n), *rest = ((state.word, states.count(name)) for name, state in STATES.items() if name in states)
         of = f"{n} of {len(pair)} metrics" if len(pair) > 1 else "the only metric"
         others = ", ".join([f"{top} on {of}", *(f"{word} on {n}" for word, n in rest)])
-        result.append(Card(found, found.change(in_percent), others, but(found, pair)))
+        result.append(Card(found, None if found.doubt else found.change(in_percent), others, but(found, pair)))
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(STATES)
     return sorted(result, key=lambda card: (order.index(card.found.state), sign * card.size, *card.found.pair))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,15 @@ def test_what_makes_a_verdict_untrustworthy_stands_at_the_top(opened: Callable[.
     ]  # fmt: skip
     answer = result.page.locator("#answer").inner_text()
     assert "The split of users is off (p < 0.001). Find the cause before you read the numbers." in answer
-    assert "There is no verdict: see the 3 checks below that did not pass." in answer
+    weak = result.page.locator(".status a")
+    assert weak.inner_text() == "Number of users and Quality of the log did not pass"
+    assert "p <" not in result.page.locator(".card").first.inner_text()
+    figures = figures_of(local_tables(str(output.path)))
+    record = {**figures.record, "outcome": "failed", "error": {"message": "it fell"}}
+    failed = opened(replace(figures, record=record))
+    first = failed.page.locator("h1 .refused")
+    assert "Not published: it fell" in first.inner_text()
+    assert float(first.evaluate("element => parseFloat(getComputedStyle(element).marginBottom)")) > 12
 
 
 # ---- the numbers

@@ -131,8 +131,8 @@ def test_the_page_of_a_log_that_the_command_would_refuse_says_so(spark: SparkSes
     pytest.importorskip("altair")
     of_ranks(spark, first=0, length=8).write_report(tmp_path / "page.html")
     shown = " ".join(text_of((tmp_path / "page.html").read_text(encoding="utf-8")).split())
-    # The other one is that there are few users.
-    assert "2 checks below weaken this answer." in shown and "A run would stop: 60 of 480 rows are faulty" in shown
+    assert "Faulty rows and Number of users weaken the answer" in shown
+    assert "A run would stop: 60 of 480 rows are faulty" in shown
 
 
 @pytest.mark.slow
