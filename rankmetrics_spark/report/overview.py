@@ -12,8 +12,8 @@ from rankmetrics_spark.report.story import Card, Id, Words
 from rankmetrics_spark.report.trust import GATES, looked_at
 from rankmetrics_spark.words import STATES, Change, Fact, judged_apart, p_text, p_value
 
-MOST_NAMED = 3
-"""Metrics or experiments that a sentence names."""
+MOST_NAMED = 4
+"""Metrics that a sentence names."""
 
 
 def status_line(figures: Figures) -> list[Fact]:
@@ -129,7 +129,7 @@ def newer_failures(figures: Figures, most: int = 3) -> list[str]:
 
 
 def what_else(card: Card, pair: Sequence[Finding], of_pairs: bool = False) -> Words:
-    """How the other metrics of a candidate moved: guardrails one by one, the others counted, what fell by name.
+    """How the other metrics of a candidate moved: what contradicts the answer first, then guardrails, the rest counted.
 
     Args:
         card: The candidate that the answer is about.
@@ -137,41 +137,30 @@ def what_else(card: Card, pair: Sequence[Finding], of_pairs: bool = False) -> Wo
         of_pairs: Whether other pairs are compared too.
     """
     others = [each for each in pair if each.metric != card.found.metric]
-    if all(each.state == "doubtful" for each in [card.found, *others]):
+    if not others or all(each.state == "doubtful" for each in [card.found, *others]):
         return ()
-    guardrails = [each for each in others if each.is_guardrail]
-    parts = []
-    for each in guardrails[:MOST_NAMED]:
-        change = each.change()
-        size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
-        parts.append(f"the guardrail {each.label} {STATES[each.state].says(1, 'clear change')}{size}")
-    if len(guardrails) > MOST_NAMED:
-        parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
-    if rest := [each for each in others if not each.is_guardrail]:
-        parts.append(_counts(rest, " too" if card.found.state == "better" else ""))
-    if not parts:
-        return ()
+    contrary = "better" if card.found.state == "worse" else "worse"
+
+    def contrary_first(each: Finding) -> tuple[bool, bool, float]:
+        return each.state != contrary, not each.is_guardrail, -abs(each.tested_share.value or 0.0)
+
+    moved = (each for each in others if each.is_guardrail or each.state in ("better", "worse"))
+    said = sorted(moved, key=contrary_first)[:MOST_NAMED]
+    parts, rest = [*map(_moved, said)], [each for each in others if each not in said]
+    for state, words in STATES.items():
+        n = sum(each.state == state for each in rest)
+        parts += [f"{n:,} other {'metric' if n == 1 else 'metrics'} {words.says(n, 'clear change')}"] if n else []
     against: Words = (" against ", Id(card.found.baseline)) if of_pairs else ()
     return ("What else moved in ", Id(card.found.candidate), *against, f": {'; '.join(parts)}.")
 
 
-def _counts(found: Sequence[Finding], too: str) -> str:
-    """How many metrics are better, open and worse; those that are better are so ``too`` where the primary one is.
-
-    >>> each = Finding({}, metric="p@5", p_adjusted=0.01, better="candidate")
-    >>> _counts([each], " too"), _counts([each, Finding({}, p_adjusted=0.01)], "")
-    ('Precision@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
-    >>> doubted = Finding({}, metric="p@5", note="not trustworthy: 1 of 4 days is missing")
-    >>> _counts([each, doubted, doubted], ""), _counts([doubted], "")
-    ('of 3 other metrics, 1 is better, 2 have no verdict', 'Precision@5 has no verdict')
-    """
-    states = [each.state for each in found]
-    counts = {state: states.count(state) for state in STATES if state in states}
-    parts = [STATES[state].says(n, "difference") for state, n in counts.items()]
-    if len(parts) == 1:
-        who = found[0].label if len(found) == 1 else f"all {len(found):,} other metrics"
-        return f"{who} {parts[0]}{too if 'better' in counts else ''}"
-    return f"of {len(found):,} other metrics, " + ", ".join(map("{:,} {}".format, counts.values(), parts))
+def _moved(each: Finding) -> str:
+    """A metric, what it does, and by how much; of a guardrail with its interval."""
+    change = each.change()
+    interval = f", {change.interval}" if change and change.interval and each.is_guardrail else ""
+    size = f" ({change.text}{interval})" if change else ""
+    role = "the guardrail " if each.is_guardrail else ""
+    return f"{role}{each.label} {STATES[each.state].says(1, 'clear change')}{size}"
 
 
 # ---- the further tests

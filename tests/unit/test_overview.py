@@ -114,26 +114,31 @@ def test_newer_dates_stand_in_the_status_line(newer: list[dict[str, Any]], text:
     assert not any("newer" in str(item) for item in result), "the date that is shown is not newer than itself"
 
 
-def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
+def test_what_else_moved_begins_with_what_contradicts_the_answer() -> None:
     rows = [
         compared("ap@10", role="primary"),
-        compared("p@5", "baseline", role="guardrail"),
-        compared("rr", None, role="guardrail"),
         compared("ap@5", role="secondary"),
+        compared("rr", None, role="guardrail"),
         compared("ndcg@5", None, role="secondary"),
-        compared("ndcg@10", "baseline", role="secondary"),
+        compared("p@1", None, role="secondary"),
+        compared("ndcg@10", "baseline", role="secondary", relative_difference=-0.5),
+        compared("p@5", "baseline", role="guardrail"),
     ]
     names = [row["metric"] for row in rows]
     figures = rep.Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
-    message = "".join(rep.what_else(rep.cards(figures)[0], figures.compared)).replace("\N{MINUS SIGN}", "-")
-    assert message == (
-        "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows "
-        "no clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
-    )
-    for better, says in (("candidate", "better too."), ("baseline", "better.")):
-        pair = [rows[0] | {"better": better}, rows[3], rows[3] | {"metric": "rr"}]
-        (card,) = rep.cards(rep.Figures(figures.means, pair, order=names))
-        assert "".join(rep.what_else(card, findings(pair))) == f"What else moved in b: all 2 other metrics are {says}"
+
+    def said(*more: dict[str, Any], better: str | None = "candidate") -> str:
+        pair = findings([rows[0] | {"better": better}, *rows[1:], *more])
+        (card,) = rep.cards(rep.Figures(figures.means, [pair[0].row], order=names))
+        return "".join(rep.what_else(card, pair)).replace("\N{MINUS SIGN}", "-").removeprefix("What else moved in b: ")
+
+    worse = "the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); NDCG@10 is worse (-50.0 %)"
+    is_open = "the guardrail MRR shows no clear change (+2.0 %, -2.0 to +6.0 %)"
+    assert said() == f"{worse}; {is_open}; MAP@5 is better (+20.0 %); 2 other metrics show no clear change."
+    # Where the answer is that it is worse, what is better contradicts it.
+    assert said(better="baseline").startswith("MAP@5 is better (+20.0 %); the guardrail Precision@5 is worse")
+    fifth = compared("p@10", "baseline", role="secondary")
+    assert said(fifth).endswith(f"{is_open}; 1 other metric is better; 2 other metrics show no clear change.")
     alone = rep.Figures([mean("a"), mean("b")], rows[:1])
     assert rep.what_else(rep.cards(alone)[0], alone.compared) == ()
     # Where nothing has a verdict, nothing is known to have moved.
@@ -150,7 +155,7 @@ def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> N
     bounds = {"ci_low": 0.4, "ci_high": 0.6}
     figures = rep.Figures([mean(name, metric) | bounds for name in "abc" for metric in names], rows, order=names)
     text = re.sub(r"<[^>]+>", "", rep.page(figures))
-    assert "What else moved in b against a: MRR is better too." in " ".join(text.split())
+    assert "What else moved in b against a: MRR is better (+20.0 %)." in " ".join(text.split())
     assert "The closest of them is a. MAP@10 rose" in text, "nothing shows that c is beaten"
 
 
