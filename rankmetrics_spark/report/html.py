@@ -28,7 +28,7 @@ from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentences_of_looks
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
-from rankmetrics_spark.words import STATES
+from rankmetrics_spark.words import STATES, Change, percent
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -36,7 +36,10 @@ MOST_ROWS = ((4_000, None), (4_000, 9), (3_000, 9), (2_000, 9), (1_000, 9), (500
 """Rows of a table, and digits of the numbers of segments; the next are tried where a page is too large."""
 SCRIPTS = ("page", "page.table", "page.sections", "page.maps", "page.controls")
 """The parts of the script of a page, in their order; they share one scope."""
-MOST_CARDS = 6
+MOST_CARDS = 3
+"""Candidates with a card each; more of them are lines of a table."""
+MOST_CANDIDATES = 400
+"""Lines of the table of candidates."""
 MOST_MARGINS = 12
 """Sentences about margins."""
 MOST_TURNED = 3
@@ -213,21 +216,29 @@ def _context(figures: Figures) -> dict[str, Any]:
 def _candidates(figures: Figures) -> dict[str, Any]:
     """The cards, and what other metrics and other tests say of the candidates."""
     cards, of_pairs = story.cards(figures), len(figures.baselines) > 1
-    visible_cards = story.of_leader(cards)[:MOST_CARDS] if of_pairs else story.first_cards(cards, MOST_CARDS)
     ahead = story.leader(figures) if of_pairs else None
     named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
+    center = ahead or figures.experiments[0] if of_pairs else ""
+    cards = story.of_one(cards, center) if of_pairs else cards
+    is_table = len(cards) > MOST_CARDS
+    shown = [card.seen_from(center) if of_pairs and is_table else card for card in cards[:MOST_CANDIDATES]]
     pair = [found for found in figures.compared if named and found.pair == named.found.pair]
-    changes = [card.change for card in visible_cards if card.change]
+    changes = [card.change for card in shown if card.change]
     ends = [0.0, *(end for change in changes for end in (change.value, change.low, change.high) if end is not None)]
-    low, width = min(ends), (max(ends) - min(ends)) or 1.0
+    low, width, unit = min(ends), (max(ends) - min(ends)) or 1.0, changes[0].unit if changes else ""
     return {
         "also": overview.what_else(named, pair, of_pairs) if named else (),
-        "further": overview.further_sentences(visible_cards),
-        "cards": visible_cards,
+        "further": overview.further_sentences(cards[: 2 * MOST_CARDS]),
+        "cards": shown,
         "n_cards": len(cards),
+        "is_table": is_table,
+        "center": story.Id(center),
+        "level": percent(cards[0].found.confidence) if cards else "",
+        # Of a table: what stands at the ends of the scale.
+        "scale": {end: Change(end, unit).text for end in ends if end in (low, low + width) and abs(end) > width / 8},
         "several": of_pairs,
         "states": STATES,
-        # Difference -> percent of the width of a card; the same for all cards, with 0 inside.
+        # Difference -> percent of the width; the same for all candidates, with 0 inside.
         "axis": lambda value: round(4 + 92 * (value - low) / width, 2),
         "primary": label_of(figures.primary) if figures.primary else "",
     }

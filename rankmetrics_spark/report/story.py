@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding, all_percentages, by_pair, label_of
@@ -33,12 +33,36 @@ class Card:
         change: The difference; None without one, and where it cannot be trusted. All cards have one unit.
         others: How the metrics agree, in words.
         but: What clearly falls although the candidate wins, in words.
+        is_turned: Whether it tells of the baseline, against the candidate.
     """
 
     found: Finding
     change: Change | None
     others: str
     but: str = ""
+    is_turned: bool = False
+
+    def seen_from(self, name: str) -> Card:
+        """The same as told of this experiment, in the unit of the metric: shares are of other means from there."""
+        is_turned = name == self.found.baseline
+        return replace(self, change=self.change and self.found.shown.change(1 - 2 * is_turned), is_turned=is_turned)
+
+    @property
+    def other(self) -> str:
+        """The experiment of the pair that it does not tell of."""
+        return self.found.candidate if self.is_turned else self.found.baseline
+
+    @property
+    def state(self) -> str:
+        """One of ``STATES``."""
+        state = self.found.state
+        return {"better": "worse", "worse": "better"}.get(state, state) if self.is_turned else state
+
+    @property
+    def means(self) -> str:
+        """From which mean to which."""
+        means = self.found.means_in_words or ()
+        return " \N{RIGHTWARDS ARROW} ".join(means[::-1] if self.is_turned else means)
 
     @property
     def difference(self) -> str:
@@ -260,24 +284,9 @@ def closest_of(comparisons: Sequence[Card], winner: str) -> Card:
     return min((card for card in comparisons if (card.found.winner or ("",))[0] == winner), key=_distance)
 
 
-def of_leader(comparisons: list[Card]) -> list[Card]:
-    """Where all pairs were compared: the pairs of the experiment that is ahead first, the closest of them first."""
-    first = next(iter(_ahead(comparisons)), None)
-    if first is None:
-        return comparisons
-    return sorted(comparisons, key=lambda card: (first not in card.found.pair, _distance(card)))
-
-
-def first_cards(comparisons: list[Card], most: int) -> list[Card]:
-    """So many cards, in the order of all: the better ones, then those with the largest change, up or down."""
-
-    def key(card: Card) -> tuple[bool, bool, float]:
-        """Winners are in their order already; what is not to be trusted comes last."""
-        state = card.found.state
-        return state != "better", state == "doubtful", -abs(card.size) if state != "better" else 0.0
-
-    chosen = {card.found.pair for card in sorted(comparisons, key=key)[:most]}
-    return [card for card in comparisons if card.found.pair in chosen]
+def of_one(comparisons: Sequence[Card], name: str) -> list[Card]:
+    """Where all pairs were compared: those of one experiment, the closest first."""
+    return sorted((card for card in comparisons if name in card.found.pair), key=_distance)
 
 
 def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:

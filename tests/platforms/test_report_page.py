@@ -311,7 +311,7 @@ def test_128_experiments_fit_and_the_page_says_how_many_it_draws(opened: Callabl
     result.section("differences").get_by_role("button", name="Show all 508").click()
     assert table.locator("tbody tr").count() == 127 * 4
     result.page.locator(".picker summary").click()
-    result.page.get_by_role("searchbox", name="Find an experiment").fill("model-099")
+    result.page.locator(".picker input[type=search]").fill("model-099")
     assert result.page.locator(".picker li:visible").count() == 1
     result.redraw(lambda: result.page.locator(".picker li:visible input").check())
     assert "11 of 128 experiments are drawn" in result.section("differences").inner_text()

@@ -242,7 +242,11 @@ def test_sixty_days_have_dates_in_equal_steps_and_grey_days(
 def test_all_pairs_and_a_large_run_fit_a_phone(opened: Callable[..., Opened], figures: Callable[[], Figures]) -> None:
     result = opened(figures(), viewport=PHONE)
     assert result.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    assert result.page.locator(".card").count() == 6 and result.page.locator(".card .interval").count() == 6
+    lines = result.page.locator(".forest tbody tr")
+    n, name = (49, "ranker-07") if figures is wide else (11, "system_07")
+    assert lines.count() == result.page.locator(".forest td .interval").count() == n
+    result.page.get_by_role("searchbox", name="Find an experiment in the table").fill(name[-3:])
+    assert [line.inner_text().split()[0] for line in lines.all() if line.is_visible()] == [name]
     bottom = result.page.locator("#answer").bounding_box() or {}
     assert bottom["y"] + bottom["height"] < 2 * PHONE["height"], "the answer is on the first two screens"
 

@@ -47,25 +47,31 @@ def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidat
     assert "".join(context["answer"].title) == f"c{candidates - 8:04} beats control"
     assert "".join(context["answer"].sure).endswith(" 7 more candidates beat control as well.")
     assert context["n_cards"] == candidates
-    assert {card.others for card in context["cards"]} == {f"better on {metrics} of {metrics} metrics"}
+    counts = {"better": 8, "worse": candidates - 8}
+    said = Counter(card.others for card in context["cards"])
+    assert said == {f"{word} on {metrics} of {metrics} metrics": n for word, n in counts.items()}
     message = {check.topic: str(check) for check in context["checks"]}
     assert message["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
 
 
 @pytest.mark.parametrize("lower_is_better", [False, True])
-def test_the_cards_are_the_better_ones_then_those_with_the_largest_change_up_or_down(lower_is_better: bool) -> None:
-    changes = {"e01": 0.2, "e02": 0.11, "e03": 0.1, "e04": 0.05, "e05": 0.04, "e06": 0.03, "e07": -0.02, "e09": -0.14}
+def test_the_table_of_candidates_has_the_better_ones_first_and_what_is_in_doubt_last(lower_is_better: bool) -> None:
+    pytest.importorskip("vl_convert")
+    changes = {"e01": 0.2, "e02": 0.11, "e03": 0.1, "e05": 0.04, "e07": -0.05, "e09": -0.14}
     states = {"e02": "candidate", "e05": "candidate", "e07": "baseline"}
     sign, metric = (-1, "softmax_loss(t=1)") if lower_is_better else (1, "ap@10")
     rows = [compared(name, states.get(name), sign * change, metric=metric) for name, change in changes.items()]
     rows.append(compared("e10", None, sign * 0.9, metric=metric, note="not trustworthy: the shares"))
     figures = rep.Figures([mean(name, metric) for name in ("control", "e10", *changes)], rows)
     context = html._context(figures)
-    assert [card.found.candidate for card in context["cards"]] == ["e02", "e05", "e01", "e03", "e04", "e09"]
-    assert context["n_cards"] == 9
-    n_better = [compared(name, "candidate", sign * change, metric=metric) for name, change in changes.items()]
-    shown = html._context(rep.Figures(figures.means, n_better))["cards"]
-    assert [card.found.candidate for card in shown] == [*changes][:6], "of many winners those that win most"
+    order = [card.found.candidate for card in context["cards"]]
+    assert order == ["e02", "e05", "e07", "e01", "e03", "e09", "e10"] and context["is_table"]
+    lines = re.findall(r'<tr class="(\w+)"><th scope="row">.*?title="(\w+)"(.*?)</tr>', rep.page(figures), re.DOTALL)
+    assert [name for _, name, _ in lines] == order and lines[0][0] == "better"
+    # One scale: an interval is as wide as another, and what is in doubt has no number.
+    ends = [re.findall(r'class="range" x1="([\d.]+)%" x2="([\d.]+)%"', line) for *_, line in lines]
+    assert {round(float(high) - float(low), 1) for ((low, high),) in ends[:-1]} == {round(92 * 0.08 / 0.76, 1)}
+    assert not ends[-1] and "not trustworthy: the shares" in lines[-1][2]
 
 
 @pytest.mark.parametrize("most", [4_000, 500, 50])
@@ -144,13 +150,18 @@ def test_of_many_checks_a_page_holds_what_failed() -> None:
     assert Counter(held["status"]) == {"fail": 1, "warn": 200, "ok": 99}
 
 
-def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> None:
-    figures = ranked(0.7, 0.65, 0.5, 0.2)
-    context = html._context(figures)
-    pairs = [{card.found.candidate, card.found.baseline} for card in context["cards"]]
-    best = figures.experiments[0]
-    assert [best in pair for pair in pairs] == [True] * 3 + [False] * 3
-    assert [abs(card.found.row["difference"]) for card in context["cards"][:3]] == pytest.approx([0.05, 0.2, 0.5])
+def test_of_all_pairs_the_table_has_those_of_the_best_as_it_sees_them_the_closest_first() -> None:
+    # The best one is the candidate against the first, and the baseline of the others.
+    context = html._context(ranked(0.5, 0.7, 0.67, 0.2, 0.4))
+    lines = [(card.other, card.state, card.difference, card.means) for card in context["cards"]]
+    assert lines == [
+        ("c", "open", "+0.0300", "0.670 \u2192 0.700"), ("a", "better", "+0.2000", "0.500 \u2192 0.700"),
+        ("e", "better", "+0.3000", "0.400 \u2192 0.700"), ("d", "better", "+0.5000", "0.200 \u2192 0.700"),
+    ]  # fmt: skip
+    assert (context["center"], context["n_cards"], context["is_table"]) == ("b", 4, True)
+    # Where none is ahead, those of the best mean; few of them have cards.
+    context = html._context(ranked(0.5, 0.51, 0.52))
+    assert [{*card.found.pair} for card in context["cards"]] == [{"b", "c"}, {"a", "c"}] and not context["is_table"]
 
 
 def test_the_map_of_segments_holds_the_metric_that_decides_whole() -> None:
@@ -166,7 +177,7 @@ def test_a_page_of_many_experiments_is_small_and_its_sentences_are_about_all(sho
     assert len(text.encode()) < 2_000_000
     heading = re.search(r"<h1.*?</h1>", text, re.DOTALL)
     assert heading and "beats" in heading[0] and f"c{shown[0] - 8:04}" in heading[0]
-    assert f"the first 6 of {shown[0]}" in text and f"better on {shown[1]} of {shown[1]} metrics" in text
+    assert text.count('<tr class="better"><th scope="row">') == 8 and text.count('<tr class="worse">') == shown[0] - 8
 
 
 class Looked(Finding):
