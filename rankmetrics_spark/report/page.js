@@ -141,7 +141,12 @@ function draw(parent, template, rows, { heading, small, about, unit, domain, edi
   const height = template === "forest" ? 26 * rows.length + 34 : charts[template].height + 40;
   chart.style.minHeight = `${height}px`;
   chart.addEventListener("click", tap);
-  parent.append(make("figure", {}, title, ...(legend ? [legendOf(legend)] : []), chart));
+  const figure = make("figure", {}, title, ...(legend ? [legendOf(legend)] : []), chart);
+  if (legend?.length > 1) {
+    figure.addEventListener("pointerover", ({ target }) => standOut(figure, target.__data__?.datum?.name ?? target.closest("[data-name]")?.dataset.name));
+    figure.addEventListener("pointerleave", () => standOut(figure));
+  }
+  parent.append(figure);
   undrawn.set(chart, () => {
     const spec = structuredClone(charts[template]);
     spec.datasets = { ...spec.datasets, rows };
@@ -157,6 +162,13 @@ function draw(parent, template, rows, { heading, small, about, unit, domain, edi
     return done;
   });
 }
+/** Among many lines, the one that is pointed at stands out, in the chart or by its name in the legend: the others fade. */
+function standOut(figure, who) {
+  for (const mark of figure.querySelectorAll(".mark-line path, .mark-symbol path, .mark-rule line, .mark-area path")) {
+    const other = mark.__data__?.datum?.name, fades = who && other && other !== who;
+    mark.style.strokeOpacity = mark.style.fillOpacity = fades ? 0.1 : "";
+  }
+}
 /** A finger does not hover: after a tap, the mark is told that a pointer is over it. */
 let touched = false;
 addEventListener("pointerdown", (event) => { touched = event.pointerType === "touch"; if (touched) document.getElementById("vg-tooltip-element")?.classList.remove("visible"); }, true);
@@ -167,7 +179,7 @@ function tap(event) {
 function legendOf(places) {
   const line = (at) => makeSvg("svg", { width: 22, height: 8, viewBox: "0 0 22 8", "aria-hidden": "true" },
     makeSvg("line", { x1: 1, y1: 4, x2: 21, y2: 4, style: `stroke:${colour(at)}`, "stroke-width": at === chosen.focus ? 3 : 2, "stroke-dasharray": dash(at).join(" ") }));
-  return make("p", { className: "legend" }, ...places.map((at) => make("span", {}, line(at), make("bdi", { title: name(at).length > LABEL ? name(at) : "" }, cut(name(at), LABEL)))));
+  return make("p", { className: "legend" }, ...places.map((at) => make("span", { "data-name": short(name(at)) }, line(at), make("bdi", { title: name(at).length > LABEL ? name(at) : "" }, cut(name(at), LABEL)))));
 }
 /** One line per row, on a scale that all charts of a section share. */
 function stretch(spec, rows, domain) {

@@ -145,6 +145,21 @@ def test_hovering_over_a_mark_shows_its_values(opened: Callable[..., Opened], th
     assert Change(100 * rows["ap@10"]["relative_difference"], " %").text in message
 
 
+def test_the_line_that_is_pointed_at_stands_out_among_ten(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    result = opened(Output(tmp_path / "ten", [f"model-{place}" for place in range(10)], [], users=60).write())
+    for name in ("means", "users"):
+        figure = result.section(name).locator("figure").first
+        lines = figure.locator(".mark-line path")
+        plain = lines.evaluate_all("paths => paths.map((path) => path.style.strokeOpacity)")
+        figure.locator(".legend span", has_text="model-3").hover()
+        faded = lines.evaluate_all("paths => paths.filter((path) => path.style.strokeOpacity === '0.1').length")
+        assert (lines.count(), plain, faded) == (10, [""] * 10, 9)
+    lines.nth(4).dispatch_event("pointerover")
+    assert lines.nth(4).evaluate("path => path.style.strokeOpacity") == ""
+    figure.dispatch_event("pointerleave")
+    assert lines.evaluate_all("paths => paths.every((path) => !path.style.strokeOpacity)")
+
+
 def test_experiments_and_metrics_can_be_switched_on_and_off(opened: Callable[..., Opened], three: Path) -> None:
     result = opened(three)
     headings = result.section("differences").locator("h3")
