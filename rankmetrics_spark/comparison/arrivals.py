@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.adjusted import with_mean_covariate
 from rankmetrics_spark.comparison.daily import first_places
-from rankmetrics_spark.comparison.measures import KEY, KINDS, Cells, Ints, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import KEY, KINDS, Cells, Key, Name, Totals
 from rankmetrics_spark.comparison.periods import period_rows
 from rankmetrics_spark.comparison.sums import PARTIALS, Layout, added, as_batches, whole_users
 from rankmetrics_spark.comparison.table import UserTable, by_user, lists_of
@@ -62,7 +62,7 @@ def _sums(batches: Batches, layout: Layout, days: tuple[str, ...]) -> Iterator[p
     yield from as_batches(totals)
 
 
-def states_of(user: Ints, values: st.Floats, lists: st.Floats) -> tuple[Ints, st.Floats, st.Floats, st.Floats]:
+def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.Ints, st.Floats, st.Floats, st.Floats]:
     """What is known of each user on each of their days, of rows in the order of user and day: (n,) days of the user so
     far, their mean over the lists so far, 1 / these lists, and squares around the mean, each times its lists.
 
@@ -84,7 +84,7 @@ def states_of(user: Ints, values: st.Floats, lists: st.Floats) -> tuple[Ints, st
     return counts, means, 1 / np.where(total > 0, total, 1.0), around
 
 
-def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...]) -> None:
+def add_states(totals: Totals, rows: UserRows, day: st.Ints, days: tuple[str, ...]) -> None:
     """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``."""
     # By name: the numbers of experiments are those of a batch, and depend on the order of its rows.
     rank_of = {name: rank for rank, name in enumerate(by_name(rows.experiments))}

@@ -9,9 +9,9 @@ import numpy as np
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
+from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared, Ranks
 from rankmetrics_spark.comparison.families import interval, intervals_at
-from rankmetrics_spark.comparison.measures import SIDES, Ints
+from rankmetrics_spark.comparison.measures import SIDES
 from rankmetrics_spark.comparison.notes import notes
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import replicate_means
@@ -53,7 +53,7 @@ def test(rows: Compared) -> Texts:
 
 
 @statistic(type="long")
-def n_users(rows: Compared) -> Ints:
+def n_users(rows: Compared) -> st.Ints:
     """Users of the test: of both sides together where it is independent."""
     return rows.n_users
 
@@ -85,7 +85,7 @@ def p_adjusted(rows: Compared) -> st.Floats:
 
 
 @statistic("wins", "ties", "losses", type="long")
-def wins(rows: Compared) -> tuple[Ints, ...]:
+def wins(rows: Compared) -> tuple[st.Ints, ...]:
     """Users in both whose value is better, equal or worse in the candidate."""
     both, higher, lower = (rows.both[name] for name in ("both", "higher", "lower"))
     worse = np.array([rows.question.directions.get(key.metric) is False for key in rows.keys])
@@ -140,7 +140,7 @@ def correction(rows: Compared) -> tuple[list[str], ...]:
 
 
 @statistic("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both", type="long")
-def counts(rows: Compared) -> tuple[Ints, ...]:
+def counts(rows: Compared) -> tuple[st.Ints, ...]:
     """How many comparisons the family has; users of each side who have a value, and of both, also where only those
     with changed lists are compared.
     """
@@ -156,7 +156,7 @@ def mean_over(rows: Compared) -> Texts:
 
 
 @statistic("n_lists_baseline", "n_lists_candidate", type="long", needs="lists")
-def lists(rows: Compared) -> tuple[Ints, ...]:
+def lists(rows: Compared) -> tuple[st.Ints, ...]:
     """Lists of each side that have a value; a user who was judged and shown nothing counts as one empty list."""
     return tuple(sums.ratio("y", "n").lists.astype(np.int64) for sums in rows.totals.sides("arm_lists", rows.keys))
 
@@ -170,7 +170,7 @@ def cluster(rows: Compared) -> Texts:
 
 
 @statistic("n_members_baseline", "n_members_candidate", type="long", needs="cluster")
-def members(rows: Compared) -> tuple[Ints, ...]:
+def members(rows: Compared) -> tuple[st.Ints, ...]:
     """Users of these clusters who have a value."""
     return tuple(sums["users"] for sums in rows.totals.sides("members", rows.keys))
 
@@ -258,7 +258,7 @@ _FINEST_ERROR, _FINEST_DIFFERENCE = 2.0**-22, 2.0**-20
 """Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off."""
 
 
-def _resampled(rows: Compared) -> Bools:
+def _resampled(rows: Compared) -> st.Bools:
     """(g,) whether a row has a t test, and replicates that are fine enough for its difference."""
     error, difference = rows.estimate.standard_error, np.abs(rows.estimate.difference)
     still = (error == 0) & ((difference == 0) | (difference >= _FINEST_DIFFERENCE))

@@ -7,21 +7,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.alike import with_exact
 from rankmetrics_spark.comparison.families import Families, Question, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
-from rankmetrics_spark.comparison.measures import BASELINE, Ints, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import BASELINE, Key, Name, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 
-Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
 SHARE_OF_PAIRED = 0.95
 """With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
@@ -58,7 +56,7 @@ class Compared:
     keys: list[Key]
     arms: tuple[st.Sums, st.Sums]
     both: st.Sums
-    paired: Bools
+    paired: st.Bools
 
     @classmethod
     def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], question: Question) -> Compared:
@@ -110,17 +108,17 @@ class Compared:
         return doubts_of_days(self.totals, {(key.baseline, key.candidate) for key in self.keys})
 
     @cached_property
-    def n_users(self) -> Ints:
+    def n_users(self) -> st.Ints:
         """(g,) users that a row tests."""
         return np.where(self.paired, self.both["both"], self.arms[0]["n"] + self.arms[1]["n"])
 
     @cached_property
-    def n_both(self) -> Ints:
+    def n_both(self) -> st.Ints:
         """(g,) users of both, whether their lists differ or not."""
         return (self.totals.of("all_paired", self.keys) if self.request.only_changed else self.both)["both"]
 
     @cached_property
-    def testable(self) -> Bools:
+    def testable(self) -> st.Bools:
         """(g,) whether both experiments have users with a value, either a relevant item, and no value too large."""
         return testable(self.arms)
 
@@ -160,7 +158,7 @@ class Compared:
         return of_pairs.where(self.paired, of_arms)
 
     @cached_property
-    def decided_by_cuped(self) -> Bools:
+    def decided_by_cuped(self) -> st.Bools:
         """(g,) whether CUPED is the test of the row."""
         if not self.question.earlier:
             return np.zeros(len(self.keys), bool)
@@ -226,12 +224,12 @@ class Compared:
         return test, relative
 
     @cached_property
-    def decided(self) -> Bools:
+    def decided(self) -> st.Bools:
         """(g,) whether the corrected test found a difference."""
         return np.asarray(self.p_adjusted < 1 - self.request.confidence)
 
     @cached_property
-    def looks(self) -> list[tuple[Bools, st.Looks]]:
+    def looks(self) -> list[tuple[st.Bools, st.Looks]]:
         """Which rows follow which rule over several looks; empty where a single look decides.
 
         A row with too few hits, and one whose look is not known, or beyond the plan, follows none.
@@ -245,13 +243,13 @@ class Compared:
         planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
         return [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
 
-    def enough_hits(self, arms: Iterable[st.Sums], both: st.Sums) -> Bools:
+    def enough_hits(self, arms: Iterable[st.Sums], both: st.Sums) -> st.Bools:
         """(g,) whether a test of these users over looks has enough of them whose value is not 0, and not 1."""
         of_arms = np.min([sums[name] for sums in arms for name in ("hits", "misses")], axis=0)
         return np.asarray(np.where(self.paired, both["higher"] + both["lower"], of_arms) >= HITS_OF_LOOKS)
 
     @cached_property
-    def hits_suffice(self) -> Bools:
+    def hits_suffice(self) -> st.Bools:
         """(g,) the same of the users of the rows."""
         return self.enough_hits(self.arms, self.both)
 
@@ -269,7 +267,7 @@ class Compared:
             numbers = np.where(rows, of(rule), numbers)
         return numbers
 
-    def at_looks(self, single: st.Estimate, n_users: Ints | None = None) -> st.Estimate:
+    def at_looks(self, single: st.Estimate, n_users: st.Ints | None = None) -> st.Estimate:
         """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
         if self.request.looks == "one":
             return single
@@ -294,7 +292,7 @@ class Compared:
         return self.families.p_adjusted
 
     @cached_property
-    def unresolved(self) -> Bools:
+    def unresolved(self) -> st.Bools:
         """(g,) whether the spread is lost in the rounding of the sums, and could explain the difference.
 
         An error of 0 would make any difference certain. That is right for values that are all the same, and wrong for
@@ -327,7 +325,7 @@ class Compared:
         }
         return bool(named[need] if need in named else getattr(request, need))
 
-    def replicates(self, kind: str, i: int, place: int | None = None) -> Ints | None:
+    def replicates(self, kind: str, i: int, place: int | None = None) -> st.Ints | None:
         """Weighted sums of a row's pair, or of the experiment at a place of its key."""
         key = self.keys[i]._replace(kind=kind) if place is None else self.keys[i].arm(place, kind)
         return self.totals.replicates.get(key)
@@ -360,7 +358,7 @@ class Compared:
         return doubts(self)
 
 
-def testable(arms: Sequence[st.Sums]) -> Bools:
+def testable(arms: Sequence[st.Sums]) -> st.Bools:
     """(g,) whether two experiments can be compared, by their sums: without any relevant item there is nothing to."""
     sound = [(sums["n"] > 0) & (sums["beyond"] == 0) for sums in arms]
     hits = arms[0]["with_relevant"] + arms[1]["with_relevant"]

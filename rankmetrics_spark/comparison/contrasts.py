@@ -16,7 +16,7 @@ from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.comparison.compared import Bools, Compared
+    from rankmetrics_spark.comparison.compared import Compared
 
 EQUIVALENT, NO_WORSE = "equivalent", "no worse"
 
@@ -61,7 +61,7 @@ def within_margin(rows: Compared) -> list[str | None]:
     return [None if doubt else EQUIVALENT if both else NO_WORSE if one else None for both, one, doubt in shown]
 
 
-def _side(rows: Compared, size: st.Floats, in_shares: Bools, sign: int) -> tuple[st.Floats, st.Floats]:
+def _side(rows: Compared, size: st.Floats, in_shares: st.Bools, sign: int) -> tuple[st.Floats, st.Floats]:
     """(g,) one-sided p-values of being within the margin below (1) or above (-1), and how far it may be there."""
     confidence, shift, (baseline, candidate) = rows.request.confidence, sign * size, rows.moments
     share = st.with_share(rows.single, rows.single_denominator, shift, confidence)
@@ -148,7 +148,7 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     return *shown, p, _adjusted(rows, p)
 
 
-def _has_rest(rows: Compared) -> Bools:
+def _has_rest(rows: Compared) -> st.Bools:
     """(g,) whether each user of the two is in one segment of the column, so that the other users are the rest."""
     columns = {key.segment: segment_columns(key.segment) for key in rows.totals.sums}
     users = Counter[tuple[Key, str]]()

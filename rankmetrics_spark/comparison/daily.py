@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import Cells, Ints, Totals
+from rankmetrics_spark.comparison.measures import Cells, Totals
 from rankmetrics_spark.comparison.pairs import add_rows, shared_users
 from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.config import Comparison
@@ -29,7 +29,6 @@ ENTERING, LEAVING = "_entering", "_leaving"
 """Labels of sums that become those up to a day: states of users that begin on a date, and that end on one."""
 
 Days = npt.NDArray[np.datetime64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ class UserDays:
 
     rows: UserRows
     date: Days
-    lists: Ints
-    weights: Mapping[str, Ints]
+    lists: st.Ints
+    weights: Mapping[str, st.Ints]
 
     @classmethod
     def of(cls, rows: UserRows, date: Days, lists: st.Floats, weights: Mapping[str, st.Floats]) -> UserDays:
@@ -58,19 +57,19 @@ class UserDays:
         rows = replace(rows, without=without).take(order, segments=[])
         return cls(rows, date[order], lists[order].astype(np.int64), weighted)
 
-    def where(self, chosen: Bools) -> UserDays:
+    def where(self, chosen: st.Bools) -> UserDays:
         """Some of the rows."""
         places = np.flatnonzero(chosen)
         weights = {metric: weight[places] for metric, weight in self.weights.items()}
         return UserDays(self.rows.take(places, segments=[]), self.date[places], self.lists[places], weights)
 
     @property
-    def own(self) -> Ints:
+    def own(self) -> st.Ints:
         """(n,) index of the user in the experiment, ascending from 0."""
         user, experiment = self.rows.user, self.rows.experiment
         return _runs((user[1:] != user[:-1]) | (experiment[1:] != experiment[:-1]), len(user))
 
-    def means(self, group: Ints) -> tuple[dict[str, st.Floats], Bools]:
+    def means(self, group: st.Ints) -> tuple[dict[str, st.Floats], st.Bools]:
         """Mean of each metric over the rows of a group up to each row, and whether one of them has a relevant item."""
         n = _running(self.lists, group)
         without_list, means = self.lists == 0, {}
@@ -89,7 +88,7 @@ class UserDays:
         return means, _running(self.rows.relevant.astype(np.int64), group) > 0
 
 
-def _share_without(with_value: npt.NDArray[Any], lists: npt.NDArray[Any]) -> st.Floats:
+def _share_without(with_value: st.Array, lists: st.Array) -> st.Floats:
     """(n,) share of these lists that have no value; 0 without a list."""
     return np.where(lists > 0, 1 - np.minimum(with_value / np.maximum(lists, 1), 1), 0.0)
 
@@ -147,7 +146,7 @@ def add_days(totals: Totals, days: UserDays, request: Comparison, start: str | N
             add_rows(totals, period.rows.take(places, segments=everyone, **changed), request)
 
 
-def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:
+def _labelled(kind: str, values: st.Array) -> tuple[list[str], st.Ints]:
     distinct, code = np.unique(values, return_inverse=True)
     return [f"{kind}={value}" for value in distinct.tolist()], code.reshape(-1)
 
@@ -186,17 +185,17 @@ def _add_states(totals: Totals, days: UserDays, request: Comparison) -> None:
     add_rows(totals, rows, request)
 
 
-def _runs(changes: Bools, n: int) -> Ints:
+def _runs(changes: st.Bools, n: int) -> st.Ints:
     """(n,) index of the run of each row, from where a row differs from the one before it."""
     return np.concatenate([[0], np.cumsum(changes)])[:n]
 
 
-def first_places(group: Ints) -> Ints:
+def first_places(group: st.Ints) -> st.Ints:
     """Where each group begins; groups count up from 0."""
     return np.flatnonzero(np.diff(group, prepend=-1))
 
 
-def _running(numbers: Ints, group: Ints) -> Ints:
+def _running(numbers: st.Ints, group: st.Ints) -> st.Ints:
     """(n,) sum over the rows of the group up to each row."""
     added, first = np.cumsum(numbers), first_places(group)
     return np.asarray(added - (added[first] - numbers[first])[group])
@@ -205,7 +204,7 @@ def _running(numbers: Ints, group: Ints) -> Ints:
 # ---- the slopes of users
 
 
-def _add_slopes(totals: Totals, days: UserDays, since: Ints, request: Comparison) -> None:
+def _add_slopes(totals: Totals, days: UserDays, since: st.Ints, request: Comparison) -> None:
     """Add the least-squares slope of each user over their own days, with its information as the weight.
 
     The weighted mean over the users is the slope by fixed effects of users: those who are there for more days than

@@ -8,17 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import Ints, Key
+from rankmetrics_spark.comparison.measures import Key
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.config import Comparison, Days, of_test
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 
-Bools = npt.NDArray[np.bool_]
 FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
 """Role of a metric -> the family of its comparisons of all users."""
 
@@ -114,7 +112,7 @@ class Families:
         return adjusted
 
     @cached_property
-    def n_tested(self) -> Ints:
+    def n_tested(self) -> st.Ints:
         """(g,) how many rows of the family have a p-value."""
         n = np.zeros(len(self.keys), np.int64)
         for rows, _ in self._rows:
@@ -130,7 +128,7 @@ class Families:
         return levels
 
     @cached_property
-    def _rows(self) -> list[tuple[Bools, float]]:
+    def _rows(self) -> list[tuple[st.Bools, float]]:
         """Per family: (g,) whether a row belongs to it, and its share of the level of significance."""
         names, share = np.array(self.names), self.request.primary_share
         of_primary = 1.0 if share is None else share

@@ -20,7 +20,7 @@ from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.schemas import EVERYONE, SPARSE_TESTS, segment_columns
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.comparison.compared import Bools, Compared
+    from rankmetrics_spark.comparison.compared import Compared
 
 FEW_HITS = 20
 """Fewer users with a hit are expected in the smaller experiment, or differ in a pair: t does not decide."""
@@ -40,7 +40,7 @@ class Hard:
     rows: Compared
 
     @cached_property
-    def decides(self) -> Bools:
+    def decides(self) -> st.Bools:
         """(g,) whether a row is one of these; over several looks, lists and clusters none is."""
         rows = self.rows
         t_alone = rows.request.looks != "one" or rows.by_ratio or rows.question.only_t
@@ -48,7 +48,7 @@ class Hard:
         return np.asarray(moving & (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone))
 
     @cached_property
-    def rates(self) -> Bools:
+    def rates(self) -> st.Bools:
         """(g,) whether all values of two experiments of different users are 0 or 1."""
         both = [sums["hits"] + sums["misses"] == sums["n"] for sums in self.rows.arms]
         return np.asarray(both[0] & both[1] & ~self.rows.paired)
@@ -68,12 +68,12 @@ class Hard:
         )
 
     @cached_property
-    def few(self) -> Bools:
+    def few(self) -> st.Bools:
         """(g,) whether these are too few for t."""
         return np.asarray(self.expected < FEW_HITS)
 
     @cached_property
-    def dense(self) -> Bools:
+    def dense(self) -> st.Bools:
         """(g,) whether t has sound intervals even of few: half of them have a hit, or differ, and none is skewed."""
         rows = self.rows
         hits, n = (rows.arms[0][name] + rows.arms[1][name] for name in ("hits", "n"))

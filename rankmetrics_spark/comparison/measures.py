@@ -11,13 +11,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.schemas import NAME_OF_ARM
 
-Ints = npt.NDArray[np.int64]
 Name = str | None
 """Name of an experiment; None for those without one."""
 
@@ -106,13 +104,13 @@ class Totals:
         keeps_values: Whether a few values are kept, too: see ``VALUES``.
     """
 
-    sums: dict[Key, Ints] = field(default_factory=dict)
-    replicates: dict[Key, Ints] = field(default_factory=dict)
+    sums: dict[Key, st.Ints] = field(default_factory=dict)
+    replicates: dict[Key, st.Ints] = field(default_factory=dict)
     n_cells: int = 0
     keeps_values: bool = True
-    _pieces: dict[Key, dict[Any, Ints]] = field(default_factory=dict)
+    _pieces: dict[Key, dict[Any, st.Ints]] = field(default_factory=dict)
 
-    def add(self, key: Key, sums: Ints) -> None:
+    def add(self, key: Key, sums: st.Ints) -> None:
         """Add sums of a key."""
         old = self.sums.get(key)
         if key.kind in VALUES:
@@ -126,7 +124,7 @@ class Totals:
         some = self.sums.get(key, np.zeros(0, np.int64))
         return some.view(np.float64) if len(some) == n <= VALUES[key.kind] else None
 
-    def add_table(self, kind: str, metric: str, groups: Sequence[Group], columns: Iterable[Ints]) -> None:
+    def add_table(self, kind: str, metric: str, groups: Sequence[Group], columns: Iterable[st.Ints]) -> None:
         """Add (g,) columns of sums of these groups; those without any user are left out."""
         sums = np.stack([*columns], axis=-1)
         for i in np.flatnonzero(sums.any(axis=1)).tolist():
@@ -159,9 +157,9 @@ class Totals:
                     getattr(parts.setdefault(test, Totals()), name)[key] = values
         yield from sorted(parts.items())
 
-    def add_replicates(self, key: Key, sums: Ints, piece: int | None = None) -> None:
+    def add_replicates(self, key: Key, sums: st.Ints, piece: int | None = None) -> None:
         """Add weighted sums of a key, or a piece of them, which ``joined`` puts together; refuse more than fit."""
-        sums_of: dict[Any, Ints] = self.replicates if piece is None else self._pieces.setdefault(key, {})
+        sums_of: dict[Any, st.Ints] = self.replicates if piece is None else self._pieces.setdefault(key, {})
         at = key if piece is None else piece
         if (old := sums_of.get(at)) is not None:
             sums_of[at] = old + sums
@@ -199,7 +197,7 @@ class Cells:
 
     experiments: Sequence[Name]
     labels: Sequence[str]
-    number: Ints
+    number: st.Ints
 
     def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
         """Add counts, and the sums of values and of their products, of each experiment in each segment."""
@@ -224,7 +222,7 @@ class Cells:
             key = Key("arm_values", "", groups[i][2], groups[i][0], metric)
             totals.add(key, values[rows[start:end]].view(np.int64))
 
-    def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[npt.NDArray[Any]]) -> None:
+    def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
         """Add the (n,) numbers of each column, which are those of a kind of sums."""
         groups, place = self._present
         nothing = np.zeros(len(groups), np.int64)
@@ -232,7 +230,7 @@ class Cells:
         totals.add_table(kind, metric, groups, sums)
 
     @cached_property
-    def _present(self) -> tuple[list[Group], Ints]:
+    def _present(self) -> tuple[list[Group], st.Ints]:
         """The groups that may have rows; the place of each row's among them.
 
         Thousands of segments of thousands of experiments are far more groups than rows.

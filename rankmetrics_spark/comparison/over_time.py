@@ -19,7 +19,7 @@ from rankmetrics_spark.comparison import sums as summed
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
-from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Ints, Key, Totals
+from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Key, Totals
 from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.rows import table_of_sums
 from rankmetrics_spark.comparison.table import UserTable, by_user, check_column
@@ -95,7 +95,7 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
     summed.refuse_several(totals)
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
-        changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
+        changes: dict[Key, dict[str, st.Ints]] = defaultdict(dict)
         running, of_days, of_slopes = Totals(), Totals(), Totals()
         for key, sums in totals.sums.items():
             kind, _, date = key.segment.partition("=")

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import KINDS, VALUES, Cells, Group, Ints, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import KINDS, VALUES, Cells, Group, Key, Name, Totals
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 from rankmetrics_spark.config import Comparison
@@ -68,7 +67,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
         _add_replicates(totals, rows, request, pairs)
 
 
-def shared_users(rows: UserRows, request: Comparison) -> tuple[npt.NDArray[np.bool_], Ints]:
+def shared_users(rows: UserRows, request: Comparison) -> tuple[st.Bools, st.Ints]:
     """(u,) whether a user is in several of the compared experiments, and (e,) how many such users each one has."""
     chosen = {request.baseline, *request.candidates} if request.candidates else {*rows.experiments}
     compared = np.array([name in chosen for name in rows.experiments])
@@ -79,7 +78,7 @@ def shared_users(rows: UserRows, request: Comparison) -> tuple[npt.NDArray[np.bo
     return shared, np.bincount(experiment[shared[user]], minlength=width)
 
 
-def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: Ints) -> None:
+def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) -> None:
     """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
     cells = Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
     for metric, values in rows.values.items():
@@ -117,14 +116,14 @@ class RowPairs:
         names: (g,) segment, baseline and candidate.
     """
 
-    left: Ints
-    right: Ints
-    differ: npt.NDArray[np.bool_] | None
-    starts: Ints
+    left: st.Ints
+    right: st.Ints
+    differ: st.Bools | None
+    starts: st.Ints
     names: list[Group]
 
     @classmethod
-    def of(cls, rows: UserRows, labels: list[str], code: Ints, pairs: tuple[Ints, Ints]) -> Iterator[RowPairs]:
+    def of(cls, rows: UserRows, labels: list[str], code: st.Ints, pairs: tuple[st.Ints, st.Ints]) -> Iterator[RowPairs]:
         """As many at once as fit into the caches; ``code`` is the (n,) index of each row's label."""
         unit = rows.user
         if len(labels) > 1:
@@ -144,7 +143,7 @@ class RowPairs:
                 i, j, hashes = left[some], right[some], rows.lists_hash
                 yield cls(i, j, None if hashes is None else hashes[i] != hashes[j], starts, names)
 
-    def of_both(self, values: st.Floats) -> tuple[st.Floats, st.Floats, npt.NDArray[np.bool_]]:
+    def of_both(self, values: st.Floats) -> tuple[st.Floats, st.Floats, st.Bools]:
         """Values of baseline and candidate, 0 where two rows do not count; and which ones count.
 
         They count if both have a value and, where only changed lists are compared, different lists.
@@ -172,7 +171,7 @@ _AT_ONCE = 2**18
 """Pairs of rows that are added up in one go."""
 
 
-def _row_pairs(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
+def _row_pairs(rows: UserRows, unit: st.Ints, pairs: tuple[st.Ints, st.Ints]) -> Iterator[tuple[st.Ints, st.Ints]]:
     """Two rows of a unit in the experiments of a pair, for all of them: of the baseline, and of the candidate."""
     if len(np.unique(pairs[0])) == 1:
         row_of_unit = np.full(int(unit.max()) + 1, -1)
@@ -222,9 +221,9 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
             pairs.add(totals, "before_pair", metric, (known,), x=e, d=d, b=b)
 
 
-def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[Ints, Ints]) -> None:
+def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[st.Ints, st.Ints]) -> None:
     """Add the weighted sums of all metrics in every replicate: one product of matrices for each kind of weights."""
-    weights: dict[str, npt.NDArray[Any]] = {}
+    weights: dict[str, st.Array] = {}
     # Drawn once for all metrics and segments.
     for kind, of in resamplings(request).items():
         if kind == "bootstrap":
@@ -250,7 +249,7 @@ def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: 
 
 
 def _summands(
-    units: Units, table: st.Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
+    units: Units, table: st.Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], st.Ints, st.Ints]
 ) -> dict[str, list[_Columns]]:
     """The columns that the weights of each kind multiply."""
     experiments, left, right = pairs
@@ -277,12 +276,10 @@ class _Columns:
 
     kind: str
     names: list[tuple[Name, Name]]
-    columns: Sequence[npt.NDArray[Any]]
+    columns: Sequence[st.Array]
 
 
-def _add_weighted(
-    totals: Totals, units: Units, weights: npt.NDArray[Any], summands: Sequence[tuple[str, _Columns]]
-) -> None:
+def _add_weighted(totals: Totals, units: Units, weights: st.Array, summands: Sequence[tuple[str, _Columns]]) -> None:
     table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
     for label, part in units.slices():
         sums = st.weighted_sums(units.of_users(weights, part), table[part])

@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import table as tables
 from rankmetrics_spark.comparison.compared import Ranks
-from rankmetrics_spark.comparison.measures import KEY, VALUE_UNIT, Ints, Key, Totals
+from rankmetrics_spark.comparison.measures import KEY, VALUE_UNIT, Key, Totals
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
 from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
@@ -29,7 +29,7 @@ from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
-from rankmetrics_spark.statistics import Floats, splits
+from rankmetrics_spark.statistics import Floats, Ints, splits
 
 _Row = TypeVar("_Row")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import measures
-from rankmetrics_spark.comparison.measures import KINDS, LIMBS, SHAPES, Ints, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import KINDS, LIMBS, SHAPES, Key, Name, Totals
 from rankmetrics_spark.config import Comparison, Resampling
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
@@ -66,7 +66,7 @@ def refuse_too_many_replicates(request: Comparison, n_experiments: int, n_metric
         )
 
 
-def pairs_of(request: Comparison, experiments: Sequence[Name]) -> tuple[Ints, Ints]:
+def pairs_of(request: Comparison, experiments: Sequence[Name]) -> tuple[st.Ints, st.Ints]:
     """Indices of baseline and candidate of every pair that these experiments form.
 
     Every pair starts with the baseline, then follows the order of the names.
@@ -109,7 +109,7 @@ def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:
             raise ConfigError(unknown("experiment", name, allowed))
 
 
-def replicate_means(sums: Ints) -> st.Floats:
+def replicate_means(sums: st.Ints) -> st.Floats:
     """(r,) weighted means from weighted sums of values and of ones; NaN where nobody has a weight."""
     values, weights = st.weighted_totals(sums)
     return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))

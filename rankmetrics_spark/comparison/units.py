@@ -7,14 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rankmetrics_spark.comparison.measures import Cells, Ints, Name, Totals
+from rankmetrics_spark.comparison.measures import Cells, Name, Totals
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EVERYONE
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, exact_total, limbs_of
-
-Bools = npt.NDArray[np.bool_]
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Bools, Floats, Ints, Words, exact_total, limbs_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class UserRows:
     """
 
     user: Ints
-    keys: npt.NDArray[np.uint64]
+    keys: Words
     experiments: list[Name]
     experiment: Ints
     segments: list[tuple[list[str], Ints]]
@@ -48,7 +45,7 @@ class UserRows:
     before: dict[str, Floats] = field(default_factory=dict)
     before_own: dict[str, Floats] = field(default_factory=dict)
     lists: dict[str, Floats] = field(default_factory=dict)
-    member: npt.NDArray[np.uint64] | None = None
+    member: Words | None = None
     alone: Bools | None = None
     lists_hash: Ints | None = None
     without: dict[str, Floats] = field(default_factory=dict)
@@ -134,7 +131,7 @@ class Units:
         hashes = self.lists_hash
         return of_both(table[:, left], table[:, right], None if hashes is None else hashes[:, left] != hashes[:, right])
 
-    def of_users(self, rows: npt.NDArray[Any], part: slice) -> npt.NDArray[Any]:
+    def of_users(self, rows: Ints, part: slice) -> Ints:
         """The rows of the users of some units, which are ordered by user."""
         users = self.user[part]
         return rows if len(users) == len(rows) else rows[users]

@@ -10,12 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, has_repeat, order_within, pair_starts
+from rankmetrics_spark.metrics import (
+    Array,
+    Batch,
+    Bools,
+    Convention,
+    Floats,
+    Ints,
+    has_repeat,
+    order_within,
+    pair_starts,
+)
 
 Arrays: TypeAlias = Mapping[str, pa.Array]
 """Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
@@ -58,7 +67,7 @@ class RankedLists:
     n_repeated: Ints
     n_tied: Ints
     hash: Ints | None = None
-    all_rows_seen: npt.NDArray[np.bool_] | None = None
+    all_rows_seen: Bools | None = None
     intents: EntryIntents | None = None
     list_hash: Ints | None = None
 
@@ -168,7 +177,7 @@ class Entries:
         assert self.score is not None
         return self.score if self.exact is None else self.exact.astype(np.float64)
 
-    def take(self, index: npt.NDArray[Any]) -> Entries:
+    def take(self, index: Array) -> Entries:
         """The entries of an index or a mask."""
         values: dict[str, Any] = dict(vars(self))
         of_batch = {name: values.pop(name) for name in ("text", "intents")}
@@ -242,7 +251,7 @@ def flat(lists: pa.Array) -> tuple[Ints, pa.Array]:
     return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
 
 
-def numbers(array: pa.Array, kind: type[Any]) -> npt.NDArray[Any]:
+def numbers(array: pa.Array, kind: type[Any]) -> Array:
     """An Arrow array as NumPy; null becomes NaN."""
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(kind, copy=False)
 
@@ -282,7 +291,7 @@ def by_position(entries: Entries) -> Entries:
     return entries.take(order_within(entries.list, entries.position.astype(float)))
 
 
-def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def by_score(entries: Entries, convention: Convention) -> tuple[Ints, Bools]:
     """Indices of the rows of each list by descending score, equal scores by the rule; a mask of the tied ones."""
     scores = entries.ranked_by
     order = order_within(entries.list, -scores)
@@ -322,7 +331,7 @@ def _highest_grade_first(entries: Entries) -> Floats:
     return np.where(np.isnan(entries.grade), np.inf, -entries.grade)
 
 
-def _firsts(index: Ints, key: Ints, order: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+def _firsts(index: Ints, key: Ints, order: Sequence[Array]) -> Bools:
     """Mask of the first row of each (list, key) by ``order`` (last array first, as in lexsort)."""
     by = np.lexsort((*order, key, index))
     mask = np.empty(len(by), bool)
@@ -330,7 +339,7 @@ def _firsts(index: Ints, key: Ints, order: Sequence[npt.NDArray[Any]]) -> npt.ND
     return mask
 
 
-def item_order(entries: Entries) -> npt.NDArray[Any]:
+def item_order(entries: Entries) -> Array:
     """Order of the item ids as UTF-8 text, which is how trec_eval and Spark compare them."""
     if entries.text is None or entries.row is None:
         return entries.hash
@@ -341,7 +350,7 @@ def item_order(entries: Entries) -> npt.NDArray[Any]:
     return np.asarray(place[items.indices.to_numpy()])
 
 
-def _position_order(entries: Entries) -> npt.NDArray[Any]:
+def _position_order(entries: Entries) -> Array:
     """Order by rank, missing ranks last; equal ranks by descending item id.
 
     Rows of one item at one rank are equal.
@@ -353,7 +362,7 @@ def _position_order(entries: Entries) -> npt.NDArray[Any]:
     return np.asarray(rank * (item.max(initial=0) + 1) + item)
 
 
-_TIE_KEYS: dict[str, Callable[[Entries], npt.NDArray[Any]]] = {
+_TIE_KEYS: dict[str, Callable[[Entries], Array]] = {
     "item_desc": lambda entries: -item_order(entries),
     "item_asc": item_order,
     "position": _position_order,

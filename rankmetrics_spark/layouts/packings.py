@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.layouts import lists as li
 from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
-from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within, pair_starts, place
+from rankmetrics_spark.metrics import Array, Batch, Bools, Convention, Floats, Ints, order_within, pair_starts, place
 
 COUNT_ROWS = {sch.N_ROWS: "count(1)"}
 NO_HASH = "0L"
@@ -205,7 +205,7 @@ class Relevant:
 
 
 def _ranked_lists(
-    entries: li.Entries, sizes: Ints, reading: li.Reading, all_rows_seen: npt.NDArray[np.bool_] | None = None
+    entries: li.Entries, sizes: Ints, reading: li.Reading, all_rows_seen: Bools | None = None
 ) -> li.RankedLists:
     """Lists of these sizes with given ranks, from some of their rows."""
     rows, n_repeated = li.without_repeats(entries, len(sizes), reading)
@@ -337,7 +337,7 @@ class Numbers:
     def unpack(self, columns: li.Arrays, reading: li.Reading) -> li.RankedLists:
         """The lists of a batch: ``_rows`` and the arrays."""
         sizes = li.ints(columns[sch.N_ROWS])
-        grades: npt.NDArray[Any]
+        grades: Array
         if self.small:
             halves = li.ints(columns[RANKS].flatten()).view("<i4")
             grades, ranks = halves[0::2], halves[1::2]
@@ -360,7 +360,7 @@ class Numbers:
         return _ranked_lists(entries, sizes, reading, may_repeat)
 
 
-def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> npt.NDArray[np.bool_]:
+def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> Bools:
     """(n,) whether a rank of a list may repeat: its ranks are neither distinct ranks up to 63 nor 1..L.
 
     The same condition as ``RANK_MAY_REPEAT_SQL``.

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -276,7 +274,7 @@ def _refuse_infinite(values: mx.Floats, metrics: Sequence[mx.Metric], batch: mx.
             )
 
 
-def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iterator[Mapping[str, mx.Array]]:
     """Score n lists under each convention."""
     lists_by_order: dict[tuple[object, ...], li.RankedLists] = {}
     for index, rule in enumerate(scoring.conventions):
@@ -287,11 +285,11 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
             lists_by_order[order] = replace(lists, batch=batch)
         lists = lists_by_order[order]
         batch = with_judgements(lists, columns, rule)
-        scores: dict[str, npt.NDArray[Any]] = {sch.CONVENTION_INDEX: np.full(batch.size, index, np.int32)}
+        scores: dict[str, mx.Array] = {sch.CONVENTION_INDEX: np.full(batch.size, index, np.int32)}
         if lists.all_rows_seen is not None:
             scores[sch.ALL_ROWS_SEEN] = lists.all_rows_seen
         n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
-        n_judged: list[npt.NDArray[Any]] = [np.zeros(batch.size)] * 3
+        n_judged: list[mx.Array] = [np.zeros(batch.size)] * 3
         if scoring.judged:
             known = ~np.isnan(batch.grade)
             flags = ((batch.list, known), (batch.list, known & (batch.rank <= scoring.top)))

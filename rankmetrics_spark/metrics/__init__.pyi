@@ -1,4 +1,6 @@
+from .batch import Array as Array
 from .batch import Batch as Batch
+from .batch import Bools as Bools
 from .batch import Floats as Floats
 from .batch import Intents as Intents
 from .batch import Ints as Ints

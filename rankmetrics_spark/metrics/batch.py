@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Batch:
             counts += np.bincount(group[(grade > 0) & (grade != 1)], minlength=self.size)
         return counts
 
-    def down_to(self, mask: npt.NDArray[np.bool_]) -> Ints:
+    def down_to(self, mask: Bools) -> Ints:
         """(e,) entries of ``mask`` (e,) at or above each entry, in its list."""
         ends = np.cumsum(np.bincount(self.list, mask, minlength=self.size).astype(np.int64))
         return np.asarray(np.cumsum(mask) - np.concatenate([[0], ends])[self.list])
@@ -140,7 +142,7 @@ def spans(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return span, np.arange(len(span)) - np.repeat(np.cumsum(counts) - counts, counts) + starts[span]
 
 
-def pair_starts(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def pair_starts(first: Array, second: Array) -> Bools:
     """(e,) whether an element differs from the one before in either of two arrays; the first one does.
 
     >>> pair_starts(np.array([0, 0, 0, 1]), np.array([5, 5, 6, 6])).tolist()
@@ -156,7 +158,7 @@ _ODD = np.int64(-7046029254386353131)
 _LAST = np.int64(np.iinfo(np.int64).max)
 
 
-def grids(groups: Ints) -> Iterator[tuple[Ints, npt.NDArray[np.bool_]]]:
+def grids(groups: Ints) -> Iterator[tuple[Ints, Bools]]:
     """Groups of similar length as the rows of a grid, so that one NumPy call works inside all of them.
 
     Sorting 4,096 lists of 50 as rows takes a tenth of the time of one sort by (list, value).

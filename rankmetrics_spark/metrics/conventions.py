@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import errors
+from rankmetrics_spark.metrics.batch import Bools, Floats
 
 GainTable: TypeAlias = tuple[tuple[float, float], ...]
 
@@ -147,7 +147,7 @@ class Convention:
         overrides = ";".join(f"{knob}={text}" for knob, text in _settings(self).items() if base.get(knob) != text)
         return f"{self.preset}({overrides})" if overrides else self.preset
 
-    def relevant(self, grade: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    def relevant(self, grade: Floats) -> Bools:
         """Which grades are relevant to binary metrics; NaN (unjudged), 0 and negative grades never are.
 
         >>> resolve({"relevant_from": 2}).relevant(np.array([np.nan, -1, 0, 1, 2])).tolist()

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark.metrics import intents
 from rankmetrics_spark.metrics import ties as tied
-from rankmetrics_spark.metrics.batch import Floats, Ints
+from rankmetrics_spark.metrics.batch import Bools, Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.discounts import SUMMABLE, discount, geometric, itself, last_rank, reciprocal, unit
 
@@ -282,7 +281,7 @@ def bpref(lists: Lists) -> Floats:
     return _where_relevant(lists, _share(batch.total(relevant * (1 - np.minimum(above, bound) / bound)), lists.m))
 
 
-def _refuted(grade: Floats, convention: Convention) -> npt.NDArray[np.bool_]:
+def _refuted(grade: Floats, convention: Convention) -> Bools:
     """(e,) judged, but not relevant; negative grades are neither."""
     return np.asarray((grade >= 0) & ~convention.relevant(grade))
 

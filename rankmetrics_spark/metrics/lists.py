@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import errors
 from rankmetrics_spark.metrics import discounts
-from rankmetrics_spark.metrics.batch import Batch, Floats, Intents, Ints, order_within, place
+from rankmetrics_spark.metrics.batch import Array, Batch, Bools, Floats, Intents, Ints, order_within, place
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.names import REGISTRY, Metric
 
@@ -106,7 +105,7 @@ class Lists:
         return np.bincount(self.batch.pool_list[relevant], minlength=self.batch.size).astype(np.int64)
 
     @property
-    def has_relevant(self) -> npt.NDArray[np.bool_]:
+    def has_relevant(self) -> Bools:
         """(n,) whether a list has what every metric of the convention needs: a relevant item, and one with a gain.
 
         The convention decides whether judged items count, or shown items only.
@@ -165,7 +164,7 @@ class Lists:
             raise errors.InputError("this metric needs scores, and the lists have none")
         return self.batch.score
 
-    def log_sum_exp(self, t: float, keep: npt.NDArray[np.bool_] | None = None) -> Floats:
+    def log_sum_exp(self, t: float, keep: Bools | None = None) -> Floats:
         """(n,) log of the sum of exp(score / t) over the entries in ``keep`` (default: all); minus infinity if none."""
         index = slice(None) if keep is None else keep
         group, scores = self.batch.list[index], self.scores[index] / t
@@ -289,7 +288,7 @@ def _intents(
     return Intents(*flat(shown, grades), np.arange(len(shown)), np.zeros(len(of_pool[0]), np.int64), *of_pool)
 
 
-def sums(groups: Ints, weights: npt.NDArray[Any], size: int) -> Floats:
+def sums(groups: Ints, weights: Array, size: int) -> Floats:
     """(size,) sum of weights per group, added in the order given: the bits do not depend on other groups."""
     return np.asarray(np.bincount(groups, weights, minlength=size), np.float64)
 

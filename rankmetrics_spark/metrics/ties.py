@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from rankmetrics_spark.metrics.batch import Floats, Ints
+from rankmetrics_spark.metrics.batch import Bools, Floats, Ints
 from rankmetrics_spark.metrics.discounts import last_rank, reciprocal, running_sums, span
 from rankmetrics_spark.metrics.lists import Lists, Ties, sums
 
@@ -135,5 +134,5 @@ def expected_hit(lists: Lists, k: int | None) -> Floats:
     return np.asarray(np.where(sure, 1.0, sums(group, chance * (rank <= last_rank(k)), lists.batch.size)))
 
 
-def _take(ties: Ties, keep: npt.NDArray[np.bool_]) -> Ties:
+def _take(ties: Ties, keep: Bools) -> Ties:
     return Ties(ties.list[keep], ties.first[keep], ties.last[keep], ties.relevant[keep], ties.before[keep])

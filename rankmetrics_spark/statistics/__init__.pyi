@@ -7,12 +7,16 @@ from .exact_sums import LIMB_EXPONENTS as LIMB_EXPONENTS
 from .exact_sums import LIMB_UNIT as LIMB_UNIT
 from .exact_sums import POWERS as POWERS
 from .exact_sums import SQUARE_EXPONENTS as SQUARE_EXPONENTS
+from .exact_sums import Array as Array
+from .exact_sums import Bools as Bools
 from .exact_sums import Floats as Floats
+from .exact_sums import Ints as Ints
 from .exact_sums import Moments as Moments
 from .exact_sums import PairMoments as PairMoments
 from .exact_sums import RatioPairSums as RatioPairSums
 from .exact_sums import RatioSums as RatioSums
 from .exact_sums import Whole as Whole
+from .exact_sums import Words as Words
 from .exact_sums import exact_mean as exact_mean
 from .exact_sums import exact_total as exact_total
 from .exact_sums import group_sums as group_sums

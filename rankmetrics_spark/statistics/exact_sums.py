@@ -24,6 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+Array = npt.NDArray[Any]
 
 LIMB_UNIT = 60
 """The smallest limb counts multiples of 2**-LIMB_UNIT."""
@@ -61,7 +65,7 @@ def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[
     return [*parts, np.rint(rest * 2.0 ** -exponents[-1])]
 
 
-def group_sums(columns: Iterable[npt.NDArray[Any]], group: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+def group_sums(columns: Iterable[Array], group: Ints, size: int) -> Ints:
     """Sums of whole numbers per group.
 
     Args:
@@ -79,7 +83,7 @@ def group_sums(columns: Iterable[npt.NDArray[Any]], group: npt.NDArray[np.int64]
     return np.stack([np.bincount(group, each, minlength=size).astype(np.int64) for each in columns], axis=-1)
 
 
-def exact_total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = LIMB_EXPONENTS) -> npt.NDArray[Any]:
+def exact_total(sums: Sequence[Array], exponents: Sequence[int] = LIMB_EXPONENTS) -> Array:
     """Put the sums of limbs together without rounding.
 
     Args:
@@ -96,7 +100,7 @@ def exact_total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = LIM
     return np.asarray(np.sum([part * 2 ** (e + LIMB_UNIT) for part, e in zip(sums, exponents, strict=True)], axis=0))
 
 
-def exact_mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Floats:
+def exact_mean(sums: Sequence[Array], n: Ints) -> Floats:
     """Mean from sums of limbs, rounded a fixed number of times, for many small groups at once.
 
     Args:
@@ -115,7 +119,7 @@ def exact_mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Fl
     return np.asarray(np.divide(added, n, out=np.full(len(n), np.nan), where=n > 0))
 
 
-Whole = npt.NDArray[Any]
+Whole = Array
 """Python integers in an object array: they neither round nor overflow."""
 
 

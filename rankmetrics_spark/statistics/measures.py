@@ -10,10 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import mul
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark.statistics import exact_sums
 
@@ -50,7 +48,7 @@ class Measure:
             *(f"{name}_{i}" for name in self.values for i in range(len(exact_sums.POWERS[len(name)]))),
         )
 
-    def cells(self, counts: Sequence[npt.NDArray[Any]], **values: exact_sums.Floats) -> Iterator[npt.NDArray[Any]]:
+    def cells(self, counts: Sequence[exact_sums.Array], **values: exact_sums.Floats) -> Iterator[exact_sums.Array]:
         """Yield the (n,) numbers that are added up, column by column.
 
         Args:
@@ -73,9 +71,9 @@ class Sums:
     """
 
     measure: Measure
-    table: npt.NDArray[Any]
+    table: exact_sums.Array
 
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+    def __getitem__(self, name: str) -> exact_sums.Array:
         """(g,) a count, or an exact sum in units of 2**-60 as Python integers."""
         if name in self.measure.counts:
             return np.asarray(self.table[:, self.measure.counts.index(name)])

@@ -14,10 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtrik, stdtrit
 
-from rankmetrics_spark.statistics.exact_sums import LIMB_EXPONENTS, Floats, limbs_of
-
-Words = npt.NDArray[np.uint64]
-Ranks = npt.NDArray[np.int64]
+from rankmetrics_spark.statistics.exact_sums import LIMB_EXPONENTS, Array, Floats, Ints, Words, limbs_of
 
 RESAMPLING_LIMBS = tuple(2.0**exponent for exponent in LIMB_EXPONENTS[:3])
 """What the limbs of ``weighted_sums`` count: 2**30, 1 and 2**-30; finer is far below the error of the resampling."""
@@ -117,7 +114,7 @@ def _bits(keys: Words, seed: int, use: int, count: int) -> Words:
     return random_bits(keys, seed * 4 + use, count).astype("<u8", copy=False)
 
 
-def weighted_sums(weights: npt.NDArray[Any], values: Floats) -> npt.NDArray[np.int64]:
+def weighted_sums(weights: Array, values: Floats) -> Ints:
     """Sums of weighted values of each replicate, exact: the same bits in any order of rows and split into batches.
 
     Values count without what they have below 2**-30, as in the first limbs of ``exact_sums.limbs_of``. A sum that
@@ -153,7 +150,7 @@ def weighted_sums(weights: npt.NDArray[Any], values: Floats) -> npt.NDArray[np.i
     return sums
 
 
-def weighted_totals(sums: npt.NDArray[Any]) -> Floats:
+def weighted_totals(sums: Array) -> Floats:
     """Limbs of ``weighted_sums``, added over all batches -> doubles.
 
     Args:
@@ -264,7 +261,7 @@ def _quantile(ordered: Floats, level: Floats) -> Floats:
 # ---- quantiles of values
 
 
-def quantile_ranks(n: Ranks, p: float, confidence: float) -> Ranks:
+def quantile_ranks(n: Ints, p: float, confidence: float) -> Ints:
     """(g, 4) ranks of the order statistics that a quantile is made of, from 1; 0 where there is none.
 
     The first two are around the place (n - 1) * p of Hyndman and Fan's type 7. The last two bound the quantile without
@@ -287,7 +284,7 @@ def quantile_ranks(n: Ranks, p: float, confidence: float) -> Ranks:
     return np.stack([low, np.minimum(low + 1, n), lower, np.where(upper > n, 0, upper)], axis=1)
 
 
-def interpolated(below: Floats, above: Floats, n: Ranks, p: float) -> Floats:
+def interpolated(below: Floats, above: Floats, n: Ints, p: float) -> Floats:
     """(g,) quantiles from the order statistics around them: Hyndman and Fan's type 7, with the bits of NumPy.
 
     Args:
@@ -311,7 +308,7 @@ def interpolated(below: Floats, above: Floats, n: Ranks, p: float) -> Floats:
     return np.where((below == above) | (part == 0), below, values)
 
 
-def _binomial_ppf(q: float, n: Ranks, p: float) -> Ranks:
+def _binomial_ppf(q: float, n: Ints, p: float) -> Ints:
     """(g,) the smallest k with P(B <= k) >= q."""
     k: Any = np.clip(np.ceil(bdtrik(q, n, p)), 0, n)
     below = np.maximum(k - 1, 0)

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark.schemas import EVERYONE, segment_label
-from rankmetrics_spark.statistics.exact_sums import Floats, Moments
-
-Ints = npt.NDArray[np.int64]
+from rankmetrics_spark.statistics.exact_sums import Floats, Ints, Moments
 
 
 def splits(

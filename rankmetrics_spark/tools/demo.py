@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from rankmetrics_spark.metrics import Floats, Ints
+from rankmetrics_spark.metrics import Array, Bools, Floats, Ints
 
 # A ranker sees the true affinity of a user to an item plus noise of this size: the less noise, the better it ranks.
 NOISE = {"control": 1.0, "candidate_a": 0.5, "candidate_b": 2.0}
@@ -159,7 +158,7 @@ class _Lists:
     users: Ints
     items: Ints
     scores: Floats
-    clicks: npt.NDArray[np.bool_]
+    clicks: Bools
     country: Ints
     device: Ints
 
@@ -222,26 +221,24 @@ def _all_days(rng: np.random.Generator, people: _People, root: Path, days: list[
     )
 
 
-def _ranked(
-    people: _People, came: Ints, level: Floats, noise: Floats, seen: Floats
-) -> tuple[Ints, Floats, npt.NDArray[np.bool_]]:
+def _ranked(people: _People, came: Ints, level: Floats, noise: Floats, seen: Floats) -> tuple[Ints, Floats, Bools]:
     """What rankers with these levels of noise show to users: positions of the candidates, their scores, the clicks."""
     scores = people.affinity[came] + level[:, None] * noise
     top = np.argsort(-scores, axis=1)[:, :SLOTS]
     return top, _pick(scores, top), _clicks(seen, _pick(people.grades[came], top))
 
 
-def _ndcg(clicks: npt.NDArray[np.bool_]) -> Floats:
+def _ndcg(clicks: Bools) -> Floats:
     """(n,) NDCG@10 of clicks: their discounts, 1 / log2(1 + rank), over those of as many first ranks; 0 without any."""
     discounts = 1 / np.log2(np.arange(2, SLOTS + 2))
     ideal = np.cumsum([0.0, *discounts])[clicks.sum(axis=1)]
     return np.asarray(clicks @ discounts / np.where(ideal > 0, ideal, 1.0))
 
 
-def _clicks(draws: Floats, grades: Ints) -> npt.NDArray[np.bool_]:
+def _clicks(draws: Floats, grades: Ints) -> Bools:
     """(n, SLOTS) clicks from as many draws out of [0, 1)."""
     sees_slot = 1 / np.arange(1, SLOTS + 1) ** 0.7
-    clicks: npt.NDArray[np.bool_] = draws < sees_slot * CLICK_IF_SEEN[grades]
+    clicks: Bools = draws < sees_slot * CLICK_IF_SEEN[grades]
     return clicks
 
 
@@ -311,7 +308,7 @@ def _config(root: Path, where: str, metrics: list[str], comparison: Mapping[str,
     return file
 
 
-def _pick(values: npt.NDArray[Any], positions: Ints) -> npt.NDArray[Any]:
+def _pick(values: Array, positions: Ints) -> Array:
     return np.take_along_axis(values, positions, axis=1)
 
 

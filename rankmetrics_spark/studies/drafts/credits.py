@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rankmetrics_spark.engines import SumTable, coded
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import flat, ints
-from rankmetrics_spark.metrics import Ints
+from rankmetrics_spark.metrics import Array, Bools, Ints
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, RELEVANCE
 from rankmetrics_spark.statistics import Measure, group_sums
 
@@ -38,8 +37,7 @@ PAIR_SUMS = Measure(f"{' '.join(OF_LISTS)} {OF_USERS.words}")
 """Sums of a pair: over lists, and over users the counts and the preference."""
 
 Pair = tuple[str | None, str | None]
-Totals = dict[Pair, npt.NDArray[Any]]
-Flags = npt.NDArray[np.bool_]
+Totals = dict[Pair, Array]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Slots(NamedTuple):
 
     list: Ints
     rank: Ints
-    click: Flags
+    click: Bools
     team: Ints
     """Index of the ranker; -1 for none."""
     ranks: tuple[Ints, ...] = ()
@@ -78,7 +76,7 @@ class Sides(NamedTuple):
     team: Ints
     clicks: Ints
     slots: Ints
-    ranks: Flags
+    ranks: Bools
     """(n, CHECKED_RANKS) whether the slot of a rank is the ranker's."""
 
 
@@ -145,7 +143,7 @@ def _slots(user: Ints, values: pa.Array, team: Ints, draft: Draft) -> tuple[Slot
     return slots, user[by][starts_list], repeated
 
 
-def _team_sides(slots: Slots) -> tuple[Sides, Flags]:
+def _team_sides(slots: Slots) -> tuple[Sides, Bools]:
     """A click counts for the ranker that drafted the item; also returns the rows that no ranker drafted.
 
     Source: Radlinski, Kurup and Joachims, How Does Clickthrough Data Reflect Retrieval Quality? (CIKM 2008); Schuth,
@@ -163,7 +161,7 @@ def _team_sides(slots: Slots) -> tuple[Sides, Flags]:
     return Sides(keys // width, keys % width, counts[:, 1], counts[:, 0], ranks), ~drafted
 
 
-def _balanced_sides(slots: Slots) -> tuple[Sides, Flags]:
+def _balanced_sides(slots: Slots) -> tuple[Sides, Bools]:
     """A click counts for each ranker that has the item in its top k; also returns the rows that neither ranker has.
 
     k is the better of the two ranks of the lowest clicked item. The one slot of a list is the first one, of the ranker

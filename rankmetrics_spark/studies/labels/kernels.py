@@ -21,11 +21,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import metrics as mx
 
-Flags = npt.NDArray[np.bool_]
 Kind = Literal["sum", "first", "ratio"]
 """How the labels of several items act together: they add up, the first one counts, or they change a divisor too."""
 _CELLS = 2**20
@@ -102,7 +100,7 @@ class Bounds:
 
     kind: Kind
     at: mx.Ints
-    unjudged: Flags
+    unjudged: mx.Bools
     value: mx.Floats
     low: mx.Floats
     high: mx.Floats
@@ -122,12 +120,12 @@ class Top:
         self.unjudged = np.isnan(self.grade)
 
     @cached_property
-    def relevant(self) -> Flags:
+    def relevant(self) -> mx.Bools:
         """(e,) judged relevant."""
         return self.labels.convention.relevant(self.grade)
 
     @cached_property
-    def may_be_relevant(self) -> Flags:
+    def may_be_relevant(self) -> mx.Bools:
         """(e,) unjudged, and a label can make it relevant."""
         return np.asarray(self.unjudged & (self.labels.relevant > 0))
 
@@ -160,7 +158,7 @@ class Top:
         """(n,) of these, those that the list itself does not show."""
         return self.of_user - self.open
 
-    def count(self, mask: Flags) -> mx.Ints:
+    def count(self, mask: mx.Bools) -> mx.Ints:
         """(n,) entries of a mask."""
         return np.bincount(self.list[mask], minlength=self.size).astype(np.int64)
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.metrics import Floats, Ints, Metric, parse
+from rankmetrics_spark.metrics import Bools, Floats, Ints, Metric, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, Measure, Sums, group_sums
-from rankmetrics_spark.studies.labels.kernels import Bounds, Flags, Shown
+from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
 
 MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
 PAIRS = sch.columns(
@@ -95,7 +95,7 @@ class Moves:
     lists: Ints
     item: Ints
     user: Ints
-    unjudged: Flags
+    unjudged: Bools
     rank: Ints
     move: Floats
 
@@ -123,7 +123,7 @@ class Moves:
             moves[side, at[side]] = bounds.move[entries]
         return cls(lists, item, user, unjudged, rank, np.where(unjudged, moves[1] - moves[0], 0.0))
 
-    def differences(self, bounds: Bounds) -> tuple[Floats, Floats, Floats, Flags]:
+    def differences(self, bounds: Bounds) -> tuple[Floats, Floats, Floats, Bools]:
         """Candidate - baseline of each user as judged, its lowest and highest value over all labels, where an item of
         both lists has one label; and whether no label leads beyond these, but perhaps none leads there.
 

@@ -26,8 +26,6 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
 
-Ints = npt.NDArray[np.int64]
-
 COLUMNS = sch.columns(
     "string: experiment_id metric estimator; double: value ci_low ci_high; long: n_users n_rows; double: "
     "effective_sample_size effective_share effective_users mean_weight; long: n_faulty_rows n_repeated; double: "
@@ -72,7 +70,7 @@ def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, c
     return np.asarray(np.minimum(numerator / chance, clip), np.float64)
 
 
-def _check(values: st.Floats, sound: npt.NDArray[np.bool_], what: str, allowed: str) -> None:
+def _check(values: st.Floats, sound: st.Bools, what: str, allowed: str) -> None:
     if not np.all(sound):
         raise InputError(f"a {what} is {np.ravel(values)[~np.ravel(sound)][0]}; allowed: a number in {allowed}")
 
@@ -117,7 +115,7 @@ class UserValues:
     joint: st.Floats | None = None
 
 
-def limb_sums(users: UserValues, group: Ints | None = None, size: int = 1) -> st.Sums:
+def limb_sums(users: UserValues, group: st.Ints | None = None, size: int = 1) -> st.Sums:
     """Return exact sums over the users of each group, by default of a single one; they can be added in any order.
 
     >>> two = UserValues(*map(np.array, ([1.0, 0.0], [1.0, 1.0], [2.0, 2.0], [4.0, 2.0], [8.0, 2.0])))

@@ -22,13 +22,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark.config import Section, choice, count, key
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.statistics import Floats, percentile, poisson_weights, weighted_sums, weighted_totals
-
-Flags = npt.NDArray[np.bool_]
+from rankmetrics_spark.statistics import (
+    Bools,
+    Floats,
+    Words,
+    percentile,
+    poisson_weights,
+    weighted_sums,
+    weighted_totals,
+)
 
 METHODS = ("adjacent", "pivot", "all_pairs")
 DEEPEST = 50
@@ -72,7 +77,7 @@ class Harvest(Section):
         columns = 3 * len(self.pairs[0])
         return (3, self.k), (3, columns), (self.replicates, columns)
 
-    def sums(self, shown: Ints, clicks: Ints, hashes: npt.NDArray[np.uint64]) -> Ints:
+    def sums(self, shown: Ints, clicks: Ints, hashes: Words) -> Ints:
         """Return exact sums of (n, k) impressions and clicks over keys, whose sums have the same bits in any order."""
         first, second = self.pairs
         both = (shown[:, first] > 0) & (shown[:, second] > 0)
@@ -123,7 +128,7 @@ class Pairs:
     second: Floats
 
     @property
-    def has_both(self) -> Flags:
+    def has_both(self) -> Bools:
         """Return whether there are clicks at both ranks."""
         return (self.first > 0) & (self.second > 0)
 
@@ -192,7 +197,7 @@ def all_pairs(sums: Pairs, first: Ints, second: Ints, k: int) -> Floats:
     return np.where(connected & (moved < 1e-6)[:, None], np.exp(log_p), np.nan)
 
 
-def _newton_step(log_p: Floats, sums: tuple[Floats, Floats, Floats, Flags], pairs: tuple[Ints, Ints]) -> Floats:
+def _newton_step(log_p: Floats, sums: tuple[Floats, Floats, Floats, Bools], pairs: tuple[Ints, Ints]) -> Floats:
     """Return Newton's step for the logarithms of p, with each r at its best value; that of the first rank is 0.
 
     With x = p_i r, the slope for log x is (c - n x) / (1 - x) and its curvature -(n - c) x / (1 - x)^2. Without r, a

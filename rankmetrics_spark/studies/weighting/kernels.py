@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from rankmetrics_spark import layouts as lay
 from rankmetrics_spark import metrics as mx
@@ -189,7 +188,7 @@ def weighted_lists(columns: lay.Arrays, repeats: bool) -> WeightedLists:
     return WeightedLists(batch, rows.score, user, n_repeated)
 
 
-def user_values(lists: WeightedLists, metric: mx.Metric, weight: mx.Floats) -> tuple[npt.NDArray[np.bool_], UserValues]:
+def user_values(lists: WeightedLists, metric: mx.Metric, weight: mx.Floats) -> tuple[mx.Bools, UserValues]:
     """Return (u,) which users have a row, and what these contribute to the estimate of a metric."""
     batch, size = lists.batch, len(lists.repeated)
     products = metric.name in OF_PRODUCTS
