@@ -277,6 +277,18 @@ class Figures:
         return [mean for mean in self.averages if mean.is_of_all]
 
     @cached_property
+    def is_empty(self) -> bool:
+        """Whether nobody has a relevant item, so that no metric says anything."""
+        return bool(self.everyone) and not any(mean.n_users_with_relevant != 0 or mean.mean for mean in self.everyone)
+
+    @cached_property
+    def drawn(self) -> Figures:
+        """What a page draws: nothing where there is no relevant item, on this and on every other date."""
+        is_blank = self.is_empty and not any(row.get("mean") for row in self.trend)
+        blank: dict[str, Any] = {"means": (), "comparisons": (), "users": (), "user_changes": (), "trend": ()}
+        return replace(self, **blank, over_time=(), n_means=0, n_comparisons=0) if is_blank else self
+
+    @cached_property
     def primary_means(self) -> dict[str, float | None]:
         """Experiment -> its mean of the metric that decides, for all users."""
         return {mean.experiment_id: mean.mean for mean in self.everyone if self.decides(mean)}

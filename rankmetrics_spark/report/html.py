@@ -91,7 +91,7 @@ def page(figures: Figures) -> str:
     safe = {
         "library": library,
         "charts": charts,
-        "examples": block(figures),
+        "examples": block(figures.drawn),
         "data": _DATA,
         "style": file_text("page.css"),
         "script": f'(() => {{\n"use strict";\n{script}\n}})();',
@@ -102,7 +102,7 @@ def page(figures: Figures) -> str:
     text = environment.from_string(file_text("page.html")).render(_context(figures) | markup)
     room = MOST_BYTES - len(text.encode("utf-8", "replace"))
     for most, digits in MOST_ROWS:
-        data = as_script(every_text(payload_of(figures, most, digits), printable))
+        data = as_script(every_text(payload_of(figures.drawn, most, digits), printable))
         if len(data.encode("utf-8", "replace")) <= room:
             break
     return text.replace(_DATA, data, 1)
@@ -206,9 +206,9 @@ def _context(figures: Figures) -> dict[str, Any]:
         "checks": checks,
         "version": __version__,
         "licences": file_text("page.licences.md"),
-        "percentiles": percentile_texts(figures.everyone)[:MOST_PERCENTILES],
-        "n_percentiles": len(figures.everyone),
-        **_candidates(figures),
+        "percentiles": percentile_texts(figures.drawn.everyone)[:MOST_PERCENTILES],
+        "n_percentiles": len(figures.drawn.everyone),
+        **_candidates(figures.drawn),
         **(_of_record(figures) if record else {}),
     }
 

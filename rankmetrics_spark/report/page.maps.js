@@ -47,7 +47,7 @@ function metricMap() {
   const more = make("button", { type: "button", className: "quiet", hidden: drawnLines.length === candidates.length, onclick: () => { wholeMap = true; metricMap(); } }, `Show all ${whole(candidates.length)}`);
   const left = drawnLines.length < candidates.length ? `${drawnLines.length} of ${whole(candidates.length)} candidates are shown. ` : "";
   map("differences", "by-metric", `Change by experiment and metric, ${unitNote(wholeRows)}`, "", heads, drawnLines.map((e) => [shortName(e), columns.map((m) => mapCell(byKey.get(`${e} ${m}`), most))]),
-    [make("p", { className: "key" }, `${left}Choose a metric to draw it.`, more)]);
+    [make("p", { className: "key" }, left, make("span", { className: "hint" }, "Choose a metric to draw it."), more)]);
 }
 /** Every segment of every candidate, on one metric. */
 let moreSegments = false;

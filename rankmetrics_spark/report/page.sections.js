@@ -186,7 +186,7 @@ function bySegment() {
   const domain = sharedDomain(mine.filter((row) => chosen.metrics.has(row.m) && there.has(row.s)));
   panels("segments", metricsShown(), (grid, m) => {
     const lines = mine.filter((row) => row.m === m && there.has(row.s)).sort((a, b) => order.indexOf(a.s) - order.indexOf(b.s)), inPercent = allPercentages(lines);
-    if (lines.some((row) => !everyone(row))) draw(grid, "forest", unique(lines.map((row) => line(row, everyone(row) ? "all users" : segment(row), inPercent))), { heading: data.metrics[m].label, small: several ? "" : `${cut(name(one.e), LABEL)}, ${against()}`, about: `Differences on ${data.metrics[m].label} by segment`, unit: inPercent ? " %" : "", domain });
+    if (lines.some((row) => !everyone(row))) draw(grid, "forest", unique(lines.map((row) => line(row, everyone(row) ? "all users" : segment(row), inPercent))), { heading: data.metrics[m].label, small: several ? cut(pair(one), 2 * LABEL) : `${cut(name(one.e), LABEL)}, ${against()}`, about: `Differences on ${data.metrics[m].label} by segment`, unit: inPercent ? " %" : "", domain });
   });
   if (!several) segmentMap(found);
   numbers("segments", (place) => table(place, `Differences by segment${held("segments", segmentRows)}`, differenceColumns([names("segment", segment)]), segmentRows));
@@ -198,7 +198,7 @@ function segmentMeans(rows, drawnSegments, left) {
   const order = [data.segments.indexOf("all"), ...drawnSegments], there = new Set(order);
   panels("segments", metricsShown(), (grid, m) => {
     const found = means.filter((row) => row.m === m && row.e === one && row.mean !== null && there.has(row.s)).sort((a, b) => order.indexOf(a.s) - order.indexOf(b.s));
-    if (found.length) draw(grid, "forest", unique(found.map((row) => meanLine(row, everyone(row) ? "all users" : segment(row)))), { heading: data.metrics[m].label, small: direction(m), about: `Means of ${data.metrics[m].label} by segment`, edit: plainAxis });
+    if (found.length) draw(grid, "forest", unique(found.map((row) => meanLine(row, everyone(row) ? "all users" : segment(row)))), { heading: data.metrics[m].label, small: `${cut(name(one), LABEL)}; ${direction(m)}`, about: `Means of ${data.metrics[m].label} by segment`, edit: plainAxis });
   });
   numbers("segments", (place) => table(place, `Means by segment${held("segmentMeans", rows)}`, meanColumns([names("segment", segment)]), rows));
 }
@@ -297,7 +297,9 @@ function meansOverTime() {
   panels("trend", metricsShown(), (grid, m) => {
     const made = trend.filter((row) => shown(row) && row.m === m && row.mean !== null).map((row) => ({ date: row.date, day: row.date, e: row.e, name: short(name(row.e)), metric: label(row), mean: row.mean,
       low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), dash: dash(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n), alert: "" }));
-    if (made.length) draw(grid, "trend", [...made, ...bad.map(({ date, text }) => ({ date, day: date, alert: text }))], { heading: data.metrics[m].label, small: direction(m), about: `${data.metrics[m].label} over time`, legend: [...new Set(made.map((row) => row.e))].sort((a, b) => a - b) });
+    // Without a bad day, the axis of the layers that mark them would have no end.
+    const edit = (spec) => { if (!bad.length) spec.layer = spec.layer.slice(0, -2); };
+    if (made.length) draw(grid, "trend", [...made, ...bad.map(({ date, text }) => ({ date, day: date, alert: text }))], { heading: data.metrics[m].label, small: direction(m), about: `${data.metrics[m].label} over time`, edit, legend: [...new Set(made.map((row) => row.e))].sort((a, b) => a - b) });
   });
   numbers("trend", (place) => {
     table(place, `Means by evaluation date${held("trend", trend)}`, [names("date", (row) => row.date), ...meanColumns([])], trend);

@@ -187,6 +187,8 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
     held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}
+    # What test it is says nothing beside a test that computed nothing.
+    held -= held if held <= {"test", "design", "role", "look", "looks"} else set()
     needed = {"users_needed": {"title": f"{_units(figures)} needed"}}
     columns = [column | needed.get(column["keys"][0], {}) for column in FURTHER if {*column["keys"]} <= held]
     shown = [name for column in columns for name in column["keys"]]

@@ -166,6 +166,9 @@ def answer(figures: Figures) -> Answer:
     metric, comparisons = figures.primary, cards(figures)
     if metric is None:
         return Answer(("There are no users to compare",))
+    if figures.is_empty:
+        check = "Check clicks and grades (source.columns.relevance, events, judgements) and convention.relevant_from."
+        return Answer(("Nobody has a relevant item, so there is nothing to compare",), sure=(check,), level="none")
     if not comparisons:
         return _not_compared(figures, metric)
     if metric.higher_is_better is None:

@@ -281,6 +281,7 @@ def test_print_shows_the_differences_in_light_colours(opened: Callable[..., Open
     assert luminance(colours(result)[0]) > 0.9
     assert result.page.locator("details.numbers[open] table tbody tr").count() == 8
     assert not result.page.locator("#controls").is_visible()
+    assert result.page.locator("select").count() > 1 and not result.page.locator("select:visible").count()
     result.page.emulate_media(media="screen")
     result.page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert result.page.locator("details.numbers[open]").count() == 0
@@ -449,3 +450,12 @@ def test_a_chart_without_a_number_is_a_sentence(opened: Callable[..., Opened]) -
     nothing = result.page.locator("#differences figure.nothing p")
     assert nothing.all_inner_texts() == ["There is nothing to draw: no difference is known, and the table says why."]
     assert not result.page.locator("#differences .chart").count()
+    # Where nobody has a relevant item, there is one sentence, and what to check.
+    means = [mean(name, value=0.0) | {"n_users_with_relevant": 0} for name in "ab"]
+    result = opened(Figures(means, [unknown]))
+    assert result.page.locator("h1").inner_text() == "Nobody has a relevant item, so there is nothing to compare"
+    assert "source.columns.relevance" in result.page.locator("#answer .sure").inner_text()
+    assert result.page.locator(".card, .chart, #controls:visible, figure, #further:visible").count() == 0
+    # On other dates, somebody has: these are drawn.
+    trend = [mean(name) | {"evaluation_date": date} for name in "ab" for date in ("2026-11-19", "2026-11-20")]
+    assert opened(Figures(means, [unknown], trend=trend)).section("trend").locator(".chart").count() == 1

@@ -140,6 +140,9 @@ def test_further_columns_are_those_that_hold_a_value() -> None:
     nobody = [row | {"wins": 0} for row in rows]
     actual = rep.payload_of(rep.Figures([mean(name) for name in ("control", "a", "b")], nobody))
     assert "wins" not in [column["title"] for column in actual["furtherColumns"]]
+    untested = {"ci_low": None, "ci_high": None, "p_adjusted": None, "design": "paired", "role": "primary", "look": 1}
+    actual = rep.payload_of(rep.Figures([mean("control"), mean("a")], [compared("a", None, 0.1) | untested]))
+    assert actual["furtherColumns"] == [], "what test it is says nothing where nothing was tested"
 
 
 def test_of_many_checks_a_page_holds_what_failed() -> None:
