@@ -1,4 +1,4 @@
-"""A daily evaluation in Airflow 3.3 or newer: ``evaluate``, then ``publish`` if it succeeded.
+"""A daily evaluation in Airflow 3.3 or newer, whose environment has the wheel with its extra ``airflow``.
 
 Set Airflow's DAGs folder to the folder of this file, or link the file into the DAGs folder. The logical date, as a date
 in TIME_ZONE, is the day that is evaluated: ``scheduled__2026-11-20T08:00:00+00:00`` is 2026-11-20 in
@@ -12,16 +12,20 @@ refused, ``publish`` runs for those that it has published, and the run fails if 
 Databricks ``publish`` waits for all of them. ``airflow backfill create`` starts an application for each day instead,
 several at a time where MAX_ACTIVE_RUNS allows it.
 
-``evaluate`` is retried after a temporary failure, such as a late log or a lost machine. A wrong config or a failed gate
-(exit codes 2, 4 and 5) fails at once and publishes nothing; earlier published results stay. If the driver runs on the
-cluster (``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
+``evaluate`` is retried after a temporary failure, such as a lost machine. A wrong config or a failed gate (exit codes
+2, 4 and 5) fails at once and publishes nothing; earlier published results stay. A log that is late (exit code 3) is
+looked for until LATE_UNTIL, or else is a failure that is retried. If the driver runs on the cluster
+(``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
 
-``publish`` reads ``published/DAY.json``, which the run has written last, and updates two assets, which other DAGs can
-wait for: ``rankmetrics``, for a DAG with ``schedule=[Asset("rankmetrics")]``, and ``rankmetrics_days``, whose events
-have the day as their partition key, for one with
-``schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))``. The event of each asset names the run and its
-partitions. On Databricks it has only the day, because Airflow cannot access
-the output.
+A day that is published updates two assets, which other DAGs can wait for: ``rankmetrics``, for a DAG with
+``schedule=[Asset("rankmetrics")]``, and ``rankmetrics_days``, whose events have the day as their partition key, for one
+with ``schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))``. The event of each asset, and the XCom of
+the task, name the run, its partitions, its counts and its verdict. On Databricks they have only the day, because
+Airflow cannot access the output.
+
+With DEFERRABLE, no task holds a slot while Spark runs; a triggerer waits. On Spark, the driver is then a process of its
+own on the worker's machine, whose log and exit code are files of JOB_FOLDER, which the triggerer has to see. Where a
+worker is a pod of its own, leave it off.
 
 With ``OPENLINEAGE_URL`` in the environment of the driver, a run sends OpenLineage events. With
 ``AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO=true`` and ``apache-airflow-providers-openlineage``, they name the
@@ -32,7 +36,7 @@ Settings are environment variables of the DAG processor and the workers. Prefix 
 ===============  =========================  ====================================================================
 PLATFORM         spark                      spark (spark-submit), or databricks
 CONN_ID          spark_default              connection; on Databricks databricks_default
-HOME             the folder above this one  has jobs/evaluate.py and dist/rankmetrics_spark.zip (from make wheel)
+HOME             the folder above this one  has dist/rankmetrics_spark.zip (from make wheel), for the executors
 CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worker may run in any folder
 OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider with its extra s3fs
 OUTPUT_CONN_ID   (none)                     connection for reading OUTPUT; by default what the worker itself may read
@@ -41,7 +45,17 @@ WHERE            (none)                     the filter of a CONFIG without sourc
                                             with {date} in source.where or source.path, and means the same by hand
 TIME_ZONE        UTC                        where a day starts and ends, such as America/Los_Angeles
 DELAY            0                          seconds after the end of a day in which its log may still grow
+LATE_UNTIL       (none)                     hour of the day after, such as 09:00, until which a log that is not there is
+                                            looked for every RETRY_DELAY; it holds no slot and spends none of RETRIES
 PERIOD_FROM      (none)                     first day of a test: the days from it on are compared as one; see below
+DEFERRABLE       false                      true: no slot of a worker is held while a job runs
+JOB_FOLDER       AIRFLOW_HOME/...           where a deferred job writes its log and exit code
+CONF             {}                         Spark's settings as JSON, such as {"spark.executor.instances": "4"}
+PACKAGES         (none)                     Maven coordinates of jars, with commas; ARCHIVES: of a packed environment
+DRIVER_MEMORY    (none)                     such as 8g; EXECUTOR_MEMORY as well
+LOG_LEVEL        (none)                     of Spark, such as INFO; by default its log is off
+KEEP             (none)                     days that stay, such as 90d: after each day, prune removes older ones
+COMPACT          false                      true: prune merges small files as well
 JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
 START_DATE       2020-01-01                 first day to evaluate
 CATCHUP          false                      true: evaluate every day since START_DATE
@@ -52,7 +66,7 @@ RETRY_DELAY      900                        seconds between tries
 
 PERIOD_FROM sets ``comparison.period``, so CONFIG needs a ``comparison.baseline``. Days before it are compared alone. A
 backfill fills the period in; days that ran while an earlier one was missing are compared again when they are repeated.
-On Databricks the period is the bundle's variable ``period``.
+On Databricks, the period and what is kept are the bundle's variables ``period`` and ``keep``.
 
 The bundle's target ``prod`` deploys the job under this name, the target ``dev`` with ``[dev USER]`` before it. JOB is
 ``[dev jane_doe] rankmetrics on a cluster`` there, or the id: ``databricks bundle summary`` prints the job's address,
@@ -64,21 +78,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import sys
 from datetime import datetime, timedelta, timezone
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 try:
+    from airflow.providers.standard.operators.bash import BashOperator
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.python import PythonOperator
     from airflow.providers.standard.sensors.time_delta import TimeDeltaSensor
-    from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, ObjectStoragePath, Param, RetryDecision, RetryPolicy
-    from airflow.sdk.exceptions import AirflowSkipException
+    from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+
+    from rankmetrics_spark.airflow import ByExitCode, RankmetricsOperator, assets, publish
 except ImportError as error:
     raise ImportError(
-        "the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; "
+        "the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
         f"found Airflow {version('apache-airflow')}: {error}"
     ) from None
 
@@ -94,6 +111,18 @@ def number(name: str, default: int) -> int:
     return int(setting(name, str(default), "[0-9]+", "a whole number"))
 
 
+def switch(name: str) -> bool:
+    return setting(name, "false", "false|true") == "true"
+
+
+def conf() -> dict[str, str]:
+    try:
+        return {name: str(value) for name, value in json.loads(setting("CONF", "{}")).items()}
+    except (ValueError, AttributeError):
+        example = '{"spark.executor.instances": "4"}'
+        raise ValueError(f"RANKMETRICS_CONF is '{setting('CONF', '')}'; allowed: JSON such as {example}") from None
+
+
 DATABRICKS = setting("PLATFORM", "spark", "spark|databricks") == "databricks"
 CONNECTION = setting("CONN_ID", "databricks_default" if DATABRICKS else "spark_default")
 HOME = setting("HOME", str(Path(__file__).resolve().parents[1]))
@@ -103,105 +132,78 @@ WHERE = re.sub(r"{{ *ds *}}", "{date}", setting("WHERE", ""))
 TIME_ZONE = setting("TIME_ZONE", "UTC", "[A-Za-z0-9_+/-]+", "a name such as America/Los_Angeles")
 DAY = f"{{{{ logical_date.in_timezone('{TIME_ZONE}').to_date_string() }}}}"
 DELAY = number("DELAY", 0)
+LATE_UNTIL = setting("LATE_UNTIL", "", "|([01][0-9]|2[0-3]):[0-5][0-9]", "an hour such as 09:00")
 START = setting("START_DATE", "2020-01-01", "[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
 PERIOD_FROM = setting("PERIOD_FROM", "", "|[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
-PUBLISHED = Asset("rankmetrics")
-# An asset of its own: an event with a partition starts no DAG that waits for the asset as a whole.
-DAYS = Asset("rankmetrics_days")
+KEEP, COMPACT = setting("KEEP", "", "|[1-9][0-9]{0,4}[dw]", "days or weeks such as 90d or 12w"), switch("COMPACT")
+DEFERRABLE = switch("DEFERRABLE")
+ASSET = "rankmetrics"
+# What Airflow can read of the output.
+PUBLISHED = {"output": None if DATABRICKS else OUTPUT, "conn_id": setting("OUTPUT_CONN_ID", "") or None, "asset": ASSET}
 
 
-class FailOnPermanentErrors(RetryPolicy):  # type: ignore[misc]  # mypy cannot see Airflow: the base class is Any
-    """Fail at once on errors that a retry cannot fix; ``retries`` covers all others."""
-
-    # The operators report an exit code, or the exception that ended a notebook.
-    PERMANENT = re.compile(r"\b(Error code is|SystemExit): [245]\b|\b(Config|Quality|MetricGate)Error: ")
-
-    def evaluate(self, exception: BaseException, *_: object, **__: object) -> RetryDecision:
-        if self.PERMANENT.search(str(exception)):
-            return RetryDecision.fail("a wrong config or a failed gate: a retry would fail in the same way")
-        return RetryDecision.default()
-
-
-def operator(provider: str, module: str, name: str) -> Any:
-    try:
-        return getattr(import_module(f"airflow.providers.{module}"), name)
-    except ImportError:
-        platform = "databricks" if DATABRICKS else "spark"
-        raise ImportError(
-            f"the DAG rankmetrics needs {provider} where RANKMETRICS_PLATFORM is '{platform}': pip install {provider}"
-        ) from None
-
-
-def on_spark(days: list[str], first: str) -> Any:
+def on_spark(days: str, first: str, asset: str | None = ASSET) -> Any:
     """The task that evaluates days; ``first`` is the first of them, as a template."""
-    submit = operator(
-        "apache-airflow-providers-apache-spark", "apache.spark.operators.spark_submit", "SparkSubmitOperator"
-    )
-    # Not --set, which would replace a filter of the config without a word.
-    filtered = ["--where", WHERE] if WHERE else []
-    named = f"{{{{ '{{from: {PERIOD_FROM}}}' if {first.strip('{} ')} >= '{PERIOD_FROM}' else 'null' }}}}"
-    period = ["--set", f"comparison.period={named}"] if PERIOD_FROM else []
-    config = setting("CONFIG", f"{HOME}/conf/example.yaml")
-    return submit(
+    arguments = ["--where", WHERE] if WHERE else []
+    if PERIOD_FROM:
+        named = f"{{{{ '{{from: {PERIOD_FROM}}}' if {first.strip('{} ')} >= '{PERIOD_FROM}' else 'null' }}}}"
+        arguments += ["--set", f"comparison.period={named}"]
+    names = ("PACKAGES", "ARCHIVES", "DRIVER_MEMORY", "EXECUTOR_MEMORY", "LOG_LEVEL", "JOB_FOLDER")
+    given: dict[str, Any] = {name.lower(): setting(name, "") or None for name in names}
+    return RankmetricsOperator(
         task_id="evaluate",
         conn_id=CONNECTION,
-        name="rankmetrics",
-        application=f"{HOME}/jobs/evaluate.py",
+        config=setting("CONFIG", f"{HOME}/conf/example.yaml"),
+        output=OUTPUT,
+        output_conn_id=PUBLISHED["conn_id"],
+        date=days,
+        arguments=[*arguments, *([] if asset else ["--keep-going"])],
+        asset=asset,
+        # A range has days that will never be there.
+        late_until=(asset and LATE_UNTIL) or None,
+        time_zone=TIME_ZONE,
         py_files=f"{HOME}/dist/rankmetrics_spark.zip",
-        application_args=["--config", config, "--output", OUTPUT, *days, *filtered, *period],
-        retry_policy=FailOnPermanentErrors(),
+        conf=conf(),
+        deferrable=DEFERRABLE,
+        **given,
     )
 
 
 def on_databricks(days: str) -> Any:
     """The task that starts the job for a day, or for several such as 2026-11-08..2026-11-21."""
-    if PERIOD_FROM:
-        raise ValueError(
-            f"RANKMETRICS_PERIOD_FROM is '{PERIOD_FROM}', and RANKMETRICS_PLATFORM is 'databricks'; allowed: the "
-            "variable period of the bundle"
-        )
-    run_now = operator(
-        "apache-airflow-providers-databricks", "databricks.operators.databricks", "DatabricksRunNowOperator"
-    )
+    variables = {"PERIOD_FROM": (PERIOD_FROM, "period"), "KEEP": (KEEP, "keep")}
+    for name, (value, variable) in variables.items():
+        if value:
+            raise ValueError(
+                f"RANKMETRICS_{name} is '{value}', and RANKMETRICS_PLATFORM is 'databricks'; allowed: the variable "
+                f"{variable} of the bundle"
+            )
+    try:
+        from airflow.providers.databricks.operators.databricks import DatabricksRunNowOperator
+    except ImportError:
+        provider = "apache-airflow-providers-databricks"
+        raise ImportError(
+            f"the DAG rankmetrics needs {provider} where RANKMETRICS_PLATFORM is 'databricks': pip install {provider}"
+        ) from None
     job = setting("JOB", "rankmetrics on a cluster")
-    return run_now(
+    return DatabricksRunNowOperator(
         task_id="evaluate",
         databricks_conn_id=CONNECTION,
         **({"job_id": int(job)} if job.isdecimal() else {"job_name": job}),
         job_parameters={"date": days},
-        retry_policy=FailOnPermanentErrors(),
+        retry_policy=ByExitCode(),
+        deferrable=DEFERRABLE,
     )
 
 
-def days_between(first: str, last: str) -> list[dict[str, str]]:
+def days_between(first: str, last: str) -> list[dict[str, str | None]]:
     """What ``publish`` gets for each day of a backfill."""
     start, end = (datetime.strptime(day, "%Y-%m-%d") for day in (first, last))
     if end < start:
         raise ValueError(f"from is {first}, and to is {last}; allowed: to on or after from")
     # Ids of runs begin with their time.
-    now = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
-    return [{"date": f"{start + timedelta(days=n):%Y-%m-%d}", "since": now} for n in range((end - start).days + 1)]
-
-
-def publish(date: str, outlet_events: Any, since: str = "") -> None:
-    """Mark the results of a day as ready to use, if a run has published them ``since`` then."""
-    extra = {"evaluation_date": date} if DATABRICKS else pointer_of(date)
-    if str(extra.get("run_id", since)) < since:
-        raise AirflowSkipException(f"{date} was not published: see the log of evaluate")
-    outlet_events[PUBLISHED].extra = outlet_events[DAYS].extra = extra
-    outlet_events[DAYS].add_partitions(date)
-
-
-def pointer_of(date: str) -> dict[str, Any]:
-    """What ``published/DAY.json`` says: the run whose numbers may be read, its record and its partitions."""
-    place = ObjectStoragePath(re.sub("^s3a:", "s3:", OUTPUT), conn_id=setting("OUTPUT_CONN_ID", "") or None)
-    path = place / "published" / f"{date}.json"
-    # Where only Spark reaches the output, it has written a folder with one file.
-    file = next(path.glob("part-*")) if path.is_dir() else path
-    if not file.exists():
-        raise AirflowSkipException(f"{date} was not published: see the log of evaluate")
-    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return {name: result[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
+    same = PUBLISHED | {"since": f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"}
+    return [same | {"date": f"{start + timedelta(days=n):%Y-%m-%d}"} for n in range((end - start).days + 1)]
 
 
 RETRYING = {"retries": number("RETRIES", 3), "retry_delay": timedelta(seconds=number("RETRY_DELAY", 900))}
@@ -212,19 +214,24 @@ with DAG(
     # The plain "@daily" of Airflow 3 would start at the beginning of the logical date, not at its end.
     schedule=CronDataIntervalTimetable("@daily", timezone=TIME_ZONE),
     start_date=datetime.strptime(START, "%Y-%m-%d").replace(tzinfo=timezone.utc),
-    catchup=setting("CATCHUP", "false", "false|true") == "true",
+    catchup=switch("CATCHUP"),
     max_active_runs=number("MAX_ACTIVE_RUNS", 1),
     default_args=RETRYING,
     tags=["rankmetrics"],
     doc_md=__doc__,
 ):
-    evaluated = on_databricks(DAY) if DATABRICKS else on_spark(["--date", DAY], DAY)
+    evaluated = on_databricks(DAY) if DATABRICKS else on_spark(DAY, DAY)
     if DELAY:
         # Until then, it holds no slot of a worker.
         TimeDeltaSensor(task_id="wait", delta=timedelta(seconds=DELAY), mode="reschedule") >> evaluated
-    evaluated >> PythonOperator(
-        task_id="publish", python_callable=publish, op_kwargs={"date": DAY}, outlets=[PUBLISHED, DAYS]
-    )
+    if DATABRICKS:
+        evaluated >> PythonOperator(
+            task_id="publish", python_callable=publish, op_kwargs={"date": DAY, **PUBLISHED}, outlets=assets(ASSET)
+        )
+    if KEEP or COMPACT:
+        options = [*(["--keep", KEEP] if KEEP else []), *(["--compact"] if COMPACT else [])]
+        pruned = [sys.executable, "-m", "rankmetrics_spark", "prune", "--output", OUTPUT, *options]
+        evaluated >> BashOperator(task_id="prune", bash_command=shlex.join(pruned))
 
 FIRST, LAST = "{{ params['from'] }}", "{{ params['to'] }}"
 
@@ -241,14 +248,12 @@ with DAG(
     doc_md=__doc__,
 ):
     listed = PythonOperator(task_id="days", python_callable=days_between, op_kwargs={"first": FIRST, "last": LAST})
-    if DATABRICKS:
-        several = on_databricks(f"{FIRST}..{LAST}")
-    else:
-        several = on_spark(["--from", FIRST, "--to", LAST, "--keep-going"], FIRST)
+    days = f"{FIRST}..{LAST}"
+    several = on_databricks(days) if DATABRICKS else on_spark(days, FIRST, asset=None)
     # On Databricks nothing says which days are published where the job has failed.
     rule = "all_success" if DATABRICKS else "all_done"
     each_day = PythonOperator.partial(
-        task_id="publish", python_callable=publish, outlets=[PUBLISHED, DAYS], trigger_rule=rule
+        task_id="publish", python_callable=publish, outlets=assets(ASSET), trigger_rule=rule
     ).expand(op_kwargs=listed.output)
     listed >> several >> each_day
     # The state of the run is that of its last task, which fails with the days that failed.

@@ -21,6 +21,14 @@ from .log_sample import SAMPLE_ROWS as SAMPLE_ROWS
 from .log_sample import LogSample as LogSample
 from .log_sample import checked_sample as checked_sample
 from .log_sample import sample as sample
+from .scheduled import LATE as LATE
+from .scheduled import LOST as LOST
+from .scheduled import PERMANENT as PERMANENT
+from .scheduled import Watch as Watch
+from .scheduled import announcement as announcement
+from .scheduled import exit_code_in as exit_code_in
+from .scheduled import start as start
+from .scheduled import waits_until as waits_until
 from .selftest import by_kernels as by_kernels
 from .selftest import by_spark as by_spark
 from .selftest import golden_checks as golden_checks

@@ -95,6 +95,12 @@ class Airflow:
                    where logical_date like ?"""
         return {task: (state, tries) for task, state, tries in self.ask(query, f"{day}%")}
 
+    def xcom(self, day: str) -> Any:
+        """What the task ``evaluate`` of a day hands on."""
+        query = "select value from xcom join dag_run using (run_id) where key = 'return_value' and logical_date like ?"
+        ((value,),) = self.ask(f"{query} and task_id = 'evaluate'", f"{day}%")
+        return json.loads(value)
+
     def files(self) -> dict[str, tuple[int, bytes]]:
         """Modification time and content of every file in the output."""
         files = [file for file in self.out.rglob("*") if file.is_file()]
@@ -182,7 +188,7 @@ def first_day(airflow: Airflow) -> Airflow:
 
 
 def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
-    assert first_day.tasks(FIRST) == {"evaluate": ("success", 1), "publish": ("success", 1)}
+    assert first_day.tasks(FIRST) == {"evaluate": ("success", 1)}
     assert first_day.means(FIRST) == {
         ("a", "ap@5"): pytest.approx((1 / 2 + (1 / 1 + 2 / 3) / 2) / 2, rel=1e-12),
         ("a", "rr"): (1 / 2 + 1) / 2,
@@ -203,10 +209,13 @@ def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
     # The asset carries the same information for other DAGs.
     events = first_day.ask(
         """select name, e.extra, e.partition_key from asset_event e join asset a on a.id = e.asset_id
-           where source_task_id = 'publish' order by name"""
+           where source_task_id = 'evaluate' order by name"""
     )
     assert [(name, key) for name, _, key in events] == [("rankmetrics", None), ("rankmetrics_days", FIRST)]
-    assert [json.loads(extra) for _, extra, _ in events] == [expected, expected]
+    told = expected | {"rows": record["rows"], "warnings": 0, "verdict": record["verdict"]}
+    assert [json.loads(extra) for _, extra, _ in events] == [told, told]
+    # So do the tasks after this one.
+    assert first_day.xcom(FIRST) == told
 
 
 def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first_day: Airflow) -> None:
@@ -216,7 +225,7 @@ def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first
     config = yaml.safe_load((first_day.folder / "config.yaml").read_text())
     config["source"] = {"path": f"{config['source']['path']}/event_date={{date}}"}
     by_path.write_text(yaml.safe_dump(config))
-    settings = {"RANKMETRICS_CONFIG": str(by_path)}
+    settings = {"RANKMETRICS_CONFIG": str(by_path), "RANKMETRICS_KEEP": "90d", "RANKMETRICS_COMPACT": "true"}
     running = first_day.start("airflow", "dags", "test", "rankmetrics", LATE, **settings)
     try:
         # There is enough time: this Spark must stop and the next one must start before the retry reads.
@@ -226,7 +235,8 @@ def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first
     finally:
         running.stop()
     assert "Error code is: 3." in message
-    assert first_day.tasks(LATE) == {"evaluate": ("success", 2), "publish": ("success", 1)}
+    assert first_day.tasks(LATE) == {"evaluate": ("success", 2), "prune": ("success", 1)}
+    assert "nothing to remove" in message
     assert first_day.means(LATE) == {(name, metric): 1 / at for name, at in (("a", 3), ("b", 2)) for metric in METRICS}
     first_day.assert_new(before, LATE)
 
@@ -237,8 +247,7 @@ def test_a_failed_gate_fails_at_once_and_publishes_nothing(first_day: Airflow) -
     message = first_day(f"airflow dags test rankmetrics {FAULTY}", code=1)
     assert "1 of 3 rows are faulty (33.33%, allowed 1.00%" in message
     # One retry is left, but it is not used.
-    assert first_day.tasks(FAULTY)["evaluate"] == ("failed", 1)
-    assert first_day.tasks(FAULTY)["publish"][0] == "upstream_failed"
+    assert first_day.tasks(FAULTY) == {"evaluate": ("failed", 1)}
     new = first_day.files()
     assert before.items() <= new.items()
     # Only a record is added: it says why the run failed.
@@ -293,7 +302,7 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
         ("success", RANGE[1], "2026-11-18"),
     ]
     for day, at in zip(RANGE, (2, 4), strict=True):
-        assert first_day.tasks(day) == {"evaluate": ("success", 1), "publish": ("success", 1)}
+        assert first_day.tasks(day) == {"evaluate": ("success", 1)}
         assert first_day.means(day) == {(name, m): value for name, value in (("a", 1 / at), ("b", 1)) for m in METRICS}
         assert first_day.published(day)["partitions"] == [
             {"experiment_id": name, "evaluation_date": day} for name in "ab"
@@ -368,10 +377,10 @@ def test_the_pointer_in_an_object_store_is_read_through_a_connection(airflow: Ai
         airflow.add_log(STORED, [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
         airflow.ends(airflow.start("airflow", "dags", "test", "rankmetrics", STORED, **settings))
         pointer = json.loads(bucket.ask(f"/out/published/{STORED}.json"))
-    assert airflow.tasks(STORED) == {"evaluate": ("success", 1), "publish": ("success", 1)}
+    assert airflow.tasks(STORED) == {"evaluate": ("success", 1)}
     expected = {name: pointer[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
     assert expected["partitions"] == [{"experiment_id": name, "evaluation_date": STORED} for name in "ab"]
-    assert expected in [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
+    assert expected.items() <= airflow.xcom(STORED).items()
 
 
 SCHEDULED, NEXT = "2027-03-10", "2027-03-11"
@@ -555,7 +564,9 @@ def test_on_databricks_the_dag_starts_the_job_of_each_target_with_the_day(airflo
 # Runs in Airflow's Python: loads the DAG file under given settings and writes down the result.
 PROBE = """
 import importlib.util, json, os, sys, types
+from unittest.mock import MagicMock
 import airflow.sdk as sdk
+import pendulum
 from airflow.dag_processing.dagbag import DagBag
 
 file, answer, work = sys.argv[1:]
@@ -568,18 +579,20 @@ for settings in json.loads(work)["settings"]:
     if "airflow.sdk" in hidden:
         sys.modules["airflow.sdk"] = old = types.ModuleType("airflow.sdk")
         old.__getattr__ = lambda name: getattr(sdk, name) if name != "RetryPolicy" else getattr(types, name)
+    sys.modules.pop("rankmetrics_spark.airflow", None)
     bag = DagBag(os.path.dirname(file))
     dag = bag.dags.get("rankmetrics")
     key = " ".join(f"{name}={value}" for name, value in settings.items())
     found[key] = {"errors": [text.strip().splitlines()[-1] for text in bag.import_errors.values()]}
     if dag:
         task = dag.get_task("evaluate")
-        task.render_template_fields({"ds": "2026-11-20"})
+        task.render_template_fields({"logical_date": pendulum.datetime(2026, 11, 20)})
         fields = {name: getattr(task, name) for name in task.template_fields}
         found[key] |= {
             "dags": sorted(bag.dags), "catchup": dag.catchup, "at a time": dag.max_active_runs,
             "retries": task.retries, "delay": task.retry_delay.total_seconds(), "start": str(dag.start_date.date()),
-            "fields": json.loads(json.dumps(fields, default=str)),
+            "fields": json.loads(json.dumps(fields, default=str)), "tasks": sorted(dag.task_ids),
+            "submit": [task._get_hook()._build_spark_common_args(), task.deferrable, task.late_until],
             "decisions": {said: task.retry_policy.evaluate(Exception(said), 1, 3).action.value
                           for said in json.loads(work)["said"]},
         }
@@ -591,38 +604,27 @@ os.environ["RANKMETRICS_OUTPUT"] = json.loads(work)["output"]
 spec = importlib.util.spec_from_file_location("dag_file", file)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-found["pointer"] = module.pointer_of("2026-11-20")
+found["pointer"] = module.publish("2026-11-20", MagicMock(), module.OUTPUT, None)
 with open(answer, "w") as stream:
     json.dump(found, stream)
 """
 
-SUBMITTED = "Cannot execute: spark-submit --master local[2] jobs/evaluate.py. Error code is: {}.\nLast output:\n{}"
-DECISIONS = {
-    SUBMITTED.format(1, "java.lang.OutOfMemoryError: Java heap space"): "default",
-    SUBMITTED.format(2, "rankmetrics: unknown metric 'ndgc'"): "fail",
-    SUBMITTED.format(3, "rankmetrics: cannot read parquet"): "default",
-    SUBMITTED.format(4, "rankmetrics: 1 of 3 rows are faulty"): "fail",
-    SUBMITTED.format(5, "rankmetrics: ap@10 of 'b' is 0.1"): "fail",
-    SUBMITTED.format(137, ""): "default",
-    "failed with terminal state FAILED and with the errors [{'error': 'SystemExit: 4'}]": "fail",
-    "failed with terminal state FAILED and with the errors [{'error': 'InputError: cannot read'}]": "default",
-    "failed with terminal state FAILED and with the errors [{'error': 'ConfigError: metrics'}]": "fail",
-    "failed with terminal state TIMEDOUT and with the error ": "default",
-}
+# The unit tests have every sentence that tells an exit code.
+DECISIONS = {f"Error code is: {code}.": "fail" if code in (2, 4, 5) else "default" for code in (1, 2, 3, 4, 5, 137)}
 
 
 MISSING: dict[str, str] = {
     "airflow.providers.apache.spark.operators.spark_submit": (
-        "ImportError: the DAG rankmetrics needs apache-airflow-providers-apache-spark where RANKMETRICS_PLATFORM is "
-        "'spark': pip install apache-airflow-providers-apache-spark"
+        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
+        "found Airflow {}: "
     ),
     "airflow.providers.standard.operators.python": (
-        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; found "
-        "Airflow {}: "
+        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
+        "found Airflow {}: "
     ),
     "airflow.sdk": (
-        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; found "
-        "Airflow {}: cannot import name 'RetryPolicy' from 'airflow.sdk'"
+        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
+        "found Airflow {}: cannot import name 'RetryPolicy' from 'airflow.sdk'"
     ),
     "airflow.providers.databricks.operators.databricks": (
         "ImportError: the DAG rankmetrics needs apache-airflow-providers-databricks where RANKMETRICS_PLATFORM is "
@@ -634,6 +636,20 @@ MISSING: dict[str, str] = {
 
 def platform_of(module: str) -> str:
     return "databricks" if "databricks" in module else "spark"
+
+
+WHERE = "event_date = '{{ ds }}'"
+SUBMIT = {
+    "RANKMETRICS_CONF": '{"spark.executor.instances": 4}',
+    "RANKMETRICS_PACKAGES": "org.apache.hadoop:hadoop-aws:3.5.0",
+    "RANKMETRICS_ARCHIVES": "environment.tar.gz#environment",
+    "RANKMETRICS_DRIVER_MEMORY": "8g",
+    "RANKMETRICS_EXECUTOR_MEMORY": "16g",
+    "RANKMETRICS_LOG_LEVEL": "INFO",
+    "RANKMETRICS_DEFERRABLE": "true",
+    "RANKMETRICS_LATE_UNTIL": "09:00",
+    "RANKMETRICS_KEEP": "90d",
+}
 
 
 @pytest.fixture(scope="module")
@@ -652,7 +668,11 @@ def probed(airflow: Airflow) -> dict[str, Any]:
     (folder / "part-00000-x.txt").write_text(json.dumps(pointer | {"sequence": 2}))
     settings: list[dict[str, str]] = [
         {},
-        {"RANKMETRICS_WHERE": "", "RANKMETRICS_CATCHUP": "true", "RANKMETRICS_START_DATE": "2026-11-01"},
+        {"RANKMETRICS_WHERE": WHERE, "RANKMETRICS_CATCHUP": "true", "RANKMETRICS_START_DATE": "2026-11-01"},
+        SUBMIT,
+        {"RANKMETRICS_CONF": "spark.cores.max=4"},
+        {"RANKMETRICS_LATE_UNTIL": "nine"},
+        {"RANKMETRICS_KEEP": "90d", "RANKMETRICS_PLATFORM": "databricks"},
         {"RANKMETRICS_PLATFORM": "emr"},
         {"RANKMETRICS_RETRIES": "many"},
         {"RANKMETRICS_START_DATE": "today"},
@@ -667,7 +687,7 @@ def probed(airflow: Airflow) -> dict[str, Any]:
     dag_file = str(ROOT / "jobs" / "airflow_dag.py")
     Airflow(airflow.folder, bare).python(PROBE, dag_file, str(answer), work)
     result: dict[str, Any] = json.loads(answer.read_text())
-    assert result["pointer"] == pointer
+    assert result["pointer"] == pointer | {"rows": None, "warnings": 0, "verdict": []}
     return result
 
 
@@ -683,25 +703,44 @@ def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
         "retries": 3,
         "delay": 900,
         "start": "2020-01-01",
+        "tasks": ["evaluate"],
+        # `make wheel` writes the zip there.
+        "submit": [
+            [
+                "--master",
+                "local[2]",
+                "--py-files",
+                str(ROOT / "dist" / "rankmetrics_spark.zip"),
+                "--name",
+                "rankmetrics",
+            ],
+            False,
+            None,
+        ],
     }
-    config, where = str(ROOT / "conf" / "example.yaml"), f"event_date = '{FIRST}'"
-    output = str(ROOT / "out")
-    assert fields["application_args"] == ["--config", config, "--output", output, "--date", FIRST, "--where", where]
+    config, output = str(ROOT / "conf" / "example.yaml"), str(ROOT / "out")
+    assert fields["application_args"] == ["--config", config, "--output", output, "--date", FIRST]
     assert Path(config).is_file() and Path(fields["application"]).is_file()
-    # `make wheel` writes the zip there.
-    assert fields["py_files"] == str(ROOT / "dist" / "rankmetrics_spark.zip")
 
 
 def test_settings_are_used_or_refused_with_one_sentence(probed: dict[str, Any]) -> None:
     (accepted,) = (result for key, result in probed.items() if key.startswith("RANKMETRICS_WHERE="))
     assert (accepted["catchup"], accepted["start"]) == (True, "2026-11-01")
-    assert accepted["fields"]["application_args"][-2:] == ["--date", FIRST]
+    assert accepted["fields"]["application_args"][-4:] == ["--date", FIRST, "--where", "event_date = '{date}'"]
+    submitted, deferrable, late_until = probed[" ".join(f"{name}={value}" for name, value in SUBMIT.items())]["submit"]
+    assert (deferrable, late_until) == (True, "09:00")
+    assert {"spark.log.level=INFO", "spark.executor.instances=4", *list(SUBMIT.values())[1:5]} <= {*submitted}
+    assert probed[" ".join(f"{name}={value}" for name, value in SUBMIT.items())]["tasks"] == ["evaluate", "prune"]
+    (error,) = probed["RANKMETRICS_KEEP=90d RANKMETRICS_PLATFORM=databricks"]["errors"]
+    assert error.endswith("allowed: the variable keep of the bundle")
     for given, allowed in (
         ("RANKMETRICS_PLATFORM=emr", "spark, databricks"),
         ("RANKMETRICS_RETRIES=many", "a whole number"),
         ("RANKMETRICS_START_DATE=today", "a date as YYYY-MM-DD"),
+        ("RANKMETRICS_LATE_UNTIL=nine", "an hour such as 09:00"),
+        ("RANKMETRICS_CONF=spark.cores.max=4", 'JSON such as {"spark.executor.instances": "4"}'),
     ):
-        name, value = given.split("=")
+        name, _, value = given.partition("=")
         assert probed[given] == {"errors": [f"ValueError: {name} is '{value}'; allowed: {allowed}"]}
 
 
