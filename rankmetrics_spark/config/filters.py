@@ -11,37 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from importlib.resources import files
 from math import prod
 from typing import NamedTuple
+
+import yaml
 
 from rankmetrics_spark.config.fields import text
 from rankmetrics_spark.errors import ConfigError
 
-FUNCTIONS = {
-    "missing values and choice": "coalesce equal_null if ifnull isnan isnotnull isnull nanvl nullif nvl nvl2",
-    "types": "bigint binary boolean cast char date decimal double float int smallint string timestamp tinyint"
-    " try_cast varchar",
-    "text": "ascii btrim char_length character_length concat concat_ws contains endswith initcap instr lcase left"
-    " length locate lower ltrim overlay position replace reverse right rtrim split split_part"
-    " startswith substr substring substring_index translate trim ucase upper",
-    "patterns": "ilike like regexp regexp_count regexp_extract regexp_instr regexp_like regexp_replace regexp_substr"
-    " rlike",
-    "numbers": "abs bround cbrt ceil ceiling exp floor greatest hypot least ln log log10 log2 mod negative pmod pow"
-    " power rint round sign signum sqrt try_add try_divide try_multiply try_subtract width_bucket",
-    "bits and hashes": "base64 bit_count bit_length crc32 hash hex md5 octet_length sha sha1 sha2 shiftleft shiftright"
-    " unbase64 unhex xxhash64",
-    "dates and times": "add_months convert_timezone curdate current_date current_timestamp date_add date_diff"
-    " date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth"
-    " dayofweek dayofyear from_unixtime from_utc_timestamp hour last_day make_date make_timestamp minute month"
-    " monthname months_between next_day now quarter second timestamp_micros timestamp_millis timestamp_seconds to_date"
-    " to_timestamp to_unix_timestamp to_utc_timestamp trunc try_to_date try_to_timestamp unix_date unix_micros"
-    " unix_millis unix_seconds unix_timestamp weekday weekofyear year",
-    "arrays, maps, structs and JSON": "array array_contains array_distinct array_except array_intersect array_join"
-    " array_max array_min array_position array_size array_union arrays_overlap cardinality element_at exists filter"
-    " flatten forall from_json get get_json_object json_array_length json_object_keys map_contains_key map_keys"
-    " map_values named_struct size slice sort_array struct transform try_element_at typeof url_decode",
-    "URLs": "parse_url try_parse_url",
-}
+FUNCTIONS: dict[str, str] = yaml.safe_load((files(__package__) / "functions.yaml").read_text("utf-8"))
 """Functions that a filter may call: they compute with the values of one row, and with the clock at most."""
 
 KNOWN = frozenset(" ".join(FUNCTIONS.values()).split())

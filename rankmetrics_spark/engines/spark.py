@@ -43,36 +43,6 @@ UNWANTED = {
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
 }
 
-LAUNCHER = """\
-#!/bin/sh
-for argument do
-  shift
-  case "$argument" in
-    {unwanted}) ;;
-    *) set -- "$@" "$argument" ;;
-  esac
-done
-exec {java} "$@"
-"""
-
-# Errors reach Python as exceptions with a message, so the log is off; spark.log.level=WARN turns it on again. Only this
-# one logger reports a crash of the JVM itself, such as out of memory. Without a level for the gateway, Spark prints on
-# stderr that it has chosen one.
-LOGGING = """\
-status = off
-rootLogger.level = off
-rootLogger.appenderRef.console.ref = console
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = off
-logger.crash.name = org.apache.spark.util.SparkUncaughtExceptionHandler
-logger.crash.level = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-"""
-
 
 @dataclass(frozen=True)
 class Java:
@@ -102,13 +72,18 @@ def find_java() -> Java:
     )
 
 
+def _text(name: str) -> str:
+    """A file beside this one."""
+    return (files(__package__) / name).read_text("utf-8")
+
+
 def launcher_home(java: Java) -> Path:
     """Return a folder for JAVA_HOME whose ``bin/java`` runs ``java`` without ``UNWANTED`` arguments."""
     home = cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     arguments = "|".join(shlex.quote(argument) for argument, oldest in UNWANTED.items() if java.major >= oldest)
-    script = LAUNCHER.format(unwanted=arguments, java=shlex.quote(str(java.executable)))
+    script = _text("java.sh").format(unwanted=arguments, java=shlex.quote(str(java.executable)))
     write_cached(home / "bin" / "java", script, 0o755)
     return home
 
@@ -197,7 +172,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a local session."""
-    logging = write_cached(cache_folder() / "log4j2.properties", LOGGING)
+    logging = write_cached(cache_folder() / "log4j2.properties", _text("log4j2.properties"))
     java_options = "spark.driver.extraJavaOptions"
     return {
         # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.

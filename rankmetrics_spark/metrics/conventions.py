@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from importlib.resources import files
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -191,47 +193,8 @@ def _settings(convention: Convention) -> dict[str, str]:
 
 
 STANDARD = Convention()
-
-_TREC = replace(
-    STANDARD, preset="trec_eval", ap_denominator="m", population="judged", score_precision=32, duplicates="refuse"
-)
-_GIVEN = replace(STANDARD, preset="spark_mllib", gain="binary", ties="position", duplicates="best_rank")
-_RANX = replace(
-    STANDARD, preset="ranx", ap_denominator="m", population="judged", ties="position", duplicates="best_rank"
-)
-_LISTED = replace(
-    STANDARD, ap_denominator="hits", ideal_pool="shown", ties="position", ndcg_ties="expected", duplicates="count"
-)
-
-_ALL = (
-    STANDARD,
-    _TREC,
-    replace(_TREC, preset="ir_measures", duplicates="best_rank"),
-    replace(_TREC, preset="ir_measures_judged_only", duplicates="best_rank", unjudged="removed"),
-    _GIVEN,
-    replace(_GIVEN, preset="kaggle"),
-    replace(_GIVEN, preset="recommenders", population="both"),
-    replace(_GIVEN, preset="replay", population="judged", ties="item_desc"),
-    replace(
-        _GIVEN, preset="rectools", population="judged", ap_denominator="m", ideal_pool="constant_k", duplicates="count"
-    ),
-    _RANX,
-    replace(_RANX, preset="ranx_burges", gain="exponential"),
-    replace(_LISTED, preset="sklearn", ap_ties="threshold"),
-    replace(_LISTED, preset="torchmetrics", relevant_pool="shown"),
-    replace(STANDARD, preset="tfma", ideal_pool="shown", zero_relevant="skip", duplicates="count"),
-    replace(
-        STANDARD,
-        preset="lightgbm",
-        gain="exponential",
-        ideal_pool="shown",
-        relevant_pool="shown",
-        ties="position",
-        zero_relevant="one",
-        duplicates="count",
-    ),
-)
-PRESETS: dict[str, Convention] = {convention.preset: convention for convention in _ALL}
+_OWN = json.loads((files(__package__) / "presets.json").read_text("utf-8"))
+PRESETS: dict[str, Convention] = {name: Convention(preset=name, **own) for name, own in _OWN.items()}
 
 
 def resolve(value: str | Mapping[str, object] | Convention) -> Convention:

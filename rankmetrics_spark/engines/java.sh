@@ -1,0 +1,9 @@
+#!/bin/sh
+for argument do
+  shift
+  case "$argument" in
+    {unwanted}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
