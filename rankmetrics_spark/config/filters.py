@@ -11,16 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from importlib.resources import files
 from math import prod
 from typing import NamedTuple
 
-import yaml
-
-from rankmetrics_spark.config.fields import text
+from rankmetrics_spark.config.fields import data_of, text
 from rankmetrics_spark.errors import ConfigError
 
-FUNCTIONS: dict[str, str] = yaml.safe_load((files(__package__) / "functions.yaml").read_text("utf-8"))
+FUNCTIONS = {what: " ".join(names) for what, names in data_of("functions").items()}
 """Functions that a filter may call: they compute with the values of one row, and with the clock at most."""
 
 KNOWN = frozenset(" ".join(FUNCTIONS.values()).split())

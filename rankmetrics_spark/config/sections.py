@@ -30,32 +30,7 @@ class Rate(NamedTuple):
     sentence: str
 
 
-RATES = {
-    "duplicate_rate": Rate("rows that repeat an item or a rank of their list", "repeated rows",
-                           "{} of the rows repeat an item or a rank"),
-    "tie_rate": Rate("evaluated rows that share their score with another row of their list", "rows with tied scores",
-                     "{} of the rows have tied scores"),
-    "gap_rate": Rate("lists whose last rank is greater than their number of rows", "lists with gaps",
-                     "{} of the lists have gaps"),
-    "short_rate": Rate("lists with fewer items than the largest cut-off of the metrics",
-                       "lists shorter than the largest cut-off",
-                       "{} of the lists are shorter than the largest cut-off"),
-    "no_relevant_rate": Rate("lists without a relevant item", "lists without a relevant item",
-                             "{} of the lists have no relevant item"),
-    "unjudged_rate": Rate("lists of users without judgements", "lists without judgements",
-                          "{} of the lists have no judgements"),
-    "graded_rate": Rate("lists with grades other than 0 and 1", "lists with grades other than 0 and 1",
-                        "{} of the lists have grades other than 0 and 1"),
-    "shared_user_rate": Rate("users who are in more than one experiment", "users in several experiments",
-                             "{} of the users are in several experiments"),
-    "unmatched_event_rate": Rate("events with a grade that belong to no impression", "events without an impression",
-                                 "{} of the events with a grade belong to no impression"),
-    "mixed_arm_rate": Rate("users of tests who are in several arms of theirs", "users in several arms of a test",
-                           "{} of the users of tests are in several arms of theirs"),
-    "open_window_rate": Rate("impressions whose window ends after the newest event",
-                             "impressions whose labels may change",
-                             "{} of the impressions may still get events"),
-}  # fmt: skip
+RATES = {name: Rate(**words) for name, words in fields.data_of("rates").items()}
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 

@@ -10,22 +10,11 @@ import pandas as pd
 
 from rankmetrics_spark.config import LIST_NAMES, letters
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, EXPERIMENT_NAMES, words_of
+from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, OWN_NAMES, words_of
 
-NAMES = {
-    "position": "position rank slot pos place placement itemposition itemrank displayposition displayrank "
-    "resultposition positiononpage pageposition positioninlist listposition",
-    "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
-    "converted conversion purchased bought target engaged rating stars wasclicked isrelevant clickflag interacted "
-    "reward clickbool",
-    "score": "score modelscore prediction pred predictedscore rankingscore",
-    "experiment": f"{EXPERIMENT_NAMES} {ALSO_OF_ITEMS}",
-    "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid userpseudoid "
-    "clientid queryid query qid topicid topic",
-    "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
-    "listingid hotelid itemsku productsku postid songid trackid adid offerid corpusid pid propid",
-    "list": f"{LIST_NAMES} sessionid request session",
-    "date": "evaluationdate eventdate date day dt ds yearmonthday",
+NAMES = OWN_NAMES | {
+    "experiment": f"{OWN_NAMES['experiment']} {ALSO_OF_ITEMS}",
+    "list": f"{LIST_NAMES} {OWN_NAMES['list']}",
 }
 """Role -> the names that people give its column, the most telling first; only letters and digits count."""
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")

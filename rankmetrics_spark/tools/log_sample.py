@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import InputError
@@ -30,13 +32,8 @@ FORMAT_OF = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".orc": "orc",
 }
-EXPERIMENT_NAMES = (
-    "experimentid experiment variant variation arm experimentgroup abgroup bucket treatment cohort run "
-    "runid system ranker algorithm model policy tag group experimentname variantid variantname variationid "
-    "variationname experimentvariant testgroup testvariant testcell cell abvariant armid armname expid exp modelname "
-    "rankername istreatment treated isvariant"
-)
-"""Names that people give the column of the experiment, the most telling first."""
+OWN_NAMES = yaml.safe_load((resources.files(__package__) / "names.yaml").read_text("utf-8"))
+"""Role -> the names that people give its column, the most telling first."""
 ALSO_OF_ITEMS = "algo method strategy engine version"
 """Further ones, which name what made a single item as well."""
 _MOST_FILES = 24
@@ -271,7 +268,7 @@ def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path
     if len(tables) == 1:
         return "tag"
     rows = pd.concat([with_fields(table) for table in tables], ignore_index=True)
-    columns = [name for name in rows if {*EXPERIMENT_NAMES.split()} & words_of(str(name))]
+    columns = [name for name in rows if {*OWN_NAMES["experiment"].split()} & words_of(str(name))]
     if any(rows[name].dropna().astype(str).nunique() > 1 for name in columns):
         return "tag"
     folders = {_experiment_of(file.relative_to(place), "folder") for file in files} if place.is_dir() else {""}
@@ -279,7 +276,7 @@ def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path
         bases = {_NUMBER.sub("", name).lower() for name in names}
         is_piece = any(not base or re.split(r"[-_. ]", base)[0] in _PIECES.split() for base in bases)
         # model1 and model2 are experiments, most other names that differ in a number only are not.
-        are_numbered = bases <= {*EXPERIMENT_NAMES.split()}
+        are_numbered = bases <= {*OWN_NAMES["experiment"].split()}
         if (len(bases) == len(names) or are_numbered) and len(names) > 1 and not is_piece:
             return named
     return "tag"
