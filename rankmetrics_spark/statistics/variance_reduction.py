@@ -118,8 +118,12 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[signi
     slope = theta(difference)
     n, df = _paired_size(difference)
     variance = difference.residual(slope) / df
-    error = np.sqrt(variance * (1 / n + _lever(difference)))
-    estimate = significance.Estimate.of(_intercept(difference, slope), error, df, confidence, 2 ** (1 - n))
+    known, x = difference.spread > 0, difference.x.mean
+    # What the error of the slope adds to that of the intercept.
+    lever = np.where(known, x**2 / np.where(known, difference.spread, 1.0), 0.0)
+    intercept = difference.y.mean - np.where(known, slope * x, 0.0)
+    error = np.sqrt(variance * (1 / n + lever))
+    estimate = significance.Estimate.of(intercept, error, df, confidence, 2 ** (1 - n))
     return estimate, variance_reduction_of(difference)
 
 
@@ -144,16 +148,6 @@ def _paired_size(difference: CovariateMoments) -> tuple[Floats, Floats]:
     n = np.where(difference.y.n < 2, np.nan, difference.y.n).astype(float)
     df = n - 1 - (difference.spread > 0)
     return n, np.where(df > 0, df, np.nan)
-
-
-def _lever(difference: CovariateMoments) -> Floats:
-    """(g,) what the error of the slope adds to that of the intercept."""
-    spread = difference.spread
-    return np.where(spread > 0, difference.x.mean**2 / np.where(spread > 0, spread, 1.0), 0.0)
-
-
-def _intercept(difference: CovariateMoments, slope: Floats) -> Floats:
-    return difference.y.mean - np.where(difference.spread > 0, slope * difference.x.mean, 0.0)
 
 
 def cuped_independent(

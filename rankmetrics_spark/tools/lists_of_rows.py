@@ -65,7 +65,9 @@ def lists_of(rows: pd.DataFrame, arrays: Sequence[str], texts: bool) -> Lists | 
         most = max(plain, key=lambda name: (list(sizes.values()).count(sizes[name]), sum(sizes[name])))
         beside = [name for name in plain if sizes[name] == sizes[most]]
         cells = {name: [list(value) if _size(value) else [] for value in rows[name]] for name in beside}
-        return _exploded(rows, cells, None, "", _like_items(beside, cells))
+        # Like items are those with the most different values.
+        items = max(beside, key=lambda name: len({str(value) for values in cells[name] for value in values}))
+        return _exploded(rows, cells, None, "", items)
     return _of_texts(rows) if texts else None
 
 
@@ -107,11 +109,6 @@ def _of_texts(rows: pd.DataFrame) -> Lists | None:
     parts = [[part.rpartition("-") for part in cell] for cell in texts]
     values = {f"{name}.{role}": [[part[at] for part in cell] for cell in parts] for role, at in _PARTS.items()}
     return _exploded(rows, values, name, '{parts: [item, relevance], between: "-"}', f"{name}.item")
-
-
-def _like_items(names: Sequence[str], cells: Mapping[str, Sequence[Sequence[object]]]) -> str:
-    """Of arrays side by side, the one with the most different values."""
-    return max(names, key=lambda name: len({str(value) for values in cells[name] for value in values}))
 
 
 def _exploded(
