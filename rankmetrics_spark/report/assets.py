@@ -33,10 +33,9 @@ _COLOURS = {
     "faint": ("#8a93a3", "#78828f"),
     "quiet": ("#667080", "#929cab"),
     "accent": ("#2557d6", "#8fb0ff"),
-    "wash": ("#e9effd", "#1d2942"),
 }
 LIGHT, DARK = ({name: pair[at] for name, pair in _COLOURS.items()} for at in range(2))
-"""The colours of pages, charts and pictures: one accent; everything else is ink on paper."""
+"""The colours of pages, charts and pictures: the accent means better; everything else is ink on paper."""
 
 
 def has_page_libraries() -> bool:

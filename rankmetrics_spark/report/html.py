@@ -26,7 +26,6 @@ from rankmetrics_spark.report.of_tests import index, name_of_page
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
-from rankmetrics_spark.report.verdict import sentences_of_looks
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
 from rankmetrics_spark.words import STATES, Change, percent
 
@@ -185,7 +184,6 @@ def _context(figures: Figures) -> dict[str, Any]:
     outlook = [f"{line}." for line in figures.outlook]
     turned = sentences_of_reversals(figures.found, figures.primary_name)
     beside = [f"{line}." for line in turned[:MOST_TURNED]]
-    beside += (f"{line}." for line in sentences_of_looks(figures.compared))
     margins = [*filter(None, map(sentence_of_margin, figures.compared))]
     return {
         "status": [*overview.status_line(figures), *overview.weak_checks(checks, answer.level == "ok")],

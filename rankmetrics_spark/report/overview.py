@@ -9,7 +9,7 @@ from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
-from rankmetrics_spark.report.trust import GATES, looked_at
+from rankmetrics_spark.report.trust import GATES, look_of, looked_at
 from rankmetrics_spark.words import STATES, Change, Fact, judged_apart, p_text, p_value
 
 MOST_NAMED = 4
@@ -53,18 +53,7 @@ def status_line(figures: Figures) -> list[Fact]:
     if not figures.compared:
         return items
     items.append(_split(figures))
-    look = max(found.look or 0 for found in figures.compared)
-    looks = next((found for found in figures.compared if found.looks is not None), None)
-    if looks and looks.looks == "any":
-        items.append(Fact(f"look {look or 1}, valid at every look", "ok"))
-    elif looks and looks.looks:
-        text = f"look {looks.looks.split(',')[0]}"
-        is_planned = looks.valid_at
-        items.append(Fact(text, "ok") if is_planned else Fact(f"{text} planned ones, not tested", "warn"))
-    elif look > 1:
-        items.append(Fact(f"look {look}, and p is that of one look", "warn"))
-    elif look:
-        items.append(Fact("first look", "ok"))
+    items += [look] if (look := look_of(figures)) else []
     return items
 
 
@@ -75,7 +64,7 @@ def weak_checks(checks: Sequence[Fact], is_verdict: bool) -> list[Fact]:
     ['Ties and Books weaken the answer']
     """
     bad = dict.fromkeys(check.topic for check in checks if check.level in ("fail", "warn"))
-    *topics, last = [topic for topic in bad if topic not in ("Gates", "Split of the users")] or [""]
+    *topics, last = [topic for topic in bad if topic not in ("Gates", "Split of the users", "Looks")] or [""]
     if not last:
         return []
     names = f"{', '.join(topics)} and {last}" if topics else last

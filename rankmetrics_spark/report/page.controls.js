@@ -31,7 +31,7 @@ function controls() {
     ...(texts.length <= DRAWN ? order.map((at) => chip(texts[at], set, at, paint)) : [picker(set, texts, order, noun)]));
   bar.append(field("Experiments", chosen.experiments, data.experiments, [...data.experiments.keys()], true, "experiment"));
   if (data.metrics.length > 1) bar.append(field("Metrics", chosen.metrics, data.metrics.map((metric) => metric.label), byRole, false, "metric"));
-  const focus = make("select", { "aria-label": "Experiment in the accent colour" }, make("option", {}, "none"), ...data.experiments.map((text) => make("option", {}, short(text))));
+  const focus = make("select", { "aria-label": "Experiment that stands out" }, make("option", {}, "none"), ...data.experiments.map((text) => make("option", {}, short(text))));
   focus.selectedIndex = chosen.focus + 1;
   focus.addEventListener("change", () => { chosen.focus = focus.selectedIndex - 1; if (chosen.focus >= 0) chosen.experiments.add(chosen.focus); refresh(); });
   if (data.experiments.length > 2) bar.append(make("fieldset", {}, make("legend", {}, "Highlight"), focus));

@@ -52,7 +52,7 @@ function span(row, inPercent = isPercentage(row)) {
 
 // ---- what is chosen
 
-// The accent is for the experiment that the answer calls better; without one, nothing has it until somebody chooses.
+// The accent means better, so it is for the experiment that the answer calls so; another that is chosen stands out in ink.
 const best = data.leader;
 const drawn = new Set([...data.experiments.keys()].slice(0, DRAWN));
 if (best >= 0) drawn.add(best);
@@ -69,8 +69,9 @@ const shown = (row) => chosen.metrics.has(row.m) && chosen.experiments.has(row.e
 const metricsShown = () => byRole.filter((m) => chosen.metrics.has(m));
 const GREYS = ["var(--faint)", "var(--soft)"], DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 const isBaseline = (at) => data.baselines.includes(at) && !several;
-const colour = (at) => at === chosen.focus ? "var(--accent)" : isBaseline(at) ? "var(--ink)" : GREYS[at % 2];
-const dash = (at) => at === chosen.focus || isBaseline(at) ? [] : DASHES[at % DASHES.length];
+const colour = (at) => at === best ? "var(--accent)" : at === chosen.focus || isBaseline(at) ? "var(--ink)" : GREYS[at % 2];
+const focused = () => chosen.focus >= 0 && chosen.focus !== best ? short(name(chosen.focus)) : undefined;
+const dash = (at) => at === best || at === chosen.focus || isBaseline(at) ? [] : DASHES[at % DASHES.length];
 
 // ---- elements
 
@@ -157,13 +158,13 @@ function draw(parent, template, rows, { heading, small, about, unit, domain, edi
     const inner = make("div", { "aria-hidden": "true" });
     chart.replaceChildren(inner);
     const done = vegaEmbed(inner, spec, { mode: "vega-lite", actions: false, renderer: "svg", config: { aria: false }, tooltip: { theme: "custom" } })
-      .then((made) => { views.push(made.view); chart.style.minHeight = ""; }).finally(() => drawing.delete(done));
+      .then((made) => { views.push(made.view); chart.style.minHeight = ""; if (legend) standOut(chart); }).finally(() => drawing.delete(done));
     drawing.add(done);
     return done;
   });
 }
 /** Among many lines, the one that is pointed at stands out, in the chart or by its name in the legend: the others fade. */
-function standOut(figure, who) {
+function standOut(figure, who = focused()) {
   for (const mark of figure.querySelectorAll(".mark-line path, .mark-symbol path, .mark-rule line, .mark-area path")) {
     const other = mark.__data__?.datum?.name, fades = who && other && other !== who;
     mark.style.strokeOpacity = mark.style.fillOpacity = fades ? 0.1 : "";

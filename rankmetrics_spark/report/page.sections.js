@@ -210,6 +210,7 @@ function searchSegments() {
   section("segments").querySelector(".intro").after(make("div", { className: "tools search" }, input));
 }
 function choose(id, text, options, at, then) {
+  if (options.length < 2) return;
   const old = section(id).querySelector(".tools.choice");
   const select = make("select", { onchange: () => then(select.selectedIndex) }, ...options.map((option) => make("option", {}, short(option))));
   select.selectedIndex = at;

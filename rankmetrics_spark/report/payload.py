@@ -189,8 +189,14 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
     held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}
     # What test it is says nothing beside a test that computed nothing.
     held -= held if held <= {"test", "design", "role", "look", "looks"} else set()
-    needed = {"users_needed": {"title": f"{_units(figures)} needed"}}
-    columns = [column | needed.get(column["keys"][0], {}) for column in FURTHER if {*column["keys"]} <= held]
+    power = next((f" ({percent(each.power)} power)" for each in figures.compared if each.power), "")
+    powered = {
+        "users_needed": f"{_units(figures)} needed{power}",
+        "minimum_detectable_effect": f"detectable, one test{power}",
+        "adjusted_minimum_detectable_effect": f"detectable, corrected{power}",
+    }
+    chosen = [column for column in FURTHER if {*column["keys"]} <= held]
+    columns = [column | {"title": powered.get(column["keys"][0], column["title"])} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
     return {

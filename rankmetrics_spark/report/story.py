@@ -318,7 +318,7 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
     units = "1 user" if mean.n_users == 1 else f"{mean.n_users:,} users"
     if mean.mean_over == "lists":
         units = f"{mean.n_lists:,} lists of {units}"
-    return Answer(title, f"{mean.mean:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,))
+    return Answer(title, f"{mean.mean:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,), won=False)
 
 
 def _sentence(text: str) -> str:

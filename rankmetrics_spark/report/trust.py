@@ -8,6 +8,7 @@ from typing import Any, Literal
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.report.figures import Figures, one_of, range_text
+from rankmetrics_spark.report.verdict import sentences_of_looks
 from rankmetrics_spark.words import Fact, Level, p_text
 
 FEW_USERS = 100
@@ -86,10 +87,29 @@ def checks(figures: Figures) -> list[Fact]:
             lines.append(Fact(text + (f" {more:,} more in the table checks." if more > 0 else ""), "ok", title))
         elif sch.NOT_CHECKED in group:
             lines.append(Fact(_words(title, [*group[sch.NOT_CHECKED]]), "none", title))
+    if look := look_of(figures):
+        said = sentences_of_looks(figures.compared)
+        if not said or any(found.looks for found in figures.compared):
+            said = [look[:1].upper() + look[1:], *said]
+        lines.append(Fact(f"{'. '.join(said)}.", look.level, "Looks"))
     if not figures.record:
         lines.append(Fact(_NOT_PUBLISHED if figures.of_log else _UNKNOWN, "none", "Run record"))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
     return sorted(lines, key=lambda check: order.index(check.level))
+
+
+def look_of(figures: Figures) -> Fact | None:
+    """Which look at the comparisons it is; None where nobody counts them."""
+    look = max((found.look or 0 for found in figures.compared), default=0)
+    planned = next((found for found in figures.compared if found.looks is not None), None)
+    if planned and planned.looks == "any":
+        return Fact(f"look {look or 1}, valid at every look")
+    if planned and planned.looks:
+        text = f"look {planned.looks.split(',')[0]}"
+        return Fact(text) if planned.valid_at else Fact(f"{text} planned ones, not tested", "warn")
+    if look > 1:
+        return Fact(f"look {look}, and p is that of one look", "warn")
+    return Fact("first look") if look else None
 
 
 def looked_at(figures: Figures) -> list[sch.Check]:

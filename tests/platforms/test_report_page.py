@@ -156,7 +156,15 @@ def test_the_line_that_is_pointed_at_stands_out_among_ten(opened: Callable[..., 
         assert (lines.count(), plain, faded) == (10, [""] * 10, 9)
     lines.nth(4).dispatch_event("pointerover")
     assert lines.nth(4).evaluate("path => path.style.strokeOpacity") == ""
-    figure.dispatch_event("pointerleave")
+    result.page.mouse.move(2, 2)
+    # One that is chosen stays so, in ink: the accent is for what is better, and the answer calls the second one so.
+    inks = "paths => paths.map((path) => getComputedStyle(path).stroke)"
+    accent, before = result.page.locator(".change").evaluate("e => getComputedStyle(e).color"), lines.evaluate_all(inks)
+    result.redraw(lambda: result.page.get_by_label("Experiment that stands out").select_option("model-7"))
+    after = lines.evaluate_all(inks)
+    assert before.count(accent) == after.count(accent) == 1 and before.index(accent) == after.index(accent)
+    assert lines.evaluate_all("paths => paths.filter((path) => path.style.strokeOpacity === '0.1').length") == 9
+    result.redraw(lambda: result.page.get_by_label("Experiment that stands out").select_option("none"))
     assert lines.evaluate_all("paths => paths.every((path) => !path.style.strokeOpacity)")
 
 

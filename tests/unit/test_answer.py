@@ -255,7 +255,7 @@ def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
 def test_one_experiment_has_nothing_to_be_compared_with() -> None:
     actual = rep.answer(rep.Figures([mean("only")]))
     assert ("".join(actual.title), actual.change) == ("MAP@10 of only is 0.500", "0.5000")
-    assert actual.sure == ("There is one experiment, so nothing to compare it with.",)
+    assert actual.sure == ("There is one experiment, so nothing to compare it with.",) and not actual.won
 
 
 def test_the_primary_metric_decides_else_the_largest_cut_off_of_the_first_metric() -> None:

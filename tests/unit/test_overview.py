@@ -41,6 +41,8 @@ def test_the_status_line_says_users_gates_split_and_look() -> None:
         ("ok", "1,000 users"), ("fail", "1 of 2 gates failed"), ("ok", "same users on both sides"),
         ("warn", "look 14, and p is that of one look"),
     ]  # fmt: skip
+    (look,) = [each for each in rep.checks(rep.Figures([mean("a"), mean("b")], [row])) if each.topic == "Looks"]
+    assert look.level == "warn" and look.startswith("This is look 14: the pair was compared on 13 earlier dates. ")
     assert status(compared(look=2))[-1] == ("warn", "look 2, and p is that of one look")
     row = compared(sample_ratio_p=1e-9, look=6, looks="6 of 14, pocock")
     assert status(row)[1:] == [
@@ -49,6 +51,8 @@ def test_the_status_line_says_users_gates_split_and_look() -> None:
         ("ok", "look 6 of 14"),
     ]
     assert status(compared(look=3, looks="any"))[-1] == ("ok", "look 3, valid at every look")
+    (look,) = [each for each in rep.checks(rep.Figures([mean("a"), mean("b")], [row])) if each.topic == "Looks"]
+    assert look.level == "ok" and look.startswith("Look 6 of 14. This is look 6, and no comparison.period is set")
 
 
 def test_a_look_beyond_the_plan_is_not_valid(capsys: pytest.CaptureFixture[str]) -> None:
