@@ -1,10 +1,11 @@
 """A daily evaluation in Airflow 3.3 or newer, whose environment has the wheel with its extra ``airflow``.
 
 Set Airflow's DAGs folder to the folder of this file, or link the file into the DAGs folder. The logical date, as a date
-in TIME_ZONE, is the day that is evaluated: ``scheduled__2026-11-20T08:00:00+00:00`` is 2026-11-20 in
-``America/Los_Angeles``. A scheduled run starts when that day is over there, and DELAY seconds later where a log takes
-its time. A run writes only the partitions of its own day, so days can be repeated and backfilled: clear a run, or
-``airflow backfill create --reprocess-behavior completed``, which without that word leaves days that have run.
+in TIME_ZONE, is the day that is evaluated. A scheduled run starts when that day is over there, and DELAY seconds later
+where a log takes its time. It is named after that moment: ``scheduled__2026-11-21T08:00:00+00:00`` evaluates 2026-11-20
+in ``America/Los_Angeles``. A run writes only the partitions of its own day, so days can be repeated and backfilled:
+clear a run, or ``airflow backfill create --reprocess-behavior completed``, which without that word leaves days that
+have run.
 
 The DAG ``rankmetrics_backfill`` evaluates several days in one Spark application, so that Spark starts once: trigger it
 with the parameters ``from`` and ``to``. Each day is published on its own. It goes on after a day that is late or

@@ -8,11 +8,9 @@ import os
 import re
 import shutil
 import uuid
-from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +119,8 @@ class RankmetricsOperator(SparkSubmitOperator):  # type: ignore[misc]
             self._look_again(str(error))
             raise
         if self.deferrable:
-            self.log.info("deferred until the job in %s has ended", self._job)
-            self.defer(trigger=JobTrigger(str(self._job), self.poll), method_name="ended")
+            self.log.info("deferred until the job in %s has ended", self._folder)
+            self.defer(trigger=JobTrigger(str(self._folder), self.poll), method_name="ended")
         return self._announce(context)
 
     def ended(self, context: Any, event: Mapping[str, Any]) -> Any:
@@ -131,7 +129,7 @@ class RankmetricsOperator(SparkSubmitOperator):  # type: ignore[misc]
         if code == tools.LOST:
             raise ex.AirflowException(f"nothing is heard of the job in {folder} any more")
         with (folder / "log").open(encoding="utf-8", errors="replace") as log:
-            lines = deque(map(str.rstrip, log), MOST_LINES)
+            lines = [line.rstrip() for line in log][-MOST_LINES:]
         for line in lines:
             self.log.info("%s", line)
         shutil.rmtree(folder, ignore_errors=True)
@@ -143,16 +141,16 @@ class RankmetricsOperator(SparkSubmitOperator):  # type: ignore[misc]
     def _get_hook(self) -> Any:
         hook = super()._get_hook()
         if self.deferrable:
-            hook.submit = partial(self._start, hook)
+            hook.submit = lambda application: self._start(hook, application)
         return hook
 
     def _start(self, hook: Any, application: str) -> None:
         """Start what the hook would run and wait for."""
-        self._job = Path(self.job_folder) / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+        self._folder = Path(self.job_folder) / f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
         command = hook._build_spark_submit_command(application)
         if self.execution_timeout:
             command = ["timeout", "--foreground", str(self.execution_timeout.total_seconds()), *command]
-        tools.start(self._job, command, {**os.environ, **(hook._env or {})})
+        tools.start(self._folder, command, {**os.environ, **(hook._env or {})})
 
     def _look_again(self, error: str) -> None:
         """Give the slot back until the next look at a log that is not there yet, without spending a retry."""
