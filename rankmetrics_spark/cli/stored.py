@@ -40,23 +40,49 @@ def days_of(text: str, option: str = "--keep") -> int:
     return int(match[1]) * DAYS[match[2]]
 
 
+OUTPUT = click.option("-o", "--output", type=click.Path(), default=None, help="Output folder of the runs.")
+TABLE = click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
+SINK_FORMAT = click.option(
+    "--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table."
+)
+
+
+def _sink(output: str | None, table: str | None, sink_format: str) -> Sink:
+    if (output is None) == (table is None):
+        raise ConfigError("allowed: exactly one of --output and --table")
+    return Sink(path=output) if table is None else Sink(table=table, format=sink_format)
+
+
 @click.command(cls=Command)
-@click.option("-o", "--output", required=True, help="Output folder of the runs, with tables in Parquet.")
-@click.option("--keep", help="Days up to the newest published one, such as 90d or 12w; older ones go.")
+@OUTPUT
+@TABLE
+@SINK_FORMAT
+@click.option("--keep", help="Days up to the newest published one, such as 90d or 12w; older ones go. Or all.")
 @click.option("--compact", is_flag=True, help="Merge small files of a partition; every reader sees the same rows.")
 @click.option("--dry-run", "dry", is_flag=True, help="Only say what would be done.")
 @FORMAT
-def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -> None:
-    """Remove old dates from an output, and files that no pointer names; merge small files. Needs no engine.
+@MASTER
+def prune(
+    output: str | None, table: str | None, sink_format: str, keep: str | None, compact: bool, dry: bool, style: str,
+    master: str | None,
+) -> None:  # fmt: skip
+    """Remove old dates from an output, and files that no pointer names; merge small files. A folder needs no engine.
 
     Dates that a kept comparison of several days names stay, and so does what a run is writing.
     """
+    sink = _sink(output, table, sink_format)
+    if table and compact:
+        raise ConfigError("--compact is given with --table; allowed: OPTIMIZE (Delta), rewrite_data_files (Iceberg)")
     if keep is None and not compact:
         raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both")
-    days = None if keep is None else days_of(keep)
+    days = None if keep in (None, "all") else days_of(str(keep))
     from rankmetrics_spark import sinks
 
-    rows = sinks.prune(sinks.files_of(output), output, days, dry, compact)
+    rows = []
+    if output is not None:
+        rows = sinks.prune(sinks.files_of(output), output, days, dry, compact)
+    elif days is not None:
+        rows = on_session(choose(None, master), lambda spark: sinks.prune_tables(spark, sink, days, dry))
     if rows or style != "table":
         LIST_PRINTERS[style]([asdict(row) for row in rows])
     say.print(sinks.in_words(rows, dry), soft_wrap=True)
@@ -156,19 +182,16 @@ def _digits(value: float) -> str:
 
 
 @click.command(cls=Command)
-@click.option("-o", "--output", type=click.Path(), default=None, help="Output folder of the runs.")
-@click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
-@click.option("--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table.")
+@OUTPUT
+@TABLE
+@SINK_FORMAT
 @FORMAT
 @MASTER
 def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     from rankmetrics_spark.cli.earlier import records_of, summaries
 
-    if (output is None) == (table is None):
-        raise ConfigError("allowed: exactly one of --output and --table")
-    sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
-    records = records_of(sink, lambda work: on_session(choose(None, master), work))
+    records = records_of(_sink(output, table, sink_format), lambda work: on_session(choose(None, master), work))
     if style == "table":
         _print_runs(summaries(records))
     else:

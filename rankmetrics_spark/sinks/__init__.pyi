@@ -13,6 +13,7 @@ from .pruning import DatePruned as DatePruned
 from .pruning import files_of as files_of
 from .pruning import in_words as in_words
 from .pruning import prune as prune
+from .pruning import prune_tables as prune_tables
 from .reading import dated as dated
 from .reading import live_files as live_files
 from .reading import pointers_of as pointers_of

@@ -16,13 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date as day
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyarrow.fs import FileInfo
+from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import dates_in_words
+from rankmetrics_spark.config import Sink, dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
 from rankmetrics_spark.schemas import DATE, PARTITION, RUN, SMALL_TABLES, USER_DAYS
@@ -31,6 +33,7 @@ from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk
 from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sinks.partitions import Partitions
+from rankmetrics_spark.sinks.sql_tables import CatalogSchema, commit
 
 Stored = dict[str, list[FileInfo]]
 """Date -> the files of its partitions, in all tables."""
@@ -134,21 +137,27 @@ class Output:
         return [entry for entry, path in named if run_in_name(path) != id_of(path)]
 
     def old(self, keep: int) -> dict[str, str]:
-        """Date -> why it is kept, empty if it goes: the dates before the last ``keep`` ones up to the newest.
-
-        What the comparisons of the last ones name stays; what those of old dates name does not, because with a period
-        that moves with the days that would be every date.
-        """
-        first = (day.fromisoformat(max(self.pointers)) - timedelta(days=keep - 1)).isoformat()
-        reasons = {date: "" for date in sorted(self.pointers) if date < first}
-        for date in sorted(self.pointers.keys() - reasons.keys()):
-            compared = [entry.compared for entry in self.pointers[date].entries if entry.compared]
-            named = {other for each in compared for other in each.runs if other in reasons}
-            reasons |= dict.fromkeys(named, f"the comparison of {date} names its runs")
+        """The same as ``old_dates``, of folders, whose files may not say which run has written them."""
+        reasons, _ = old_dates(self.pointers, keep)
         for date in reasons:
             if not all(entry.named for entry in self.pointers[date].entries):
                 reasons[date] = "its files do not carry the id of their run"
         return reasons
+
+
+def old_dates(pointers: Mapping[str, Pointer], keep: int) -> tuple[dict[str, str], str]:
+    """Date -> why it is kept, empty if it goes: those before the last ``keep`` up to the newest; the first of these.
+
+    What the comparisons of the last ones name stays; what those of old dates name does not, because with a period
+    that moves with the days that would be every date.
+    """
+    first = (day.fromisoformat(max(pointers)) - timedelta(days=keep - 1)).isoformat()
+    reasons = {date: "" for date in sorted(pointers) if date < first}
+    for date in sorted(pointers.keys() - reasons.keys()):
+        compared = [entry.compared for entry in pointers[date].entries if entry.compared]
+        named = {other for each in compared for other in each.runs if other in reasons}
+        reasons |= dict.fromkeys(named, f"the comparison of {date} names its runs")
+    return reasons, first
 
 
 def files_of(path: str) -> Files:
@@ -212,6 +221,34 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
         return sorted(rows, key=lambda row: row.date)
 
 
+def prune_tables(spark: SparkSession, sink: Sink, keep: int, dry: bool = False) -> list[DatePruned]:
+    """The same dates of Delta or Iceberg tables in a catalog, which keep their files as earlier versions.
+
+    Raises:
+        InputError: Nothing is published there.
+    """
+    tables = CatalogSchema(spark, str(sink.table), "", sink.format)
+    pointers = tables.pointers()
+    if not pointers:
+        raise InputError(f"nothing is published in '{tables.path}'; allowed: the schema of an earlier run")
+    reasons, first = old_dates(pointers, keep)
+    stay = ", ".join(f"'{day.fromisoformat(date)}'" for date, why in reasons.items() if why)
+    gone = f"{DATE} < '{first}'" + (f" AND {DATE} NOT IN ({stay})" if stay else "")
+
+    def delete(name: str) -> None:
+        """One commit."""
+        spark.sql(f"DELETE FROM {name} WHERE {gone}")
+
+    # The pointers first: what they do not name is not read.
+    for table in () if dry else (FOLDER, *swapping.TABLES, "runs", REFUSED):
+        if tables.exists(table):
+            commit(tables.format, name := tables.name_of(table), partial(delete, name))
+    return [DatePruned(date, *(("kept", why) if why else ("removed", _OLD))) for date, why in sorted(reasons.items())]
+
+
+_OLD = "older than what is kept"
+
+
 def _of_date(output: Output, date: str, reason: str | None, records: Sequence[str], dry: bool) -> DatePruned | None:
     """Remove a date whose ``reason`` to stay is empty; of any other, the files that do not count."""
     goes = reason == ""
@@ -229,7 +266,7 @@ def _of_date(output: Output, date: str, reason: str | None, records: Sequence[st
     if not (goes or doomed):
         return kept
     size = sum(entry.size or 0 for entry in doomed)
-    why = "older than what is kept" if goes else reason or "files that its pointer does not name"
+    why = _OLD if goes else reason or "files that its pointer does not name"
     n_runs = sum(name.endswith(".json") for name in records)
     return DatePruned(date, "removed" if goes else "tidied", why, len(doomed), size, n_runs)
 
@@ -369,7 +406,9 @@ def in_words(rows: Sequence[DatePruned], dry: bool) -> str:
         sum(getattr(row, name) for row in rows) for name in ("files", "bytes", "runs", "merged", "into")
     )
     removed, parts = [row.date for row in rows if row.action == "removed"], []
-    if files or runs or removed:
+    if removed and not files:
+        parts.append(f"{'would remove' if dry else 'removed'} {dates_in_words(removed)}")
+    elif files or runs:
         counts = f"{files:,} file{'s'[: files != 1]} of {size / 1e6:,.1f} MB and {runs:,} run record{'s'[: runs != 1]}"
         parts.append(f"{'would remove' if dry else 'removed'} {counts}")
         parts.append(f"dates removed: {dates_in_words(removed) or 'none'}")

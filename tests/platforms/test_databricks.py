@@ -472,7 +472,9 @@ def bundle() -> dict[str, Any]:
 def test_the_databricks_tool_knows_every_field_of_the_bundle(bundle: dict[str, Any]) -> None:
     for key, job in bundle["resources"]["jobs"].items():
         made = Job.from_dict(job).as_dict()
-        assert [task["task_key"] for task in made["tasks"]] == ["evaluate"], key
+        # A notebook prunes nothing.
+        keys = ["evaluate"] if key == "notebook" else ["evaluate", "prune"]
+        assert [task["task_key"] for task in made["tasks"]] == keys
         # The tool refuses unknown fields and missing required fields.
         for spoiled in (
             job | {"tasks": [{**job["tasks"][0], "clutser": "a"}]},
@@ -492,9 +494,13 @@ def test_a_task_names_a_cluster_or_an_environment_that_its_job_has(bundle: dict[
     # A notebook on serverless compute gets its packages only from %pip.
     assert notebook["tasks"][0].keys().isdisjoint({"environment_key", "job_cluster_key"})
     # No task is tried again by default: a try repeats a failed gate too.
-    tasks = [job["tasks"][0] for job in (serverless, cluster, notebook)]
-    assert [task["max_retries"] for task in tasks] == [0, 0, 0]
-    assert [task.get("disable_auto_optimization") for task in tasks] == [True, None, True]
+    tasks = [task for job in (serverless, cluster, notebook) for task in job["tasks"]]
+    assert [task["max_retries"] for task in tasks] == [0] * 5
+    assert [task.get("disable_auto_optimization") for task in tasks] == [True, True, None, None, True]
+    where = ("environment_key", "job_cluster_key", "libraries")
+    for evaluate, prune in (serverless["tasks"], cluster["tasks"]):
+        assert [prune.get(key) for key in where] == [evaluate.get(key) for key in where]
+        assert prune["depends_on"] == [{"task_key": evaluate["task_key"]}]
     assert {job["schedule"]["quartz_cron_expression"] for job in (serverless, cluster)} == {"0 0 6 * * ?"}
     assert [job["schedule"].get("pause_status") for job in (serverless, cluster)] == [None, "PAUSED"]
 
@@ -551,6 +557,12 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
     assert (config.sink.format, config.sink.path, config.sink.table) == ("delta", None, "main.rankmetrics")
     assert config.evaluation_date == DATE
     assert (config.comparison.baseline, config.comparison.period) == (None, None)
+    # What is kept is all, and is that of the variable otherwise.
+    for given, keep in (({}, "all"), ({"keep": "90d"}, "90d")):
+        _, task = expanded("prod", **given)["resources"]["jobs"][name]["tasks"]
+        words = task["python_wheel_task"]["parameters"]
+        params = cli.main.commands[words[0]].make_context(words[0], words[1:]).params
+        assert (params["table"], params["sink_format"], params["keep"]) == ("main.rankmetrics", "delta", keep)
 
 
 @pytest.mark.parametrize("name", ["serverless", "cluster"])

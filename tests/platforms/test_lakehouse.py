@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,17 +18,18 @@ import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from rankmetrics_spark import cli, compare, read, run, sources
+from rankmetrics_spark.cli import stored
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.engines import QUICK_JAVA, Choice
 from rankmetrics_spark.engines.spark import local_session
-from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.errors import MetricGateError, OutputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from tests.helpers.commands import ROOT, ran, spark_environment
 from tests.helpers.days import DAYS, METRICS, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import DATE, Shown, a_list, exact, impressions, parquet
-from tests.helpers.readme import commands, rename, section
+from tests.helpers.readme import blocks, commands, rename, section
 
 JARS = ROOT / ".jars" / "lakehouse"
 DAY_BEFORE = "2026-11-19"
@@ -213,11 +215,12 @@ def check_records(place: Place, done: Outcome) -> None:
         assert done.record_path == place.name("runs")
         records = [json.loads(row["record"]) for row in place.rows("runs")]
         tables = {row["tableName"] for row in place.spark.sql(f"SHOW TABLES IN {place.sink['table']}").collect()}
-        assert tables == {*TABLES, "checks", "runs", "published"}
+        assert tables == {*TABLES, "checks", "refused_checks", "runs", "published"}
     else:
         folder = Path(place.sink["path"])
         records = [json.loads(file.read_text()) for file in folder.glob("runs/*.json")]
-        assert {entry.name for entry in folder.iterdir()} == {*TABLES, "checks", "runs", "published"}
+        names = {*TABLES, "checks", "refused_checks", "runs", "published"}
+        assert {entry.name for entry in folder.iterdir()} == names
     assert {record["rows"]["in"] for record in records} == {len(LOG), len(LATER)}
     assert len(records) == 3 and done.run_id in {record["run_id"] for record in records}
     assert {row["run_id"] for row in place.rows("user_metrics")} == {record["run_id"] for record in records}
@@ -431,6 +434,51 @@ def pointer(place: Place, day: str) -> Any:
     else:
         (text,) = (row["pointer"] for row in place.rows("published") if row["evaluation_date"] == day)
     return json.loads(text)["runs"][0]
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_refused_day_rings_and_old_dates_go(
+    spark: SparkSession,
+    tmp_path: Path,
+    format: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schema = f"{'ice.' if format == 'iceberg' else ''}kept"
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    place, log = Place(spark, {"format": format, "table": schema}), Log(spark, tmp_path, a_log(DAYS))
+    gates = [{"metric": "ap@5", "experiment": "a", "min": 1.0}]
+    with pytest.raises(MetricGateError):
+        log.run(DAYS[0], {}, sink=place.sink, gates=gates)
+    log.run(DAYS[1], {}, sink=place.sink)
+    log.run(DAYS[2], {}, sink=place.sink)
+    done = log.run(DAYS[3], {"period": {"from": DAYS[2]}}, sink=place.sink)
+    monkeypatch.setattr(stored, "on_session", lambda _, work: work(spark))
+
+    def called(*words: str) -> str:
+        cli.prune.main(["--table", schema, "--sink-format", format, *words], standalone_mode=False)
+        return " ".join(capsys.readouterr().err.split())
+
+    def dates(table: str) -> list[str]:
+        return sorted({str(row["evaluation_date"]) for row in place.rows(table)})
+
+    # The documented query, over the tables of the catalog.
+    query, _ = blocks("sql", section("An alert that rings"))
+    for table in ("refused_checks", "checks"):
+        query = re.sub(rf"(FROM|JOIN) {table}\b", rf"\1 {place.name(table)}", query)
+    (refused,) = (row for row in spark.sql(query).collect() if row["what"] == "refused")
+    assert (str(refused["day"]), "the gate asks for at least 1" in refused["sentence"]) == (DAYS[0], True)
+    assert (dates("refused_checks"), dates("published")) == ([DAYS[0]], [*DAYS[1:]])
+    before, kept = exact(done.comparisons.collect()), exact(read(spark, f"{schema}.user_metrics", format).collect())
+    assert called("--keep", "all") == "nothing to remove"
+    # The comparison of the last day names the third one, so that the second alone would go.
+    assert called("--keep", "1d", "--dry-run") == f"would remove {DAYS[1]}" and dates("published") == [*DAYS[1:]]
+    assert called("--keep", "1d") == f"removed {DAYS[1]}"
+    for table in ("published", "user_metrics", "experiment_metrics", "checks", "comparisons", "runs"):
+        assert dates(table) == [*DAYS[2:]], table
+    assert dates("refused_checks") == []
+    rows = exact(read(spark, f"{schema}.user_metrics", format).collect())
+    assert rows and rows == [row for row in kept if row in rows] and exact(done.comparisons.collect()) == before
 
 
 def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_path: Path) -> None:

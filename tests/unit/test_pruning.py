@@ -335,7 +335,8 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
     code, out, err = call("-o", root, "--keep", "90d", "--format", "csv")
     assert (code, out.splitlines()[0]) == (0, "date,action,why,files,bytes,runs,merged,into")
     assert err.startswith("removed 10 files of 0.0 MB and 2 run records")
-    assert call("--output", root, "--keep", "90d") == (0, "", "nothing to remove\n")
+    for keep in ("90d", "all"):
+        assert call("--output", root, "--keep", keep) == (0, "", "nothing to remove\n")
 
 
 @pytest.mark.parametrize(
@@ -345,13 +346,15 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
         (("--keep", "90"), 2, "--keep is '90'; allowed: a number of days or weeks such as 90d or 12w"),
         (("--keep", "0d"), 2, "--keep is '0d'; allowed: "),
         (("--keep", "-3d"), 2, "--keep is '-3d'; allowed: "),
+        (("--keep", "9d", "--table", "lake", "--output", "x"), 2, "allowed: exactly one of --output and --table"),
+        (("--compact", "--table", "lake"), 2, "--compact is given with --table; allowed: OPTIMIZE (Delta), "),
         (("--keep", "9d", "--output", "nowhere"), 3, "nothing is published in 'nowhere'; allowed: the output folder"),
         (("--keep", "9d", "--output", "wasb://a/b"), 2, "--output is 'wasb://a/b', which this process does not reach"),
     ],
 )
 def test_a_mistake_is_one_sentence(root: Path, words: tuple[str, ...], code: int, message: str) -> None:
     before = tree(root)
-    output = () if "--output" in words else ("--output", root)
+    output = () if {"--output", "--table"} & {*words} else ("--output", root)
     result, out, err = call(*words, *output)
     assert (result, out, err.startswith(f"rankmetrics: {message}")) == (code, "", True), err
     assert tree(root) == before
