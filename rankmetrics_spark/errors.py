@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 from unicodedata import category
@@ -41,24 +42,8 @@ _SECRET_NAME = re.compile(
     r"|(?<![a-z])(?:auth|authorization|pass|pat|sas|sig|pin|otp|cookie)(?![a-z])",
     re.IGNORECASE,
 )
-_PUBLIC_NAME = re.compile(
-    # Parameters of addresses, and options of readers.
-    r"s[veptr]|spr|srt|ss|db|header|sep|quote|escape|comment|driver|branch|hint|query|url|x-amz-(expires|signedheaders)"
-    r"|(null|nan|empty)_?value|(positive|negative)_?inf|column_?name_?of_?corrupt_?record|protocol|data_?address"
-    r"|[\w-]*(user|user_?id|name|role|region|zone|version(_?id)?|format|encoding|charset|locale|compression|mode|tag|line_?sep"
-    r"|suffix|delimiter|handling|escaping|algorithm|date|timestamp|snapshot-?id|before|after|bound|column|filter|prefix|path"
-    r"|database|schema|catalog|warehouse|table|project|dataset|collection)"
-    # Settings of a session; below a catalog, of a plugin, only what says where it is.
-    r"|spark\.(master|remote|app\.name|jars(\.packages|\.repositories)?|files|archives|log\.?level|serializer|local\.dir"
-    r"|(default|shuffle|memory|ui|task|rdd|network|scheduler|speculation|eventlog|dynamicallocation)\.[\w.]+"
-    r"|(driver|executor)\.(memory|cores|memoryoverhead|maxresultsize|host|bindaddress|instances|extra(class|library)path)"
-    r"|submit\.\w+|sql\.(?!catalog\.)[\w.]+|sql\.catalog\.\w+(\.(type|warehouse|catalog-impl|io-impl))?"
-    r"|pyspark\.(driver\.)?python|yarn\.(queue|tags|jars|archive|stagingdir|dist\.\w+|\w+\.nodelabelexpression)"
-    r"|kubernetes\.(namespace|context|node\.selector\.\S+|((driver|executor)\.)?(container\.image|pod\.name)))"
-    # An address hides its users, passwords and parameters itself.
-    r"|(spark\.hadoop\.)?fs\.(defaultfs|(abstractfilesystem\.)?\w+\.impl)|([\w.-]+[._-])?(endpoints?|endpoint\.region|uris?)",
-    re.IGNORECASE,
-)
+_PUBLIC_NAMES = (files("rankmetrics_spark") / "public_names.txt").read_text("utf-8")
+_PUBLIC_NAME = re.compile(_PUBLIC_NAMES, re.IGNORECASE | re.VERBOSE)
 _LOGIN = re.compile(r"(?!jdbc:|[\w+.-]+://)\S+:\S*@")
 """A user and a password in front of a host, where no scheme tells an address."""
 _HARMLESS_VALUE = re.compile(

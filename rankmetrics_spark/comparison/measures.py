@@ -5,9 +5,11 @@ All sums are whole numbers, so they add up to the same bits in any order, in any
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,43 +21,8 @@ from rankmetrics_spark.schemas import NAME_OF_ARM
 Name = str | None
 """Name of an experiment; None for those without one."""
 
-KINDS = {
-    kind: st.Measure(words)
-    for kind, words in {
-        # Users of an experiment: all, with a value, with a value and a relevant item, with a value that is too large to
-        # be summed, with a value other than 0, and other than 1; the value v.
-        "arm": "users n with_relevant beyond hits misses | v vv vvv",
-        # Users of both experiments of a pair: all, better, worse; baseline x, candidate y, difference d = y - x.
-        "pair": "both higher lower | x xx y yy d dd",
-        # Users of an experiment with an earlier value b and a value v.
-        "before": "n_before | b bb bv v",
-        # Users of both with an earlier value in each: the difference x of the two, d as above, the baseline's value b.
-        "before_pair": "n_before | x xx xd xb",
-        # For means over lists, users with a value: lists n, and y = lists * value; in the baseline of a pair m and x.
-        "arm_lists": "users | y n yy yn nn",
-        "pair_lists": "both | x m xx xm mm y n yy yn nn xy xn my mn",
-        # Users with a list without a value: the share t of these lists, 1 without any value. Of a pair, users whose t
-        # differs: how much more it is in the candidate.
-        "left_out": "users | t tt",
-        "left_out_pair": "users | t tt",
-        # Users who are left out because they are in another experiment too.
-        "shared": "users",
-        # Users who are assigned to an experiment, with a list or without.
-        "assigned": "users",
-        # Users of both, whether their lists differ or not.
-        "all_paired": "both",
-        # Users of the clusters of an experiment who have a value; users without a cluster.
-        "members": "users",
-        "alone": "users",
-        # Users of an experiment on a date, which is their segment: with a list, and of these with a relevant item.
-        "day": "users with_relevant",
-        # The same with a value; their values, each rounded to a whole number of parts (``VALUE_UNIT``).
-        "day_values": "users parts",
-        # Changes of an experiment on a date: users, users of one day and of two, days beyond each user's first; value,
-        # 1 / lists, squares around each user's mean.
-        "arrivals": "users once twice more | v vv i ss",
-    }.items()
-}
+_KINDS = json.loads((files(__package__) / "kinds.json").read_text("utf-8"))
+KINDS = {kind: st.Measure(of["words"]) for kind, of in _KINDS.items()}
 """Kind of sums -> what is summed; there are none where nobody is counted."""
 VALUES = {"arm_values": 512, "pair_values": 19}
 """Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
