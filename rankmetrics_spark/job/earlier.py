@@ -143,12 +143,11 @@ class Earlier:
         return own.withColumn(sch.DATE, F.lit(config.evaluation_date))
 
     def runs(self, counts: Counts) -> dict[str, tuple[str, ...]]:
-        """Date -> the other runs with experiments of this run; empty without a period."""
-        names = {*_names(counts)}
-        runs = {
-            date: tuple(entry.run_id for entry in self.pointers[date].entries if names & {*entry.experiments})
-            for date in sorted(self.pointers)
-        }
+        """Date -> the other runs with experiments of this run, or the days of users; empty without a period."""
+        runs: dict[str, tuple[str, ...]] = {}
+        for date, pointer in sorted(self.pointers.items()):
+            names = {*_names(counts), *[None] * has_user_days(pointer)}
+            runs[date] = tuple(entry.run_id for entry in pointer.entries if names & {*entry.experiments})
         return {date: ids for date, ids in runs.items() if ids}
 
     def settled(self, store: Store, config: Config, work: Callable[[Earlier], Result]) -> Result:

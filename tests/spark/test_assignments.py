@@ -392,6 +392,9 @@ def test_a_period_counts_the_lists_of_stored_days_as_the_assignments_are_now(
             assert (row["n_users"], row["n_days"], row["n_comparisons"]) == (12, 3, 1)
             # A test that was not known has not been looked at.
             assert row["look"] == (3 if test == "t" else 1)
+    request = {"baseline": "a", "period": {"from": days[0], "to": days[2]}}
+    done = run_of(spark, tmp_path, late, log_of(days[2], 2)[1], comparison=request, evaluation_date=days[2])
+    assert [*done.record["period"]["runs"]] == days[:2]
 
 
 @pytest.mark.outcome(
