@@ -1,8 +1,12 @@
-"""The ``__init__.pyi`` of a folder lists what others may use; a module behind it is loaded when a name is used."""
+"""The ``__init__.pyi`` of a folder lists what others may use; a module behind it is loaded when a name is used.
+
+Also: what lies beside a module as data.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
 import pkgutil
 import sys
 from collections.abc import Callable
@@ -42,6 +46,16 @@ def door(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], l
 
     hidden = [name for name in vars(sys.modules[package]) if name.startswith("__")]
     return load, lambda: sorted({*home, *hidden}), [*home]
+
+
+def text_of(module: str, name: str) -> str:
+    """A file beside a module, which may be in a zip archive."""
+    return (pkgutil.get_data(module, name) or b"").decode("utf-8")
+
+
+def data_of(module: str, name: str) -> dict[str, Any]:
+    """A table beside a module: JSON, which a Python worker reads without further packages."""
+    return dict(json.loads(text_of(module, f"{name}.json")))
 
 
 def load_client() -> None:

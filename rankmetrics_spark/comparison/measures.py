@@ -5,24 +5,22 @@ All sums are whole numbers, so they add up to the same bits in any order, in any
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankmetrics_spark import statistics as st
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.schemas import NAME_OF_ARM
 
 Name = str | None
 """Name of an experiment; None for those without one."""
 
-_KINDS = json.loads((files(__package__) / "kinds.json").read_text("utf-8"))
-KINDS = {kind: st.Measure(of["words"]) for kind, of in _KINDS.items()}
+KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds").items()}
 """Kind of sums -> what is summed; there are none where nobody is counted."""
 VALUES = {"arm_values": 512, "pair_values": 19}
 """Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair

@@ -8,27 +8,12 @@ from inspect import getdoc
 from typing import Any, TypeVar
 
 from rankmetrics_spark.comparison.compared import Compared
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError, unknown
 
 F = TypeVar("F", bound=Callable[[Compared], Any])
 TYPES = ("double", "long", "string")
-NEEDS = {
-    "ranks": "`wilcoxon: true`",
-    "randomization": "`randomization: true`",
-    "bootstrap": "`bootstrap: true`",
-    "aa_check": "`aa_check: true`",
-    "shares": "`shares: {...}`",
-    "earlier": "`cuped: {date: ...}`, `{column: ...}` or `{before: exposure}`",
-    "looks": "`looks: any` or `looks: {planned: ...}`",
-    "margin": "`margin: {...}`",
-    "segments": "`segments: [...]`",
-    "lists": "`mean_over: lists`",
-    "cluster": "`cluster: household`",
-    "changed": "`only_changed: true`",
-    "assigned": "`assignments`",
-    "sparse": "Few hits, or skewed values in experiments of different size",
-    "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
-}
+NEEDS = data_of(__name__, "needs")
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -10,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
-from importlib.resources import files
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
 from rankmetrics_spark import errors
@@ -33,11 +31,6 @@ class Values:
     def __call__(self, path: str, value: object) -> Any:
         """The checked value."""
         return self.read(path, value)
-
-
-def data_of(name: str) -> dict[str, Any]:
-    """A table of words beside this module, as JSON, which a Python worker reads without further packages."""
-    return dict(json.loads((files(__package__) / f"{name}.json").read_text("utf-8")))
 
 
 def key(default: object, read: Read, help: str = "", path: str = "") -> Any:

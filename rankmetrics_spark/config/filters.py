@@ -14,10 +14,11 @@ from difflib import get_close_matches
 from math import prod
 from typing import NamedTuple
 
-from rankmetrics_spark.config.fields import data_of, text
+from rankmetrics_spark.config.fields import text
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError
 
-FUNCTIONS = {what: " ".join(names) for what, names in data_of("functions").items()}
+FUNCTIONS = {what: " ".join(names) for what, names in data_of(__name__, "functions").items()}
 """Functions that a filter may call: they compute with the values of one row, and with the clock at most."""
 
 KNOWN = frozenset(" ".join(FUNCTIONS.values()).split())

@@ -15,6 +15,7 @@ from rankmetrics_spark.config import fields
 from rankmetrics_spark.config.contents import separated_by_tabs
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVENT_NAMES, EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES, TIME
 
@@ -30,7 +31,7 @@ class Rate(NamedTuple):
     sentence: str
 
 
-RATES = {name: Rate(**words) for name, words in fields.data_of("rates").items()}
+RATES = {name: Rate(**words) for name, words in data_of(__name__, "rates").items()}
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 

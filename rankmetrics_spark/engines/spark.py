@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from rankmetrics_spark.doors import text_of
 from rankmetrics_spark.engines.sessions import temporary_folder
 from rankmetrics_spark.errors import PACKAGES, RankmetricsError, installation
 
@@ -72,18 +73,13 @@ def find_java() -> Java:
     )
 
 
-def _text(name: str) -> str:
-    """A file beside this one."""
-    return (files(__package__) / name).read_text("utf-8")
-
-
 def launcher_home(java: Java) -> Path:
     """Return a folder for JAVA_HOME whose ``bin/java`` runs ``java`` without ``UNWANTED`` arguments."""
     home = cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     arguments = "|".join(shlex.quote(argument) for argument, oldest in UNWANTED.items() if java.major >= oldest)
-    script = _text("java.sh").format(unwanted=arguments, java=shlex.quote(str(java.executable)))
+    script = text_of(__name__, "java.sh").format(unwanted=arguments, java=shlex.quote(str(java.executable)))
     write_cached(home / "bin" / "java", script, 0o755)
     return home
 
@@ -172,7 +168,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a local session."""
-    logging = write_cached(cache_folder() / "log4j2.properties", _text("log4j2.properties"))
+    logging = write_cached(cache_folder() / "log4j2.properties", text_of(__name__, "log4j2.properties"))
     java_options = "spark.driver.extraJavaOptions"
     return {
         # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from importlib.resources import files
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from rankmetrics_spark import errors
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.metrics.batch import Bools, Floats
 
 GainTable: TypeAlias = tuple[tuple[float, float], ...]
@@ -193,8 +192,7 @@ def _settings(convention: Convention) -> dict[str, str]:
 
 
 STANDARD = Convention()
-_OWN = json.loads((files(__package__) / "presets.json").read_text("utf-8"))
-PRESETS: dict[str, Convention] = {name: Convention(preset=name, **own) for name, own in _OWN.items()}
+PRESETS = {name: Convention(preset=name, **own) for name, own in data_of(__name__, "presets").items()}
 
 
 def resolve(value: str | Mapping[str, object] | Convention) -> Convention:

@@ -27,6 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config import local_path
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import is_connect, is_laptop
 from rankmetrics_spark.errors import OutputError, no_file_system
 
@@ -269,20 +270,8 @@ def _s3(bucket: str, setting: Callable[[str], str | None]) -> Any:
 
 _READING = re.compile(r"while reading file|CANNOT_READ_FILE|FAILED_READ_FILE", re.IGNORECASE)
 """The job that writes also reads the input; such an error is about the input."""
-_CAUSES = {
-    r"No space left on device|Disk quota exceeded": "the disk is full, here or where Spark keeps temporary files; "
-    "allowed: a place with more space",
-    r"File too large|\(os error 27\)": "a file would be larger than this user may write (ulimit -f); allowed: a higher "
-    "limit",
-    r"Too many open files": "more files are open than this user may open (ulimit -n); allowed: a higher limit",
-    r"Read-only file system": "its file system is read-only; allowed: a folder that this user may write to",
-    r"Permission ?denied|AccessDenied|AccessControlException|Operation not permitted|Mkdirs failed to create": "this "
-    "user may not write there; allowed: a folder that they may write to",
-    r"ParentNotDirectoryException|not a directory|FileAlreadyExistsException|File exists": "it, or a folder above it, "
-    "is a file; allowed: a folder, or a new path",
-    r"UnknownHostException": "its host is not known; allowed: a path on a file system that this session reaches",
-    r"URISyntaxException|Wrong FS": "it is no address that Spark can read; allowed: a path such as out or s3a://bucket/out",
-}
+_CAUSES = data_of(__name__, "causes")
+"""What an error says -> its cause in words."""
 
 
 def output_failure(path: str, error: Exception) -> OutputError | None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 from typing import cast
@@ -21,6 +20,7 @@ import pandas as pd
 import yaml
 
 from rankmetrics_spark import config as cfg
+from rankmetrics_spark.doors import text_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, RELEVANCE, SCORE
 from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, columns_of, lists_of, with_fields
@@ -32,7 +32,7 @@ FORMAT_OF = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".orc": "orc",
 }
-OWN_NAMES = yaml.safe_load((resources.files(__package__) / "names.yaml").read_text("utf-8"))
+OWN_NAMES = yaml.safe_load(text_of(__name__, "names.yaml"))
 """Role -> the names that people give its column, the most telling first."""
 ALSO_OF_ITEMS = "algo method strategy engine version"
 """Further ones, which name what made a single item as well."""

@@ -8,11 +8,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from rankmetrics_spark.doors import text_of
 from rankmetrics_spark.metrics import Convention, Metric, parse, resolve
 
 TABLES = ("peer_values_at_3.csv", "printed_at_3.csv", "definition_at_3.csv")
@@ -36,11 +36,7 @@ class Peer:
         return parse(self.metrics[column == "ndcg_at_k"])
 
 
-def _text(name: str) -> str:
-    return (files("rankmetrics_spark") / "tools" / "golden" / name).read_text(encoding="utf-8")
-
-
-PEERS = {label: Peer(**settings) for label, settings in yaml.safe_load(_text("peers.yaml")).items()}
+PEERS = {label: Peer(**settings) for label, settings in yaml.safe_load(text_of(__name__, "peers.yaml")).items()}
 PRINTED = "printed by the system"
 _ORIGINS = {"transcribed": "computed from the published formula", "by definition": "computed from the definition"}
 """Mark in the label of a row -> where its values come from."""
@@ -110,16 +106,16 @@ def values() -> tuple[Value, ...]:
     >>> len(values()), sum(value.defect is None for value in values())
     (407, 388)
     """
-    rows = [row for name in TABLES for row in csv.DictReader(_text(name).splitlines())]
+    rows = [row for name in TABLES for row in csv.DictReader(text_of(__name__, name).splitlines())]
     columns = ("ap_at_k", "ndcg_at_k")
     return tuple(Value(r["system"], r["case"], column, r[column]) for r in rows for column in columns if r[column])
 
 
 def cases() -> dict[str, Any]:
     """The fixtures: ``list`` (item, score, position) and ``judgments`` (item, relevance) of one user each."""
-    return dict(json.loads(_text("cases.json")))
+    return dict(json.loads(text_of(__name__, "cases.json")))
 
 
 def populations(table: str = "population.csv") -> list[dict[str, str]]:
     """Means of each system over users who differ in coverage; in ``coverage.csv`` two users were never shown."""
-    return list(csv.DictReader(_text(table).splitlines()))
+    return list(csv.DictReader(text_of(__name__, table).splitlines()))
