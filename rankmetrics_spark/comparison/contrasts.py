@@ -9,8 +9,7 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import totals
-from rankmetrics_spark.comparison.alike import side_of_margin
-from rankmetrics_spark.comparison.compared import testable
+from rankmetrics_spark.comparison.compared import side_of_margin, testable
 from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
