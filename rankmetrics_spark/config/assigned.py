@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from rankmetrics_spark.config import fields
+from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_gates, gates
 from rankmetrics_spark.config.options import Options, SectionWithOptions, option
 from rankmetrics_spark.config.sections import FORMATS, Input
@@ -26,9 +26,9 @@ class Assignments(Input, SectionWithOptions):
 
     at: ClassVar[str] = "assignments"
 
-    format: str = fields.key(
+    format: str = fd.key(
         None,
-        fields.choice(listed=lambda: [name for name, each in FORMATS.items() if len(each.sections) > 1]),
+        fd.choice(listed=lambda: [name for name, each in FORMATS.items() if len(each.sections) > 1]),
         "How to read it; as for ``source``.",
     )
     columns: Mapping[str, str | None] = option("assignment_columns")
@@ -43,11 +43,11 @@ class Assignments(Input, SectionWithOptions):
 def _own(name: str, help: str = "") -> Any:
     """A key of ``comparison`` as one of a test; what a test does not say is that of the comparison."""
     spec = Comparison.__dataclass_fields__[name].metadata
-    return fields.key(None, spec["read"], help or f"As ``comparison.{name}``, of this test.")
+    return fd.key(None, spec["read"], help or f"As ``comparison.{name}``, of this test.")
 
 
 @dataclass(frozen=True)
-class OfTest(fields.Section):
+class OfTest(fd.Section):
     """What a test has of its own; all else is as ``comparison`` says."""
 
     at: ClassVar[str] = "tests.NAME"
@@ -58,11 +58,11 @@ class OfTest(fields.Section):
     guardrails: tuple[Metric, ...] = _own("guardrails")
     margin: Mapping[str, float | str] | None = _own("margin")
     shares: Mapping[str, float] | None = _own("shares", "Planned share of the users of each arm.")
-    first: str | None = fields.key(None, fields.day, "First day of the test.")
-    last: str | None = fields.key(None, fields.day, "Last day of the test.")
+    first: str | None = fd.key(None, fd.day, "First day of the test.")
+    last: str | None = fd.key(None, fd.day, "Last day of the test.")
     looks: Any = _own("looks")
     tuning_users: int = _own("tuning_users")
-    gates: tuple[Gate, ...] = fields.key(
+    gates: tuple[Gate, ...] = fd.key(
         (), gates, "Limits beside ``gates``, whose ``experiment`` is an arm; one that fails withholds this test alone."
     )
 
@@ -75,7 +75,7 @@ class OfTest(fields.Section):
     @property
     def compared(self) -> dict[str, Any]:
         """Field of ``Comparison`` -> its value, of those that are given."""
-        names = (name for name in fields.field_names(type(self)) if name in Comparison.__dataclass_fields__)
+        names = (name for name in fd.field_names(type(self)) if name in Comparison.__dataclass_fields__)
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def is_on(self, day: str | None) -> bool:
@@ -86,11 +86,11 @@ class OfTest(fields.Section):
 def tests(path: str, value: object) -> dict[str, OfTest]:
     """Name of a test -> what it has of its own."""
     if not isinstance(value, Mapping):
-        raise fields.refuse(path, value, "a mapping of tests to what they have of their own")
-    found, read = {}, fields.section(OfTest)
+        raise fd.refuse(path, value, "a mapping of tests to what they have of their own")
+    found, read = {}, fd.section(OfTest)
     for name, own in value.items():
         try:
-            found[fields.text(path, name)] = read(f"{path}.{name}", {} if own is None else own)
+            found[fd.text(path, name)] = read(f"{path}.{name}", {} if own is None else own)
         except ConfigError as error:
             raise _of_test(error, name) from None
     return found  # type: ignore[return-value]

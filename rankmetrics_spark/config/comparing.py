@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from rankmetrics_spark.config import fields
+from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import Period, PlannedLooks, looks
 from rankmetrics_spark.config.options import SectionWithOptions, option
 from rankmetrics_spark.errors import ConfigError, unknown
@@ -22,14 +22,14 @@ _TIMES = "How many times the users are resampled."
 
 
 @dataclass(frozen=True)
-class Resampling(fields.Section):
+class Resampling(fd.Section):
     """How often the users are resampled."""
 
     at: ClassVar[str] = "comparison.randomization"
 
-    replicates: int = fields.key(9_999, fields.count(99, MOST_REPLICATES), _TIMES)
-    seed: int = fields.key(
-        1, fields.count(0, 2**63 - 1), "Chooses the random numbers; the same seed gives the same bits anywhere."
+    replicates: int = fd.key(9_999, fd.count(99, MOST_REPLICATES), _TIMES)
+    seed: int = fd.key(
+        1, fd.count(0, 2**63 - 1), "Chooses the random numbers; the same seed gives the same bits anywhere."
     )
 
 
@@ -39,7 +39,7 @@ class Bootstrap(Resampling):
 
     at: ClassVar[str] = "comparison.bootstrap"
 
-    replicates: int = fields.key(1_000, fields.count(99, MOST_REPLICATES), _TIMES)
+    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES), _TIMES)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class AaCheck(Resampling):
 
     at: ClassVar[str] = "comparison.aa_check"
 
-    replicates: int = fields.key(1_000, fields.count(99, MOST_REPLICATES), _TIMES)
+    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES), _TIMES)
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Cuped(SectionWithOptions):
 
     at: ClassVar[str] = "comparison.cuped"
 
-    date: str | None = fields.key(
-        None, fields.day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output."
+    date: str | None = fd.key(
+        None, fd.day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output."
     )
     column: str | None = option("covariate")
-    before: str | None = fields.key(
-        None, fields.choice("exposure"), "``exposure``: the lists of users before their exposure to each test."
+    before: str | None = fd.key(
+        None, fd.choice("exposure"), "``exposure``: the lists of users before their exposure to each test."
     )
-    days: int = fields.key(14, fields.count(1, 366), "Of how many days before the exposure these lists are.")
+    days: int = fd.key(14, fd.count(1, 366), "Of how many days before the exposure these lists are.")
 
     def __post_init__(self) -> None:
         """Checks that one of three is given."""
@@ -80,7 +80,7 @@ class Cuped(SectionWithOptions):
 def _margins(path: str, value: object) -> dict[str, float | str]:
     """Metric -> its margin: a number in its unit, or a text such as ``1%`` of the baseline's mean."""
     if not isinstance(value, Mapping) or not value:
-        raise fields.refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
+        raise fd.refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
     margins: dict[str, float | str] = {}
     for name, margin in value.items():
         metric, in_percent = _metric(path, name), isinstance(margin, str) and margin.strip().endswith("%")
@@ -90,31 +90,29 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
             size = 0.0
         if isinstance(margin, bool) or not 0 < size < (100 if in_percent else 1e300):
             allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
-            raise fields.refuse(f"{path}.{name}", margin, allowed)
+            raise fd.refuse(f"{path}.{name}", margin, allowed)
         margins[str(metric)] = f"{size:g}%" if in_percent else size
     return margins
 
 
-def _each(read: fields.Read) -> fields.Read:
+def _each(read: fd.Read) -> fd.Read:
     """The items of a list, each once."""
 
     def read_items(path: str, value: object) -> object:
-        return tuple(dict.fromkeys(read(f"{path}[{i}]", item) for i, item in enumerate(fields.listed(path, value))))
+        return tuple(dict.fromkeys(read(f"{path}[{i}]", item) for i, item in enumerate(fd.listed(path, value))))
 
     return read_items
 
 
-def _switched(cls: type[Resampling]) -> fields.Read:
+def _switched(cls: type[Resampling]) -> fd.Read:
     """A section, or ``true`` for all of its defaults; ``false`` for none."""
-    read = fields.section(cls)
+    read = fd.section(cls)
 
     def read_section(path: str, value: object) -> object:
         if isinstance(value, bool):
             return cls() if value else None
         if not isinstance(value, (Mapping, cls)):
-            raise fields.refuse(
-                path, value, f"true, false, or a mapping with keys out of {', '.join(fields.key_names(cls))}"
-            )
+            raise fd.refuse(path, value, f"true, false, or a mapping with keys out of {', '.join(fd.key_names(cls))}")
         return read(path, value)
 
     return read_section
@@ -123,7 +121,7 @@ def _switched(cls: type[Resampling]) -> fields.Read:
 def _metric(path: str, value: object) -> Metric:
     if isinstance(value, Metric):
         return value
-    name = fields.text(path, value)
+    name = fd.text(path, value)
     try:
         return parse(name)
     except ConfigError as error:
@@ -136,90 +134,76 @@ class Comparison(SectionWithOptions):
 
     at: ClassVar[str] = "comparison"
 
-    baseline: str | None = fields.key(None, fields.text, "The experiment that the others are compared with.")
-    pairs: str = fields.key(
-        "baseline", fields.choice("baseline", "all"), "Who is compared: with the baseline, or every pair."
-    )
-    candidates: tuple[str, ...] = fields.key(
-        (), _each(fields.text), "Only these are compared with the baseline; empty = all."
-    )
+    baseline: str | None = fd.key(None, fd.text, "The experiment that the others are compared with.")
+    pairs: str = fd.key("baseline", fd.choice("baseline", "all"), "Who is compared: with the baseline, or every pair.")
+    candidates: tuple[str, ...] = fd.key((), _each(fd.text), "Only these are compared with the baseline; empty = all.")
     confidence: float = option("confidence")
-    correction: str = fields.key(
+    correction: str = fd.key(
         "holm",
-        fields.choice("holm", "bonferroni", "fdr_bh", "none"),
+        fd.choice("holm", "bonferroni", "fdr_bh", "none"),
         "Correction of the p-values for the number of comparisons.",
     )
-    simultaneous: bool = fields.key(
-        False,
-        fields.flag,
-        "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.",
+    simultaneous: bool = fd.key(
+        False, fd.flag, "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``."
     )
-    primary: tuple[Metric, ...] = fields.key(
+    primary: tuple[Metric, ...] = fd.key(
         (),
         _each(_metric),
         "The metrics that decide; by default the first gate's, else the first at its largest cut-off; no guardrail.",
     )
-    guardrails: tuple[Metric, ...] = fields.key((), _each(_metric), "Metrics that must not get worse.")
-    families: str = fields.key(
+    guardrails: tuple[Metric, ...] = fd.key((), _each(_metric), "Metrics that must not get worse.")
+    families: str = fd.key(
         "split",
-        fields.choice("split", "one"),
+        fd.choice("split", "one"),
         "``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.",
     )
-    primary_share: float | None = fields.key(
+    primary_share: float | None = fd.key(
         None,
-        fields.number(0, 1, inclusive=False),
+        fd.number(0, 1, inclusive=False),
         "Share of the level of significance for the primary metrics; all other comparisons share the rest.",
     )
-    margin: Mapping[str, float | str] | None = fields.key(
+    margin: Mapping[str, float | str] | None = fd.key(
         None, _margins, "Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit."
     )
-    design: str = fields.key(
+    design: str = fd.key(
         "auto",
-        fields.choice("auto", "paired", "independent"),
+        fd.choice("auto", "paired", "independent"),
         "``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in both).",
     )
-    shared_users: str = fields.key(
+    shared_users: str = fd.key(
         "keep",
-        fields.choice("keep", "drop"),
+        fd.choice("keep", "drop"),
         "``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.",
     )
     mean_over: str = option("mean_over")
     cluster: str | None = option("cluster")
     only_changed: bool = option("only_changed")
-    wilcoxon: bool = fields.key(
-        False, fields.flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test."
-    )
-    randomization: Resampling | None = fields.key(
+    wilcoxon: bool = fd.key(False, fd.flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
+    randomization: Resampling | None = fd.key(
         None, _switched(Resampling), "Paired comparisons get the p-value of the sign-flip test: true, or its keys."
     )
-    bootstrap: Bootstrap | None = fields.key(
+    bootstrap: Bootstrap | None = fd.key(
         None, _switched(Bootstrap), "Every mean and difference gets a bootstrap interval: true, or its keys."
     )
-    aa_check: AaCheck | None = fields.key(
+    aa_check: AaCheck | None = fd.key(
         None, _switched(AaCheck), "How often the test finds a difference where there is none: true, or its keys."
     )
-    shares: Mapping[str, float] | None = fields.key(
-        None, fields.shares, "Planned share of the users of each experiment, for the check of the sample ratio."
+    shares: Mapping[str, float] | None = fd.key(
+        None, fd.shares, "Planned share of the users of each experiment, for the check of the sample ratio."
     )
-    power: float = fields.key(
-        0.8, fields.number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect."
+    power: float = fd.key(
+        0.8, fd.number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect."
     )
-    min_users: int = fields.key(
-        0, fields.count(0, 10**12), "Segments with fewer users in an experiment are not compared."
-    )
-    cuped: Cuped | None = fields.key(
-        None, fields.section(Cuped), "Variance reduction with values from before the experiment."
-    )
-    looks: str | PlannedLooks = fields.key(
+    min_users: int = fd.key(0, fd.count(0, 10**12), "Segments with fewer users in an experiment are not compared.")
+    cuped: Cuped | None = fd.key(None, fd.section(Cuped), "Variance reduction with values from before the experiment.")
+    looks: str | PlannedLooks = fd.key(
         "one", looks, "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan."
     )
-    tuning_users: int = fields.key(
-        10_000,
-        fields.count(2, 10**12),
-        "Users at which the intervals over any looks are tightest; fixed before the test.",
+    tuning_users: int = fd.key(
+        10_000, fd.count(2, 10**12), "Users at which the intervals over any looks are tightest; fixed before the test."
     )
-    period: Period | None = fields.key(
-        None, fields.section(Period), "A run compares the users of these dates: those that are published, and its own."
+    period: Period | None = fd.key(
+        None, fd.section(Period), "A run compares the users of these dates: those that are published, and its own."
     )
     tests: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What each test of the assignments has of its own: ``OfTest`` by name."""
@@ -237,13 +221,13 @@ class Comparison(SectionWithOptions):
                 f"{self.path_of('candidates')} is given with {self.path_of('pairs')}: all; allowed: one of the two"
             )
         if both := [metric for metric in self.primary if metric in self.guardrails]:
-            raise fields.refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
+            raise fd.refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.primary_share is not None and self.families == "one":
             raise self._refused("primary_share", "families: split")
         if self.simultaneous and self.correction not in ("holm", "bonferroni"):
             raise self._refused("correction", "bonferroni, because simultaneous is true")
         if self.baseline in self.candidates:
-            raise fields.refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
+            raise fd.refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
 
     @property
     def is_requested(self) -> bool:
@@ -283,34 +267,32 @@ class Comparison(SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Gate(fields.Section):
+class Gate(fd.Section):
     """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5."""
 
     at: ClassVar[str] = "gates"
 
-    metric: Metric = fields.key(None, _metric, "One of the metrics of the run.")
-    min: float | None = fields.key(
+    metric: Metric = fd.key(None, _metric, "One of the metrics of the run.")
+    min: float | None = fd.key(
         None,
-        fields.number(-1e300, 1e300, inclusive=True),
+        fd.number(-1e300, 1e300, inclusive=True),
         "The mean of every experiment must be at least this; for a metric where lower is better, at most.",
     )
-    max_drop: float | None = fields.key(
-        None, fields.number(0, 1e300, inclusive=True), "How much worse a candidate may be."
-    )
-    max_relative_drop: float | None = fields.key(
+    max_drop: float | None = fd.key(None, fd.number(0, 1e300, inclusive=True), "How much worse a candidate may be.")
+    max_relative_drop: float | None = fd.key(
         None,
-        fields.number(0, 1e300, inclusive=True, share=True),
+        fd.number(0, 1e300, inclusive=True, share=True),
         "The same as a share of the baseline's mean, such as 0.01 or 1%.",
     )
-    segment: str = fields.key(EVERYONE, fields.text, "The label of a segment, such as ``country=de``.")
-    experiment: str | None = fields.key(None, fields.text, "Only this experiment; by default every one.")
+    segment: str = fd.key(EVERYONE, fd.text, "The label of a segment, such as ``country=de``.")
+    experiment: str | None = fd.key(None, fd.text, "Only this experiment; by default every one.")
     # With CUPED, the difference and its interval are those of CUPED.
-    on: str = fields.key(
+    on: str = fd.key(
         "point",
-        fields.choice("point", "bound", "clear"),
+        fd.choice("point", "bound", "clear"),
         "The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.",
     )
-    trusted: bool = fields.key(False, fields.flag, "Fails too where the test is not trustworthy, or there is none.")
+    trusted: bool = fd.key(False, fd.flag, "Fails too where the test is not trustworthy, or there is none.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a metric and a limit."""
@@ -375,8 +357,8 @@ def gates(path: str, value: object) -> tuple[Gate, ...]:
     """A list of gates, or a single one."""
     items = [value] if isinstance(value, (Mapping, Gate)) else value
     if not isinstance(items, (list, tuple)):
-        raise fields.refuse(path, value, "a list of mappings such as {metric: ndcg@10, max_drop: 0.01}")
-    read = fields.section(Gate)
+        raise fd.refuse(path, value, "a list of mappings such as {metric: ndcg@10, max_drop: 0.01}")
+    read = fd.section(Gate)
     return tuple(read(f"{path}[{i}]", item) for i, item in enumerate(items))  # type: ignore[misc]
 
 
@@ -395,11 +377,11 @@ def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
     if cuped is None or cuped.date is None:
         return
     if comparison.period and cuped.date >= comparison.period.first:
-        raise fields.refuse(
+        raise fd.refuse(
             cuped.path_of("date"), cuped.date, f"a date before the period from {comparison.period.first} on"
         )
     if cuped.date >= evaluation_date:
-        raise fields.refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
+        raise fd.refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
 
 
 def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
@@ -414,10 +396,10 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
         if name is not None and name not in known:
             raise ConfigError(f"{comparison.path_of(place)}: {unknown('experiment', name, sorted(known))}")
     planned = sum((comparison.shares or {}).values())
-    if comparison.shares and planned < 1 - fields.SHARES_WITHIN and set(known) == set(comparison.shares):
+    if comparison.shares and planned < 1 - fd.SHARES_WITHIN and set(known) == set(comparison.shares):
         raise ConfigError(
             f"{comparison.path_of('shares')} add up to {planned:.4g}, and name every experiment; allowed: 1 (within "
-            f"{fields.SHARES_WITHIN}), or less where an experiment of the log is not named"
+            f"{fd.SHARES_WITHIN}), or less where an experiment of the log is not named"
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from rankmetrics_spark.config import fields
+from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.contents import separated_by_tabs
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
@@ -35,9 +35,9 @@ RATES = {name: Rate(**words) for name, words in data_of(__name__, "rates").items
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 
-PAST: dict[str, dict[str, fields.Read]] = {
-    **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fields.number(0, 100, inclusive=True, share=True))),
-    "experiments": {"missing": fields.choice("warn", "fail")},
+PAST: dict[str, dict[str, fd.Read]] = {
+    **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fd.number(0, 100, inclusive=True, share=True))),
+    "experiments": {"missing": fd.choice("warn", "fail")},
 }
 """What is held against earlier days -> level -> how its limit is read; a change of 0.5 is half of the median."""
 USUAL_PAST: Mapping[str, Mapping[str, Any]] = {
@@ -57,14 +57,14 @@ def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
     {'tie_rate': {'warn': 0.1, 'fail': 0.5}, 'rows': {'fail_change': 2.0}}
     """
     if not isinstance(value, Mapping):
-        raise fields.refuse(path, value, f"a mapping with keys out of {', '.join([*RATES, *PAST])}")
-    share, checked = fields.number(0, 1, inclusive=True), {}
+        raise fd.refuse(path, value, f"a mapping with keys out of {', '.join([*RATES, *PAST])}")
+    share, checked = fd.number(0, 1, inclusive=True), {}
     for rate, levels in value.items():
         if rate not in (*RATES, *PAST):
             raise ConfigError(f"{path}: {unknown('rate', rate, [*RATES, *PAST])}")
         readers = PAST.get(rate) or dict.fromkeys(LEVELS, share)
         if not isinstance(levels, Mapping):
-            raise fields.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(readers)}")
+            raise fd.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(readers)}")
         if others := [level for level in levels if level not in readers]:
             raise ConfigError(f"{path}.{rate}: {unknown('limit', others[0], readers)}")
         checked[rate] = {level: readers[level](f"{path}.{rate}.{level}", each) for level, each in levels.items()}
@@ -108,9 +108,9 @@ FORMATS: dict[str, Format] = {
 """Name -> format; its reader is registered in ``sources``."""
 
 
-def _format_of(*sections: str) -> fields.Read:
+def _format_of(*sections: str) -> fd.Read:
     """The name of a format that each of these sections may have."""
-    return fields.choice(listed=lambda: [name for name, each in FORMATS.items() if {*sections} <= {*each.sections}])
+    return fd.choice(listed=lambda: [name for name, each in FORMATS.items() if {*sections} <= {*each.sections}])
 
 
 _NUMBERS = ("position", "score", "relevance")
@@ -133,7 +133,7 @@ def _format_by_name(path: str, paths: tuple[str, ...]) -> str | None:
     endings = [ENDING.search(name) for name in paths]
     formats = dict.fromkeys(ending and _ENDINGS.get(ending["format"].lower()) for ending in endings)
     if len(formats.keys() - {None}) > 1:
-        raise fields.refuse(path, list(paths), "files of one format, or a mapping of each experiment to its files")
+        raise fd.refuse(path, list(paths), "files of one format, or a mapping of each experiment to its files")
     return next(iter(formats)) if len(formats) == 1 else None
 
 
@@ -144,26 +144,26 @@ def _of_experiments(path: str, value: object) -> Paths:
     {'control': ('a.parquet',), 'new': ('b/*.csv', 'c.csv')}
     """
     if isinstance(value, (str, list, tuple, int, os.PathLike)):
-        return fields.texts(path, value)
+        return fd.texts(path, value)
     if not isinstance(value, Mapping) or not value:
-        raise fields.refuse(path, value, "a text, a list of texts, or a mapping of each experiment to its files")
-    return {fields.text(path, name): fields.texts(f"{path}.{name}", paths) for name, paths in value.items()}
+        raise fd.refuse(path, value, "a text, a list of texts, or a mapping of each experiment to its files")
+    return {fd.text(path, name): fd.texts(f"{path}.{name}", paths) for name, paths in value.items()}
 
 
 @dataclass(frozen=True)
-class Input(fields.Section):
+class Input(fd.Section):
     """A table to read."""
 
     roles: ClassVar[Mapping[str, str]] = {}
 
-    format: str = fields.key(None, _format_of("source", "judgements"), _READ_AS)
-    path: tuple[str, ...] | None = fields.key(
-        None, fields.texts, "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
+    format: str = fd.key(None, _format_of("source", "judgements"), _READ_AS)
+    path: tuple[str, ...] | None = fd.key(
+        None, fd.texts, "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
     )
-    table: str | None = fields.key(None, table_name, "A table of the catalog, instead of ``path``.")
-    where: str | None = fields.key(None, condition, "SQL filter on the input's own column names.")
-    columns: Mapping[str, str | None] = fields.key({}, fields.mapped({}))
-    options: Mapping[str, str] = fields.key({}, fields.settings, "Options of the Spark reader.")
+    table: str | None = fd.key(None, table_name, "A table of the catalog, instead of ``path``.")
+    where: str | None = fd.key(None, condition, "SQL filter on the input's own column names.")
+    columns: Mapping[str, str | None] = fd.key({}, fd.mapped({}))
+    options: Mapping[str, str] = fd.key({}, fd.settings, "Options of the Spark reader.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
@@ -179,14 +179,14 @@ class Input(fields.Section):
             raise self._refused("table", f"{path_of('path')} instead, since {path_of('format')} is '{own_format}'")
         if self.path and own_format == "table":
             allowed = f"{path_of('table')} instead, since {path_of('format')} is 'table'"
-            raise fields.refuse(path_of("path"), next(iter(self.path)), allowed)
+            raise fd.refuse(path_of("path"), next(iter(self.path)), allowed)
         self._settle(format="table" if self.table else own_format or self._format_of_files())
         if not own_format and separated_by_tabs(self.path, self.options):
             self._settle(options={**self.options, "sep": "\t"})
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
         if names and self.format and FORMATS[self.format].is_utf8:  # the readers would ignore it
             allowed = f"csv or json with it, since {path_of('format')} '{self.format}' is always read as UTF-8"
-            raise fields.refuse(f"{path_of('options')}.{names[0]}", self.options[names[0]], allowed)
+            raise fd.refuse(f"{path_of('options')}.{names[0]}", self.options[names[0]], allowed)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -241,11 +241,11 @@ class Input(fields.Section):
 def _kind_of_rows(path: str, value: object) -> dict[str, str]:
     """The column of the kind of a row, and the kind of impressions."""
     if not isinstance(value, Mapping) or (value and {*value} != {"column", "shown"}):
-        raise fields.refuse(path, value, "a mapping such as {column: event, shown: impression}")
-    return {name: fields.text(f"{path}.{name}", each) for name, each in value.items()}
+        raise fd.refuse(path, value, "a mapping such as {column: event, shown: impression}")
+    return {name: fd.text(f"{path}.{name}", each) for name, each in value.items()}
 
 
-_PATHS = fields.key(
+_PATHS = fd.key(
     None,
     _of_experiments,
     "Files or folders from where the command runs, or experiment: files; ``{date}`` is the evaluation date.",
@@ -259,7 +259,7 @@ class Source(Input, SectionWithOptions):
     at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = ROLES
 
-    format: str = fields.key(None, _format_of("source"), _READ_AS)
+    format: str = fd.key(None, _format_of("source"), _READ_AS)
     path: Paths | None = _PATHS  # type: ignore[assignment]
     columns: Mapping[str, str | None] = option("columns")
     packed: Packed | None = option("packed")
@@ -267,30 +267,28 @@ class Source(Input, SectionWithOptions):
     segments: tuple[str, ...] = option("segments")
     segment_combinations: tuple[tuple[str, ...], ...] = option("segment_combinations")
     first_rank: int = option("first_rank")
-    experiment_from: str = fields.key(
+    experiment_from: str = fd.key(
         "tag",
-        fields.choice("tag", "file", "folder"),
+        fd.choice("tag", "file", "folder"),
         "What names the experiment of a row: its column (of a TREC run, the tag), its file, or the folder of its file.",
     )
-    rows: Mapping[str, str] = fields.key(
+    rows: Mapping[str, str] = fd.key(
         {},
         _kind_of_rows,
         "Of a table that holds events too: the column with the kind of a row, and that of impressions.",
     )
-    ready: str | None = fields.key(
+    ready: str | None = fd.key(
         None,
-        fields.text,
+        fd.text,
         "A path that is there once the log is complete, such as ``logs/{date}/_SUCCESS``; until then, exit code 3.",
     )
-    team: str | None = fields.key(
+    team: str | None = fd.key(
         None,
-        fields.text,
+        fd.text,
         "Of interleaved lists: the column with the ranker that drafted the item; ``rankmetrics interleaving``.",
     )
-    ranks: Mapping[str, str] = fields.key(
-        {},
-        fields.two_ranks,
-        "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them.",
+    ranks: Mapping[str, str] = fd.key(
+        {}, fd.two_ranks, "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them."
     )
 
     def __post_init__(self) -> None:
@@ -350,7 +348,7 @@ class Judgements(Input, SectionWithOptions):
     at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
 
-    format: str = fields.key(None, _format_of("judgements"), _READ_AS)
+    format: str = fd.key(None, _format_of("judgements"), _READ_AS)
     columns: Mapping[str, str] = option("judgement_columns")
     packed: PackedJudgements | None = option("judgement_packed")
 
@@ -361,7 +359,7 @@ class Events(Input, SectionWithOptions):
 
     at: ClassVar[str] = "events"
 
-    format: str = fields.key(None, _format_of("source", "judgements"), _READ_AS)
+    format: str = fd.key(None, _format_of("source", "judgements"), _READ_AS)
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
     within: str | None = option("within")
@@ -380,7 +378,7 @@ def events_of(path: str, value: object) -> Events | Mapping[str, object]:
     """The events; a mapping without a place is read with that of the source: see ``events_beside``."""
     if isinstance(value, Mapping) and not {"path", "table"} & {*value}:
         return value
-    return fields.section(Events)(path, value)  # type: ignore[return-value]
+    return fd.section(Events)(path, value)  # type: ignore[return-value]
 
 
 def events_beside(source: Source, given: Events | Mapping[str, object] | None) -> Events | None:
@@ -403,21 +401,17 @@ class Quality(SectionWithOptions):
 
     at: ClassVar[str] = "quality"
 
-    on_invalid: str = fields.key(
-        "quarantine", fields.choice("quarantine", "fail"), "``fail`` allows no faulty row or judgement."
+    on_invalid: str = fd.key(
+        "quarantine", fd.choice("quarantine", "fail"), "``fail`` allows no faulty row or judgement."
     )
-    max_invalid_fraction: float = fields.key(
-        0.01,
-        fields.number(0, 1, inclusive=True),
-        "Largest fraction of faulty judgements or rows, also in each experiment.",
+    max_invalid_fraction: float = fd.key(
+        0.01, fd.number(0, 1, inclusive=True), "Largest fraction of faulty judgements or rows, also in each experiment."
     )
     repeated_items: str = option("repeated_items")
-    gates: Mapping[str, Mapping[str, Any]] = fields.key(
+    gates: Mapping[str, Mapping[str, Any]] = fd.key(
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
-    on_broken_split: str = fields.key(
-        "fail", fields.choice("fail", "warn"), "If users do not follow ``comparison.shares``."
-    )
+    on_broken_split: str = fd.key("fail", fd.choice("fail", "warn"), "If users do not follow ``comparison.shares``.")
 
     @property
     def rates(self) -> Limits:
@@ -437,35 +431,35 @@ class Quality(SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Lineage(fields.Section):
+class Lineage(fd.Section):
     """Who is told about a run, by OpenLineage events."""
 
     at: ClassVar[str] = "lineage"
 
-    url: str | None = fields.key(
-        None, fields.text, "Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set."
+    url: str | None = fd.key(
+        None, fd.text, "Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set."
     )
-    namespace: str | None = fields.key(
-        None, fields.text, "Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default."
+    namespace: str | None = fd.key(
+        None, fd.text, "Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default."
     )
-    job: str = fields.key("rankmetrics", fields.text, "Name of the job in the events.")
+    job: str = fd.key("rankmetrics", fd.text, "Name of the job in the events.")
 
 
 @dataclass(frozen=True)
-class Sink(fields.Section):
+class Sink(fd.Section):
     """Where the tables go."""
 
     at: ClassVar[str] = "sink"
 
-    format: str = fields.key("parquet", fields.choice("parquet", "delta", "iceberg"), "Format of the tables.")
-    path: str | None = fields.key(None, fields.text, "A folder; ``out`` unless a table is given.")
-    mode: str = fields.key(
-        "overwrite_partitions", fields.choice("overwrite_partitions"), "A run replaces the partitions that it computed."
+    format: str = fd.key("parquet", fd.choice("parquet", "delta", "iceberg"), "Format of the tables.")
+    path: str | None = fd.key(None, fd.text, "A folder; ``out`` unless a table is given.")
+    mode: str = fd.key(
+        "overwrite_partitions", fd.choice("overwrite_partitions"), "A run replaces the partitions that it computed."
     )
-    table: str | None = fields.key(None, table_name, "A schema of a catalog for the tables, such as ``main.ranking``.")
-    layout: str = fields.key(
+    table: str | None = fd.key(None, table_name, "A schema of a catalog for the tables, such as ``main.ranking``.")
+    layout: str = fd.key(
         "by_experiment",
-        fields.choice("by_experiment", "by_date"),
+        fd.choice("by_experiment", "by_date"),
         "``by_date``: one file per date of each small table, with the experiment as a column.",
     )
 
@@ -487,21 +481,19 @@ class Sink(fields.Section):
 
 
 @dataclass(frozen=True)
-class Report(fields.Section):
+class Report(fd.Section):
     """The page of a run."""
 
     at = "report"
 
-    file: str | None = fields.key(
-        None, fields.text, "HTML file on this machine for the report; by default there is none."
-    )
-    examples: int | None = fields.key(
+    file: str | None = fd.key(None, fd.text, "HTML file on this machine for the report; by default there is none.")
+    examples: int | None = fd.key(
         None,
-        fields.count(0, 100),
+        fd.count(0, 100),
         "Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.",
     )
-    title: str | None = fields.key(None, fields.text, "Name of the test, above the answer of the page.")
-    description: str | None = fields.key(None, fields.text, "What was tried, and why; below the name.")
+    title: str | None = fd.key(None, fd.text, "Name of the test, above the answer of the page.")
+    description: str | None = fd.key(None, fd.text, "What was tried, and why; below the name.")
 
     @classmethod
     def given(cls, path: str, value: object) -> Report:
@@ -511,6 +503,6 @@ class Report(fields.Section):
         if isinstance(value, Mapping):
             return cls.read(value)
         if isinstance(value, (str, os.PathLike)):
-            return cls(file=fields.text(path, value))
-        names = ", ".join(fields.key_names(cls))
-        raise fields.refuse(path, value, f"an HTML file, or a mapping with keys out of {names}")
+            return cls(file=fd.text(path, value))
+        names = ", ".join(fd.key_names(cls))
+        raise fd.refuse(path, value, f"an HTML file, or a mapping with keys out of {names}")
