@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,12 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
     def read(spark: SparkSession) -> rep.Figures:
         """What the page shows, where this process cannot read all of it."""
         figures = rep.figures_of(here, day) if here else rep.figures_of_output(spark, sink, day, period)
-        return rep.with_examples(spark, figures, sink, log, n) if n or log else figures
+        if not (n or log):
+            return figures
+        from rankmetrics_spark.cli.studies import unjudged_facts
+
+        figures = rep.with_examples(spark, figures, sink, log, n)
+        return replace(figures, unjudged=unjudged_facts(spark, log or figures.config, figures))
 
     by_arrow = here if not (n or log) else None
     figures = (

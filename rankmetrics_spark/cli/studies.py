@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ from rankmetrics_spark.engines import as_number, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.road import flat_judgements, shown_rows
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, ROLES, quoted
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, ROLES, quoted
+from rankmetrics_spark.words import Fact, Level
 
 MOST_TO_JUDGE = 50
 _LIKENESS = ("same_top", "jaccard", "rbo", "kendall", "unexpectedness")
@@ -131,6 +133,18 @@ _OF_CONFIG: Mapping[str, Callable[[cfg.Config], Any]] = {
     "metrics": lambda config: config.metrics,
 }
 """Argument of a study -> what a config says of it."""
+
+
+def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:
+    """What labels of unjudged items could change on the metric that decides; empty without judgements, or bounds."""
+    with suppress(ConfigError, InputError):
+        config = cfg.load(document, date=str(figures.record[DATE]))
+        rows = STUDIES["unjudged"]._rows(spark, config, {}, {}, "pairs") if config.judgements else []
+        decides = [row for row in rows if row[METRIC] == figures.primary_name]
+        levels: list[Level] = ["warn" if row["low"] < 0 < row["high"] else "ok" for row in decides]
+        said = zip(decides, levels, strict=True)
+        return [Fact(f"{row['sentence']}.", level, "Unjudged items") for row, level in said]
+    return []
 
 
 def _of_config(config: cfg.Config) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 from rankmetrics_spark.report.beside import losers_of
-from rankmetrics_spark.words import percent
+from rankmetrics_spark.words import Fact, percent
 
 Row = Mapping[str, Any]
 
@@ -192,6 +192,7 @@ class Figures:
         examples: Users who lost and gained most, with their lists; None unless asked for.
         of_log: What the gates say of a log that no run has read: there is no record, and nothing was written.
         test: The test that they are of, where they are those of one of several.
+        unjudged: What labels of unjudged items could change; empty unless asked for.
     """
 
     means: Sequence[Row]
@@ -212,6 +213,7 @@ class Figures:
     examples: Examples | None = None
     of_log: Sequence[sch.Check] = ()
     test: str | None = None
+    unjudged: Sequence[Fact] = ()
 
     @cached_property
     def tests(self) -> dict[str, Figures]:

@@ -51,6 +51,10 @@ _NAMES = {
 _TITLES = {name: title for title, names in _NAMES.items() for name in names}
 """Name of a check -> its title; every other name is that of a rate."""
 _UNKNOWN = "There is none, so the rows that came in are not known."
+_ASK_UNJUDGED = (
+    "rankmetrics unjudged --config FILE says what their labels could change, and which to judge first; "
+    "rankmetrics report --examples 20 says it here."
+)
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
 
@@ -87,6 +91,8 @@ def checks(figures: Figures) -> list[Fact]:
             lines.append(Fact(text + (f" {more:,} more in the table checks." if more > 0 else ""), "ok", title))
         elif sch.NOT_CHECKED in group:
             lines.append(Fact(_words(title, [*group[sch.NOT_CHECKED]]), "none", title))
+    if any(line.topic == "Judged items" and line.level in _BAD for line in lines):
+        lines += figures.unjudged[:_MOST_SENTENCES] or [Fact(_ASK_UNJUDGED, "none", "Unjudged items")]
     if look := look_of(figures):
         said = sentences_of_looks(figures.compared)
         if not said or any(found.looks for found in figures.compared):

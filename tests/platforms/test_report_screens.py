@@ -356,4 +356,4 @@ def test_a_tap_shows_the_numbers_of_a_mark(opened: Callable[..., Opened], three:
     tip = result.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     assert "candidate_a" in tip.inner_text()
-    assert "Tap a mark for its numbers." in result.page.locator(".hint").inner_text()
+    assert "Tap a mark for its numbers." in result.page.locator("p.hint").inner_text()

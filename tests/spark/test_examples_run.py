@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
@@ -168,6 +169,44 @@ def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where
     record.write_text(record.read_text().replace(str(log), "s3://key:(hidden)@bucket/log"))
     code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", "--examples", 2)
     assert code == 2 and f"the run record of {DATE} hides secrets of its config; allowed: --config with it" in err
+
+
+@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
+def test_the_page_says_what_unjudged_items_could_change_or_how_to_ask(call: Call, tmp_path: Path) -> None:
+    judged = [
+        {"user_id": "u1", "item_id": "i1", "relevance": 1.0},
+        {"user_id": "u1", "item_id": "i2", "relevance": 0.0},
+    ]
+    shown = {"a": ("i1", "i2"), "b": ("new", "i1")}
+    rows = [
+        (f"u{user}", name, item, rank)
+        for user in (1, 2)
+        for name, items in shown.items()
+        for rank, item in enumerate(items, 1)
+    ]
+    pd.DataFrame(rows, columns=["user_id", "experiment_id", "item_id", "position"]).to_parquet(tmp_path / "log.parquet")
+    pd.DataFrame([row | {"user_id": f"u{user}"} for user in (1, 2) for row in judged]).to_parquet(
+        tmp_path / "truth.parquet"
+    )
+    columns = {"experiment": "experiment_id", "user": "user_id", "item": "item_id", "position": "position"}
+    document = {
+        "source": {"path": str(tmp_path / "log.parquet"), "columns": columns},
+        "judgements": {"path": str(tmp_path / "truth.parquet")},
+        "metrics": ["p@2"], "comparison": {"baseline": "a"}, "sink": {"path": str(tmp_path / "out")},
+    }  # fmt: skip
+    (tmp_path / "c.yaml").write_text(json.dumps(document), encoding="utf-8")
+    code, _, err = call("evaluate", "--config", tmp_path / "c.yaml", "--date", DATE)
+    assert code == 0, err
+    page, texts = tmp_path / "page.html", []
+    for more in ((), ("--examples", "1")):
+        code, _, err = call("report", "--input", tmp_path / "out", "--html", page, *more)
+        assert code == 0, err
+        texts.append(page.read_text(encoding="utf-8"))
+    # Each user is shown one unjudged item, in b alone: were it relevant, b would have 2 of 2, and a has 1.
+    assert (
+        "rankmetrics unjudged --config FILE says what" in texts[0] and "rankmetrics unjudged --config" not in texts[1]
+    )
+    assert "whatever the labels of the 2 unjudged items are: ahead by up to 0.5." in texts[1]
 
 
 def test_nothing_is_read_again_unless_asked_for(spark: SparkSession, tmp_path: Path) -> None:
