@@ -93,7 +93,7 @@ try:
     from airflow.providers.standard.sensors.time_delta import TimeDeltaSensor
     from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
-    from rankmetrics_spark.airflow import ByExitCode, RankmetricsOperator, assets, publish
+    from rankmetrics_spark.airflow import ByExitCode, RankmetricsOperator, assets, pointer_of, publish
 except ImportError as error:
     raise ImportError(
         "the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
@@ -198,13 +198,15 @@ def on_databricks(days: str) -> Any:
 
 
 def days_between(first: str, last: str) -> list[dict[str, str | None]]:
-    """What ``publish`` gets for each day of a backfill."""
+    """What ``publish`` gets for each day of a backfill: also the run that is published before it."""
     start, end = (datetime.strptime(day, "%Y-%m-%d") for day in (first, last))
     if end < start:
         raise ValueError(f"from is {first}, and to is {last}; allowed: to on or after from")
-    # Ids of runs begin with their time.
-    same = PUBLISHED | {"since": f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"}
-    return [same | {"date": f"{start + timedelta(days=n):%Y-%m-%d}"} for n in range((end - start).days + 1)]
+    dates = [f"{start + timedelta(days=n):%Y-%m-%d}" for n in range((end - start).days + 1)]
+    if DATABRICKS:
+        return [PUBLISHED | {"date": date} for date in dates]
+    runs = [pointer_of(date, OUTPUT, PUBLISHED["conn_id"]).get("run_id", "") for date in dates]
+    return [PUBLISHED | {"date": date, "before": run} for date, run in zip(dates, runs, strict=True)]
 
 
 RETRYING = {"retries": number("RETRIES", 3), "retry_delay": timedelta(seconds=number("RETRY_DELAY", 900))}

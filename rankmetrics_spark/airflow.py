@@ -134,7 +134,9 @@ class RankmetricsOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.log.info("%s", line)
         shutil.rmtree(folder, ignore_errors=True)
         if code:
-            self._look_again(error := f"Error code is: {code}. {lines[-1] if lines else ''}")
+            # After its sentence, Spark may log that it ends.
+            said = [line for line in lines if line.startswith("rankmetrics: ")] or lines or [""]
+            self._look_again(error := f"Error code is: {code}. {said[-1]}")
             raise ex.AirflowException(error)
         return self._announce(context)
 
@@ -177,7 +179,7 @@ def assets(name: str | None) -> list[Any]:
 
 
 def publish(
-    date: str, outlet_events: Any, output: str | None, asset: str | None, conn_id: str | None = None, since: str = ""
+    date: str, outlet_events: Any, output: str | None, asset: str | None, conn_id: str | None = None, before: str = ""
 ) -> dict[str, Any]:
     """Announce what a day has published, in a task with ``assets(asset)`` as its outlets; for a PythonOperator.
 
@@ -187,23 +189,31 @@ def publish(
         output: Output of the run; None where Airflow cannot read it: the day is then all that is announced.
         asset: Name of the assets.
         conn_id: Connection for reading the output.
-        since: Beginning of the id of a run, such as 20261121T0600; an earlier run is not announced.
+        before: The run that was published before, which is not announced again.
 
     Raises:
-        AirflowSkipException: Nothing was published on this day since then.
+        AirflowSkipException: Nothing else is published on this day.
     """
     facts: dict[str, Any] = {"evaluation_date": date}
     if output is not None:
-        place = ObjectStoragePath(re.sub("^s3a:", "s3:", output.rstrip("/")), conn_id=conn_id)
-        pointer = _document(place / "published" / f"{date}.json")
-        if not pointer or pointer["run_id"] < since:
+        pointer = pointer_of(date, output, conn_id)
+        if pointer.get("run_id", before) == before:
             raise ex.AirflowSkipException(f"{date} was not published: see the log of evaluate")
-        facts = tools.announcement(pointer, _document(place / pointer["record"]))
+        facts = tools.announcement(pointer, _document(_place(output, conn_id) / pointer["record"]))
     for outlet in assets(asset):
         outlet_events[outlet].extra = facts
     for outlet in assets(asset)[1:]:
         outlet_events[outlet].add_partitions(date)
     return facts
+
+
+def pointer_of(date: str, output: str, conn_id: str | None = None) -> Any:
+    """What ``published/DATE.json`` of an output says; empty where nothing is published."""
+    return _document(_place(output, conn_id) / "published" / f"{date}.json")
+
+
+def _place(output: str, conn_id: str | None) -> Any:
+    return ObjectStoragePath(re.sub("^s3a:", "s3:", output.rstrip("/")), conn_id=conn_id)
 
 
 def _sink_of(config: str) -> Any:

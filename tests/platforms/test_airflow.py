@@ -18,6 +18,8 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -25,7 +27,7 @@ import yaml
 from rankmetrics_spark.engines import QUICK_JAVA
 from tests.helpers.commands import ROOT, spark_environment
 from tests.helpers.logs import Shown, a_list, parquet
-from tests.helpers.readme import commands, section
+from tests.helpers.readme import blocks, commands, section
 from tests.platforms.s3_server import s3_server
 from tests.platforms.support import Running, built_wheel, python_without_package, wait_for
 
@@ -43,9 +45,10 @@ FIRST, LATE, FAULTY, RANGE = "2026-11-20", "2026-11-21", "2026-11-22", ("2026-11
 # Each command starts a driver for a few rows. The quick compiler alone takes a third of the time of the full one.
 SPARK = f"""\
 spark.driver.bindAddress 127.0.0.1
-spark.driver.extraJavaOptions {QUICK_JAVA}
+spark.driver.extraJavaOptions {QUICK_JAVA} -XX:+UseSerialGC
 spark.driver.host 127.0.0.1
 spark.log.level WARN
+spark.sql.codegen.wholeStage false
 spark.ui.enabled false
 """
 
@@ -56,10 +59,11 @@ class Airflow:
 
     folder: Path
     environment: dict[str, str]
+    output: str = "my out"
 
     @property
     def out(self) -> Path:
-        return self.folder / "my out"
+        return self.folder / self.output
 
     def start(self, *command: str, **more: str) -> Running:
         """Start a program of Airflow's environment, such as ``airflow`` or ``python``."""
@@ -259,7 +263,7 @@ def test_a_failed_gate_fails_at_once_and_publishes_nothing(first_day: Airflow) -
 
 
 @contextmanager
-def scheduler(airflow: Airflow) -> Iterator[Running]:
+def scheduler(airflow: Airflow, *more: str) -> Iterator[Running]:
     """Airflow as in production: the scheduler starts each task as a process that talks to the API server."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
@@ -269,7 +273,8 @@ def scheduler(airflow: Airflow) -> Iterator[Running]:
     running = [airflow.start("airflow", "api-server", *place, "--workers", "1", "--apps", "execution", **url)]
     try:
         wait_for(lambda: listens(port), 120, f"API server at port {port}")
-        running.append(airflow.start("airflow", "scheduler", "--skip-serve-logs", **url))
+        for program in (*more, "scheduler"):
+            running.append(airflow.start("airflow", program, "--skip-serve-logs", **url))
         yield running[-1]
     finally:
         for process in reversed(running):
@@ -335,28 +340,6 @@ def test_several_days_in_one_application_are_published_one_by_one(first_day: Air
     assert sorted((name, key or "", json.loads(extra)["run_id"]) for name, key, extra in published) == sorted(
         [*(("rankmetrics", "", run) for run in runs.values()), *(("rankmetrics_days", day, runs[day]) for day in RANGE)]
     )
-
-
-def test_a_backfill_goes_on_after_a_day_without_a_log(airflow: Airflow) -> None:
-    # Here the path selects the day.
-    bad, day = "2026-11-25", "2026-11-26"
-    config = yaml.safe_load((airflow.folder / "config.yaml").read_text())
-    config["source"] = {"path": f"{config['source']['path']}/event_date={{date}}"}
-    (airflow.folder / "of_days.yaml").write_text(yaml.safe_dump(config))
-    airflow.add_log(day, [*a_list([0, 1], "u", "a"), *a_list([1], "u", "b")])
-    command = shlex.split(SEVERAL.replace(RANGE[0], bad).replace(RANGE[1], day))
-    running = airflow.start(*command, RANKMETRICS_CONFIG=str(airflow.folder / "of_days.yaml"))
-    message = airflow.ends(running, code=1)
-    assert f"{bad}: exit code 3" in message and f"{day}: published" in message
-    tasks = airflow.ask(
-        """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
-           where dag_run.dag_id = 'rankmetrics_backfill' and dag_run.state = 'failed' order by task_id, map_index"""
-    )
-    assert tasks == [
-        ("days", -1, "success"), ("done", -1, "upstream_failed"), ("evaluate", -1, "failed"),
-        ("publish", 0, "skipped"), ("publish", 1, "success"),
-    ]  # fmt: skip
-    assert airflow.published(day)["partitions"]
 
 
 STORED = "2026-11-23"
@@ -457,6 +440,179 @@ def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
     assert airflow.published(SCHEDULED)["evaluation_date"] == SCHEDULED
 
 
+@dataclass(frozen=True)
+class Night:
+    """How the log of a night is made, and what becomes of the day."""
+
+    users: int = 12
+    arms: str = "abc"
+    better: bool = True
+    drop: tuple[str, ...] = ()
+    kinds: tuple[pa.DataType, pa.DataType] = (pa.int64(), pa.int64())
+    state: str = "success"
+    says: str = "rows: 72 read = 72 evaluated + 0 left out"
+    """What a person reads in the log of the task."""
+    alert: str = ""
+    """What the query of docs/publishing.md calls it."""
+
+    def write(self, folder: Path) -> None:
+        """Two files: with the better list first, a finds what it looks for at rank 2, b and c at rank 1."""
+        rows = [
+            {"experiment_id": arm, "user_id": f"u{user}", "item_id": f"i{rank}", "position": rank,
+             "relevance": int(rank == 1 + (arm == "a" or not self.better)), "country": ("de", "fr")[user % 2]}
+            for user in range(self.users) for arm in self.arms for rank in (1, 2)
+        ]  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, kind in enumerate(self.kinds):
+            kinds = dict.fromkeys(("experiment_id", "user_id", "item_id"), pa.string())
+            schema = pa.schema(kinds | {"position": pa.int64(), "relevance": pa.int64(), "country": pa.string()})
+            table = pa.Table.from_pylist(rows[part::2], schema).drop_columns(list(self.drop))
+            at = table.schema.get_field_index("position")
+            pq.write_table(table.set_column(at, "position", table["position"].cast(kind)), folder / f"{part}.parquet")
+
+
+GOOD, LAST_NIGHT = Night(), "2027-03-10"
+HALF = "36 rows of the log, 50 % fewer than the median of the last 3 published days (72)"
+GATE = "MAP@5 of c is 0.5000; the gate asks for at least 0.8"
+MISSING_ARM = "b of the last 3 published days is missing in the log"
+NIGHTS = {
+    "2027-03-01": GOOD,
+    "2027-03-02": GOOD,
+    "2027-03-03": GOOD,
+    "2027-03-04": Night(users=6, says=HALF, alert="doubt"),
+    "2027-03-05": Night(users=0, state="failed", says="the input is empty: no rows in ", alert="late"),
+    "2027-03-06": Night(arms="ac", state="failed", says=MISSING_ARM, alert="refused"),
+    "2027-03-07": Night(better=False, state="failed", says=GATE, alert="refused"),
+    "2027-03-08": Night(drop=("country",), state="failed", says="unknown column 'country'", alert="late"),
+    "2027-03-09": Night(
+        kinds=(pa.int64(), pa.string()), state="failed", says="its column 'position' has type string", alert="late"
+    ),
+    # Its log is there only when somebody has looked for it.
+    LAST_NIGHT: Night(says="cannot read parquet from "),
+}
+MORNING = datetime.fromisoformat("2027-03-11T06:00:00+00:00")
+
+
+def alerts(airflow: Airflow) -> list[tuple[str, str, str]]:
+    """What the documented query answers in DuckDB about these nights; few users are a doubt on each of them."""
+    query, views = blocks("sql", section("An alert that rings"))
+    session = duckdb.connect()
+    session.execute(views.replace("out/first", str(airflow.out)))
+    rows = [(f"{day}", what, text) for day, what, text in session.execute(query).fetchall()]
+    return [row for row in rows if row[0] <= LAST_NIGHT and "users" not in row[2]]
+
+
+def test_ten_nights(tmp_path: Path) -> None:
+    """With a triggerer, one slot, and a clock that stands at the morning after the last night."""
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
+    airflow = set_up(
+        tmp_path,
+        PYTHONPATH=str(tmp_path / "clock"),
+        MOVED_BY=str((MORNING - datetime.now(timezone.utc)).total_seconds()),
+        AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE="true",
+        RANKMETRICS_START_DATE="2027-03-01",
+        RANKMETRICS_CATCHUP="true",
+        RANKMETRICS_DEFERRABLE="true",
+        RANKMETRICS_LATE_UNTIL="23:00",
+        RANKMETRICS_RETRY_DELAY="3",
+    )
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text()) | {
+        "source": {"path": f"{tmp_path}/logs/event_date={{date}}", "segments": ["country"]},
+        "comparison": {"baseline": "a"},
+        "quality": {"gates": {"experiments": {"missing": "fail"}}},
+        "gates": [{"metric": "ap@5", "experiment": "c", "min": 0.8}],
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "spark" / "spark-defaults.conf").write_text(SPARK.replace("spark.log.level WARN\n", ""))
+    folders = {day: tmp_path / "logs" / f"event_date={day}" for day in NIGHTS}
+    for day in list(NIGHTS)[:-1]:
+        NIGHTS[day].write(folders[day])
+    airflow("airflow dags reserialize")
+    for dag in ("rankmetrics", "rankmetrics_backfill"):
+        airflow(f"airflow dags unpause {dag}")
+
+    def task_log(day: str) -> str:
+        # A scheduled run is named after the moment at which its day was over.
+        runs = airflow.ask("select run_id from dag_run where dag_id = 'rankmetrics' and logical_date like ?", f"{day}%")
+        logs = tmp_path / "home" / "logs" / "dag_id=rankmetrics"
+        files = (file for (run,) in runs for file in (logs / f"run_id={run}" / "task_id=evaluate").glob("*.log"))
+        return "".join(file.read_text() for file in files)
+
+    def ended(n: int, dag: str = "rankmetrics") -> bool:
+        query = "select count(*) from dag_run where dag_id = ? and state in ('success', 'failed')"
+        return airflow.ask(query, dag) == [(n,)]
+
+    with scheduler(airflow, "triggerer") as process:
+        # No task runs while the job of one does.
+        held = "select group_concat(state) from task_instance where state in ('deferred', 'running', 'queued')"
+        wait_for(lambda: airflow.ask(held) == [("deferred",)], LIMIT, f"deferred task; see {process.log}")
+        wait_for(lambda: "looking again at" in task_log(LAST_NIGHT), 3 * LIMIT, f"last night; see {process.log}")
+        GOOD.write(folders[LAST_NIGHT])
+        wait_for(lambda: ended(10), LIMIT, f"ten nights; see {process.log}")
+        for day, night in NIGHTS.items():
+            assert airflow.tasks(day) == {"evaluate": (night.state, 1)}, day
+            assert night.says in task_log(day), day
+            assert (airflow.out / "published" / f"{day}.json").exists() == (night.state == "success"), day
+        # As in production, Spark says nothing: a person reads few lines, and most of them are of Airflow.
+        assert max(len(task_log(day).splitlines()) for day in NIGHTS) < 150
+        # The days that wait for nobody any more say so.
+        assert "; after 2027-03-06 23:00:00+00:00, nobody looks again" in task_log("2027-03-05")
+        told = airflow.xcom("2027-03-04")
+        assert (told["rows"]["in"], told["warnings"]) == (36, 2)
+        assert told["verdict"][0].startswith("b against a on MAP@5: no difference shown, 0.500 → 1.000")
+        assert [(day, what) for day, what, _ in alerts(airflow)] == sorted(
+            [*((day, night.alert) for day, night in NIGHTS.items() if night.alert), ("2027-03-05", "missing")]
+        )
+        by_hand(airflow)
+
+        # A re-run, once the rest of the half day has come.
+        before = airflow.published("2027-03-04")["run_id"]
+        GOOD.write(folders["2027-03-04"])
+        again = "--from-date 2027-03-04 --to-date 2027-03-04 --reprocess-behavior completed"
+        airflow(f"airflow backfill create --dag-id rankmetrics {again}")
+        wait_for(lambda: ended(10) and airflow.published("2027-03-04")["run_id"] != before, LIMIT, "re-run")
+        assert airflow.xcom("2027-03-04")["warnings"] == 0 and "doubt" not in {what for _, what, _ in alerts(airflow)}
+
+        # A backfill of three days, of which one is still bad.
+        for day in ("2027-03-05", "2027-03-06"):
+            GOOD.write(folders[day])
+        three = json.dumps({"from": "2027-03-05", "to": "2027-03-07"})
+        airflow(f"airflow dags trigger rankmetrics_backfill --conf {shlex.quote(three)}")
+        wait_for(lambda: ended(1, "rankmetrics_backfill"), LIMIT, f"backfill; see {process.log}")
+    query = """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
+               where dag_run.dag_id = 'rankmetrics_backfill' order by task_id, map_index"""
+    assert airflow.ask(query) == [
+        ("days", -1, "success"), ("done", -1, "upstream_failed"), ("evaluate", -1, "failed"),
+        ("publish", 0, "success"), ("publish", 1, "success"), ("publish", 2, "skipped"),
+    ]  # fmt: skip
+    events = "select distinct partition_key from asset_event where partition_key is not null order by 1"
+    assert [day for (day,) in airflow.ask(events)] == [*list(NIGHTS)[:6], LAST_NIGHT]
+    assert [(day, what) for day, what, _ in alerts(airflow)] == [
+        ("2027-03-07", "missing"), ("2027-03-07", "refused"), ("2027-03-08", "late"), ("2027-03-09", "late"),
+    ]  # fmt: skip
+
+
+def by_hand(airflow: Airflow) -> None:
+    """The same days through spark-submit: the same days are published, with the same bits, and the same words."""
+    out, place = airflow.folder / "by hand", airflow.folder / "place"
+    submit = [
+        "spark-submit", "--master", "local[2]", "--py-files", f"{place}/dist/rankmetrics_spark.zip",
+        f"{place}/jobs/evaluate.py", "--config", airflow.environment["RANKMETRICS_CONFIG"], "--output", str(out),
+        "--from", "2027-03-01", "--to", LAST_NIGHT, "--keep-going", "-q",
+    ]  # fmt: skip
+    path = [airflow.folder / "by_hand.log", airflow.environment, airflow.folder]
+    text = airflow.ends(Running.start(submit, *path), code=5)
+    codes = {"late": "exit code 3", "2027-03-06": "exit code 4", "2027-03-07": "exit code 5"}
+    lines = [f"{day}: {codes.get(day) or codes.get(night.alert) or 'published'}" for day, night in NIGHTS.items()]
+    assert text.splitlines()[-11:-1] == lines
+    assert text.splitlines()[-1] == "rankmetrics: 5 of 10 days are not published: 2027-03-05 to 2027-03-09"
+    assert [night.says for night in list(NIGHTS.values())[4:9] if night.says not in text] == []
+    other = Airflow(airflow.folder, airflow.environment, "by hand")
+    for day in NIGHTS:
+        assert other.means(day) == airflow.means(day)
+
+
 class Jobs(ThreadingHTTPServer):
     """A stand-in for the Databricks Jobs API: the parts that the operator calls."""
 
@@ -490,7 +646,8 @@ class Answer(BaseHTTPRequestHandler):
     def state(self, query: dict[str, str]) -> dict[str, Any]:
         result = "FAILED" if "error" in self.output(query) else "SUCCESS"
         state = {"life_cycle_state": "TERMINATED", "result_state": result, "state_message": ""}
-        run = {"run_id": int(query["run_id"]), "state": state}
+        number = int(query["run_id"])
+        run = {"run_id": number, "job_id": self.server.started[number - 1]["job_id"], "state": state}
         return {**run, "run_page_url": "http://127.0.0.1/", "tasks": [{**run, "task_key": "evaluate"}]}
 
     def output(self, query: dict[str, str]) -> dict[str, Any]:
@@ -545,6 +702,8 @@ def test_on_databricks_the_dag_starts_the_job_of_each_target_with_the_day(airflo
     deployed, prefixed = "rankmetrics on a cluster", "[dev jane_doe] rankmetrics on a cluster"
     prod, dev = jobs.names.index(deployed), jobs.names.index(prefixed)
     named = [{}, {"RANKMETRICS_JOB": prefixed}, {"RANKMETRICS_JOB": str(dev)}, {"RANKMETRICS_JOB": str(prod)}]
+    # The provider's own trigger waits on two of the days.
+    named = [{**day, "RANKMETRICS_DEFERRABLE": f"{n % 2 > 0}".lower()} for n, day in enumerate(named)]
     airflow.python(DAYS, airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"], json.dumps(named), **present)
     # The second day fails at its gate, so it runs once although a retry is left.
     # The operator sends an id of the settings as text, which the API accepts.
