@@ -89,6 +89,16 @@ def cutoffs() -> alt.LayerChart:
     return _layers(path, line, point, target)
 
 
+def one_cutoff() -> alt.LayerChart:
+    """Means with their intervals on one scale, a line for each experiment. Rows as of ``cutoffs``."""
+    x = alt.X("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format="~g"))
+    y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=300, labelColor="var(--ink)"))
+    base = alt.Chart(ROWS).encode(y=y, color=alt.Color("colour:N", scale=None))
+    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(x=alt.X("low:Q", title=None), x2="high:Q")
+    tooltip = _tips(*_WHO, "text:mean", "interval", "users")
+    return _layers(line, base.mark_point(filled=True, size=70, opacity=1).encode(x=x, tooltip=tooltip))
+
+
 def distribution() -> alt.LayerChart:
     """Share of the users at or below each value. Rows: name, edge, share, colour, dash, weight, and texts."""
     axis = alt.Axis(format="~g", tickCount=5, grid=False)
@@ -226,35 +236,27 @@ class Picture(alt.LayerChart):
 
 
 def picture(rows: Sequence[Mapping[str, Any]], title: str) -> alt.LayerChart:
-    """Means with their intervals by cut-off, in plain light colours.
+    """Means with their intervals by cut-off, or of one cut-off on one scale, in plain light colours.
 
     Args:
         rows: As ``cutoffs`` takes them.
         title: Of the chart.
     """
+    is_one = len({row["cut"] for row in rows}) == 1
     with alt.theme.enable("default"):
-        spec = with_colours(cutoffs().configure(**CONFIG).to_dict(), LIGHT)
+        spec = with_colours((one_cutoff() if is_one else cutoffs()).configure(**CONFIG).to_dict(), LIGHT)
     names = list(dict.fromkeys(row["name"] for row in rows))
     colours = {row["name"]: row["colour"] for row in rows}
-    legend = {
-        "title": None,
-        "orient": "top",
-        "symbolSize": 80,
-        "symbolOpacity": 1,
-        "labelLimit": 300,
-        "labelFontSize": 12,
-    }
-    who = {"field": "name", "type": "nominal", "sort": None, "legend": legend}
+    legend = {"title": None, "orient": "top", "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 300}
+    who = {"field": "name", "type": "nominal", "sort": None, "legend": legend | {"labelFontSize": 12}}
     shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
-    for layer in spec["layer"]:
+    for layer in () if is_one else spec["layer"]:
         scale = {"domain": names, "range": [colours[name] for name in names]}
         layer["encoding"]["color"] = who | {"scale": scale}
         if layer["mark"]["type"] == "point":
             layer["encoding"]["shape"] = who | {"scale": {"domain": names, "range": shapes}}
-    if len({row["cut"] for row in rows}) == 1:
-        # A line between cut-offs needs two of them.
-        spec["layer"] = [layer for layer in spec["layer"] if layer["mark"]["type"] != "line"]
     spec |= {"title": {"text": title, "anchor": "start", "fontSize": 14}} | PICTURE
+    spec |= {"height": 26 * len(names)} if is_one else {}
     spec["datasets"] = {**spec.get("datasets", {}), "rows": [*rows]}
     drawn: alt.LayerChart = Picture.from_dict(spec | {"background": LIGHT["paper"]})
     return drawn

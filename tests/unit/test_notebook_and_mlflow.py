@@ -156,6 +156,8 @@ def test_a_plot_takes_every_name_of_a_metric_and_shows_itself_without_a_network(
     bundle = notebook.plot(figures, text)._repr_mimebundle_()
     (vega,) = (value for name, value in bundle.items() if name.startswith("application/vnd.vegalite"))
     assert [row["metric"] for row in vega["datasets"]["rows"] if row["name"] == "a"] == expected
+    axes = {layer["encoding"].get("y", {}).get("field") for layer in vega["layer"]}
+    assert axes == ({"name"} if len(expected) == 1 else {"mean", "low"}), "of one cut-off, a line for each experiment"
     # Altair's own HTML loads its scripts from a network.
     assert "text/html" not in bundle and "http" not in json.dumps({**vega, "$schema": ""})
     svg = bundle["image/svg+xml"]
