@@ -18,7 +18,8 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>{style}
 :root {{{light}}} @media (prefers-color-scheme: dark) {{:root {{{dark}}}}}
-</style></head><body><main><h1>{title}</h1><ul>{tests}</ul></main></body></html>
+</style></head>
+<body><main><section class="answer"><h1>{title}</h1><ul class="tests">{tests}</ul></section></main></body></html>
 """
 
 

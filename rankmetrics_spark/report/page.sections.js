@@ -241,8 +241,9 @@ const BANDS = 3;
 const noon = (date, days) => new Date(Date.parse(`${date}T12:00:00Z`) + days * 864e5).toISOString();
 /** The dates of a section, and the days among them that need a word. */
 const badDays = (dates) => data.alerts.filter(({ date }) => date >= dates[0]);
+/** The worst days first. */
 const badDayTable = (place, bad) => table(place, "Days that failed, warned or are missing", [
-  names("date", (row) => row.date), names("what", (row) => STATES[row.state]), names("why", (row) => row.text)], bad);
+  names("date", (row) => row.date), names("what", (row) => STATES[row.state]), names("why", (row) => row.text)], [...bad].sort((a, b) => SHADES[b.state] - SHADES[a.state]));
 /** A label for each day, or for every second one, and so on: Vega counts days from the first of each month. */
 function wholeDays(spec, dates) {
   const first = Date.parse(dates[0]), days = (Date.parse(dates.at(-1)) - first) / 864e5, step = Math.max(1, Math.ceil(days / 7));

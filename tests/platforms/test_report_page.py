@@ -405,8 +405,9 @@ def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
     cells = [row.locator("td, th").all_inner_texts() for row in table.locator("tbody tr").all()]
     shown = next(row for row in cells if row[:3] == ["2026-11-05", "candidate_a", "MAP@10"])
     assert shown[7] == Change(100 * rows["ap@10"]["relative_difference"], " %").text
-    days = trend.locator("table").nth(1).inner_text()
-    assert "2026-11-03" in days and "2026-11-04" in days and "nothing is published" in days
+    days = trend.locator("table").nth(1)
+    assert texts(days, 1) == ["2026-11-04", "2026-11-03"], "the worst first"
+    assert texts(days, 2) == ["nothing is published", "the run warned"]
     trend.locator(".chart").first.locator("svg .mark-rect path").first.hover(force=True)
     tip = result.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
