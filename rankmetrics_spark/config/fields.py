@@ -11,7 +11,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
-from rankmetrics_spark import errors
+from rankmetrics_spark import errors as err
 from rankmetrics_spark.errors import HIDDEN, is_secret
 from rankmetrics_spark.metrics import Convention, Metric
 
@@ -104,7 +104,7 @@ class Section:
         """What messages call a field, such as ``source.columns``."""
         return self._paths_of_fields()[name]
 
-    def _refused(self, name: str, allowed: str) -> errors.ConfigError:
+    def _refused(self, name: str, allowed: str) -> err.ConfigError:
         """The error for a field whose value does not fit the others; see ``refuse``."""
         return refuse(self.path_of(name), getattr(self, name), allowed)
 
@@ -118,7 +118,7 @@ class Section:
         fields_by_key = {cls.words.get(name, name): name for name in field_names(cls)}
         for name in value:
             if name not in fields_by_key:
-                raise errors.ConfigError(f"{_joined(cls.at, name)}: {errors.unknown('key', name, [*fields_by_key])}")
+                raise err.ConfigError(f"{_joined(cls.at, name)}: {err.unknown('key', name, [*fields_by_key])}")
         return cls(**{fields_by_key[name]: item for name, item in value.items()})
 
     @classmethod
@@ -156,7 +156,7 @@ def described(cls: type[Section]) -> Iterator[Setting]:
         read, default, allowed = spec.metadata["read"], spec.metadata["default"], ""
         try:
             read("", _Wrong())
-        except errors.ConfigError as error:
+        except err.ConfigError as error:
             allowed = error.allowed
         yield Setting(path, spec.name, hint, default, allowed, spec.metadata["help"], read)
         # Those of another place are described there.
@@ -183,7 +183,7 @@ def as_dict(config: Section) -> dict[str, Any]:
     ['ap@10']
     """
     plain = {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}
-    return errors.values_without_secrets(plain)  # type: ignore[no-any-return]
+    return err.values_without_secrets(plain)  # type: ignore[no-any-return]
 
 
 _SETTINGS = ("options", "spark")
@@ -214,7 +214,7 @@ def _joined(at: str, name: object) -> str:
     return f"{at}.{name}" if at else str(name)
 
 
-def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
+def refuse(path: str, value: object, allowed: str) -> err.ConfigError:
     """The error for a value that is not allowed.
 
     >>> print(refuse("quality.max_invalid_fraction", 1.5, "a number from 0 to 1"))
@@ -223,7 +223,7 @@ def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
     setting = path.removeprefix("spark.") if path.startswith("spark.") else path.partition(".options.")[2]
     hidden = is_secret(setting, value) if setting else False
     shown = "null" if value is None else HIDDEN if hidden else repr(value)
-    return errors.ConfigError(f"{path} is {shown}; allowed: {allowed}", allowed)
+    return err.ConfigError(f"{path} is {shown}; allowed: {allowed}", allowed)
 
 
 SHARES_WITHIN = 0.001
@@ -265,7 +265,7 @@ def choice(*words: str, listed: Callable[[], Iterable[str]] = tuple) -> Values:
     def read(path: str, value: object) -> str:
         word, known = str(value).lower(), [*words, *listed()]
         if word not in known:
-            raise errors.ConfigError(f"{path}: {errors.unknown('value', value, known)}", ", ".join(known))
+            raise err.ConfigError(f"{path}: {err.unknown('value', value, known)}", ", ".join(known))
         return word
 
     return Values(read, lambda: {"enum": [*words, *listed(), None]})
@@ -379,7 +379,7 @@ def names(path: str, value: object) -> tuple[str, ...]:
     lower = [name.lower() for name in columns]
     for place, name in enumerate(lower):
         if name in lower[:place]:
-            raise errors.ConfigError(f"{path} names the column '{columns[place]}' twice; allowed: each column once")
+            raise err.ConfigError(f"{path} names the column '{columns[place]}' twice; allowed: each column once")
     return columns
 
 
@@ -402,9 +402,9 @@ def mapped(roles: Mapping[str, str], nullable: Collection[str] = ()) -> Read:
         for name, column in value.items():
             role = role_of.get(name)
             if role is None:
-                raise errors.ConfigError(f"{path}.{name}: {errors.unknown('key', name, roles)}")
+                raise err.ConfigError(f"{path}.{name}: {err.unknown('key', name, roles)}")
             if role in columns:
-                raise errors.ConfigError(f"{path}: '{role}' and '{roles[role]}' mean the same; allowed: one of the two")
+                raise err.ConfigError(f"{path}: '{role}' and '{roles[role]}' mean the same; allowed: one of the two")
             null = column is None and role in nullable
             columns[role] = None if null else text(f"{path}.{name}", column)
         return columns

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rankmetrics_spark import errors
+from rankmetrics_spark import errors as err
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.metrics.batch import Bools, Floats
 
@@ -29,7 +29,7 @@ def _choice(default: str | int, *others: str | int, later: bool = False) -> Any:
     def read(name: str, value: object) -> object:
         key = str(value).replace(" ", "").lower()
         if key not in by_text:
-            raise errors.ConfigError(errors.unknown(name, value, map(str, values)))
+            raise err.ConfigError(err.unknown(name, value, map(str, values)))
         return by_text[key]
 
     return _knob(default, read, values=values, later=later)
@@ -41,7 +41,7 @@ def _number(default: float, lowest: float, *, inclusive: bool) -> Any:
     def read(name: str, value: object) -> float:
         number = _float(name, value)
         if number < lowest or (number == lowest and not inclusive):
-            raise errors.ConfigError(f"{name} is {value!r}; it must be a number {bound}")
+            raise err.ConfigError(f"{name} is {value!r}; it must be a number {bound}")
         return number
 
     return _knob(default, read)
@@ -53,7 +53,7 @@ def _float(name: str, value: object) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise errors.ConfigError(f"{name} is {value!r}; it must be a finite number")
+        raise err.ConfigError(f"{name} is {value!r}; it must be a finite number")
     return number
 
 
@@ -61,10 +61,10 @@ def _read_table(name: str, value: object) -> GainTable:
     pairs = value.items() if isinstance(value, Mapping) else value
     listed: list[Any] = [*pairs] if isinstance(pairs, Iterable) and not isinstance(pairs, str) else [None]
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in listed):
-        raise errors.ConfigError(f"{name} is {value!r}; it must map grades to gains, such as {{1: 0.5, 2: 1}}")
+        raise err.ConfigError(f"{name} is {value!r}; it must map grades to gains, such as {{1: 0.5, 2: 1}}")
     table = tuple(sorted((_float(name, grade), _float(name, gain)) for grade, gain in listed))
     if any(grade <= 0 or gain < 0 for grade, gain in table):
-        raise errors.ConfigError(f"{name} is {value!r}; grades must be above 0 and gains at least 0")
+        raise err.ConfigError(f"{name} is {value!r}; grades must be above 0 and gains at least 0")
     return table
 
 
@@ -127,7 +127,7 @@ class Convention:
         for knob in knobs(self):
             object.__setattr__(self, knob.name, knob.metadata["read"](knob.name, getattr(self, knob.name)))
         if (self.gain == "table") != bool(self.gain_table):
-            raise errors.ConfigError(
+            raise err.ConfigError(
                 f"gain is {self.gain!r} and gain_table is {self.gain_table!r}; "
                 "gain: table and a gain_table belong together"
             )
@@ -221,7 +221,7 @@ def resolve(value: str | Mapping[str, object] | Convention) -> Convention:
     if isinstance(value, str):
         return _preset(value)
     if not isinstance(value, Mapping):
-        raise errors.ConfigError(f"convention is {value!r}; it must be a preset or a mapping of knobs")
+        raise err.ConfigError(f"convention is {value!r}; it must be a preset or a mapping of knobs")
     overrides = {str(knob): setting for knob, setting in value.items()}
     return _override(_preset(overrides.pop("preset", "standard")), overrides)
 
@@ -229,7 +229,7 @@ def resolve(value: str | Mapping[str, object] | Convention) -> Convention:
 def _preset(name: object) -> Convention:
     key = str(name).strip().lower()
     if key not in PRESETS:
-        raise errors.ConfigError(errors.unknown("convention", name, PRESETS))
+        raise err.ConfigError(err.unknown("convention", name, PRESETS))
     return PRESETS[key]
 
 
@@ -237,7 +237,7 @@ def _override(base: Convention, overrides: dict[str, Any]) -> Convention:
     known = ["preset", *(knob.name for knob in knobs())]
     for knob in overrides:
         if knob not in known:
-            raise errors.ConfigError(errors.unknown("convention knob", knob, known))
+            raise err.ConfigError(err.unknown("convention knob", knob, known))
     gain = overrides.get("gain")
     if isinstance(gain, Mapping):
         overrides = {**overrides, "gain": "table", "gain_table": gain}

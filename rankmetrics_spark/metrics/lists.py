@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from rankmetrics_spark import errors
+from rankmetrics_spark import errors as err
 from rankmetrics_spark.metrics import discounts
 from rankmetrics_spark.metrics.batch import Array, Batch, Bools, Floats, Intents, Ints, order_within, place
 from rankmetrics_spark.metrics.conventions import Convention
@@ -161,7 +161,7 @@ class Lists:
         if self.batch.score is None and not len(self.batch.list):
             return np.zeros(0)
         if self.batch.score is None:
-            raise errors.InputError("this metric needs scores, and the lists have none")
+            raise err.InputError("this metric needs scores, and the lists have none")
         return self.batch.score
 
     def log_sum_exp(self, t: float, keep: Bools | None = None) -> Floats:
@@ -400,7 +400,7 @@ def _one_per_list(metric: Metric, returned: object, n: int) -> Floats:
         what = "None" if returned is None else f"values of shape {values.shape}"
     except (TypeError, ValueError):
         what = f"a {type(returned).__name__} that holds no such numbers"
-    raise errors.ConfigError(
+    raise err.ConfigError(
         f"metric '{metric}' returns {what} for {n:,} lists; allowed: one number per list, an array of shape "
         "(lists.batch.size,)"
     )
@@ -419,7 +419,7 @@ def check(metrics: Iterable[Metric], convention: Convention) -> None:
     for metric in metrics:
         if metric.definition.reading(convention) not in metric.definition.readings:
             able = [name for name, definition in REGISTRY.items() if "expected" in definition.readings]
-            raise errors.ConfigError(
+            raise err.ConfigError(
                 f"metric '{metric}' has no expected value over tied scores (ties: expected); "
                 f"choose an order of ties, or one of: {', '.join(able)}"
             )

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
-from rankmetrics_spark import errors
+from rankmetrics_spark import errors as err
 from rankmetrics_spark.metrics.batch import Floats
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
@@ -152,22 +152,22 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     allowed = [entry.name for entry in fields(Definition) if entry.name not in ("name", "kernel")]
     for option in settings:
         if option not in allowed:
-            raise errors.ConfigError(errors.unknown("setting of a metric", option, allowed))
+            raise err.ConfigError(err.unknown("setting of a metric", option, allowed))
 
     def register(function: K) -> K:
         definition = Definition(name=function.__name__, kernel=function, **settings)
         for name in (definition.name, *definition.aliases):
             if not _VALID.fullmatch(name):
-                raise errors.ConfigError(
+                raise err.ConfigError(
                     f"metric name {name!r} must start with a lower-case letter and hold only lower-case letters, "
                     "digits and _"
                 )
             if name in RESERVED:
-                raise errors.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
+                raise err.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
             owner = find(split_cut(name)[0])
             kernels = {(each.kernel.__module__, each.kernel.__qualname__) for each in (owner or definition, definition)}
             if owner is not None and len(kernels) > 1:
-                raise errors.ConfigError(
+                raise err.ConfigError(
                     f"metric name {name!r} already belongs to metric {owner.name!r}; choose another name"
                 )
         REGISTRY[definition.name] = definition
@@ -308,7 +308,7 @@ def parse(text: str) -> Metric:
     """
     match = _NAME.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if match is None:
-        raise errors.ConfigError(f"metric {text!r} is not of the form name, name@10 or name(p=0.8)")
+        raise err.ConfigError(f"metric {text!r} is not of the form name, name@10 or name(p=0.8)")
     stem, cut = match["stem"].replace("-", "_"), match["cut"]
     if cut is None:
         stem, cut = split_cut(stem)
@@ -317,14 +317,14 @@ def parse(text: str) -> Metric:
         near = get_close_matches(stem, names(), n=1, cutoff=0.5)
         suffix = text.strip()[len(stem) :] if text.strip().lower().startswith(stem) else ""
         hint = f"did you mean '{near[0]}{suffix}'? " if near else ""
-        raise errors.ConfigError(f"unknown metric '{text}'; {hint}known: {', '.join(REGISTRY)}")
+        raise err.ConfigError(f"unknown metric '{text}'; {hint}known: {', '.join(REGISTRY)}")
     named = _read_named(text, match["named"], definition)
     if cut is None and definition.parameters.get("k", 0) is inspect.Parameter.empty:
-        raise errors.ConfigError(f"metric '{text}' needs a cut-off, such as {definition.name}@10")
+        raise err.ConfigError(f"metric '{text}' needs a cut-off, such as {definition.name}@10")
     if cut is not None and "k" not in definition.parameters:
-        raise errors.ConfigError(f"metric '{text}' takes no cut-off; write {definition.example}")
+        raise err.ConfigError(f"metric '{text}' takes no cut-off; write {definition.example}")
     if cut is not None and not (cut.strip().isdecimal() and 1 <= int(cut) <= MAX_CUT):
-        raise errors.ConfigError(f"metric '{text}': the cut-off {cut!r} must be a whole number from 1 to {MAX_CUT}")
+        raise err.ConfigError(f"metric '{text}': the cut-off {cut!r} must be a whole number from 1 to {MAX_CUT}")
     return Metric(definition.name, named, None if cut is None else int(cut), definition=definition)
 
 
@@ -340,7 +340,7 @@ def metric_of_column(column: str) -> Metric | None:
     text = "" if definition else _named_in(stem)
     try:
         metric = parse((stem if definition else text) + (f"@{cut}" if cut else ""))
-    except errors.ConfigError:
+    except err.ConfigError:
         return None
     return metric if metric.column == column else None
 
@@ -364,11 +364,11 @@ def _read_named(text: str, parameters: str | None, definition: Definition) -> tu
     for part in filter(None, (part.strip() for part in (parameters or "").split(","))):
         name, equals, value = part.partition("=")
         if not equals:
-            raise errors.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")
+            raise err.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")
         texts[name.strip()] = value.strip()
     for name in texts:
         if name not in values:
-            raise errors.ConfigError(errors.unknown(f"parameter of metric '{text}'", name, values or ["none"]))
+            raise err.ConfigError(err.unknown(f"parameter of metric '{text}'", name, values or ["none"]))
     for name, given in (values | texts).items():
         low, high = definition.bounds.get(name, (-math.inf, math.inf))
         try:
@@ -376,9 +376,7 @@ def _read_named(text: str, parameters: str | None, definition: Definition) -> tu
         except ValueError:
             values[name] = math.nan
         if not low < values[name] < high:
-            raise errors.ConfigError(
-                f"metric '{text}': {name} is {given!r}; it must be a number above {low} below {high}"
-            )
+            raise err.ConfigError(f"metric '{text}': {name} is {given!r}; it must be a number above {low} below {high}")
     return tuple(values.items())
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.statistics import significance
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, PairMoments
+from rankmetrics_spark.statistics.significance import Estimate, df_of_arms, permutation_p, squared_errors, with_spread
 
 
 def nonzero(mean: Floats) -> Floats:
@@ -45,13 +45,11 @@ def denominator_paired(pair: PairMoments) -> Denominator:
 
 def denominator_independent(baseline: Moments, candidate: Moments) -> Denominator:
     """The baseline's means where the candidate has different users."""
-    error = significance.squared_errors(baseline, candidate)[0]
+    error = squared_errors(baseline, candidate)[0]
     return Denominator(baseline.mean, error, -error)
 
 
-def fieller(
-    test: significance.Estimate, critical: Floats, denominator: Denominator, above: Floats | None = None
-) -> significance.Estimate:
+def fieller(test: Estimate, critical: Floats, denominator: Denominator, above: Floats | None = None) -> Estimate:
     """Differences as a share of the baseline's mean, with Fieller's interval.
 
     It holds each share q that a test of difference - q * baseline with the same t does not reject, so it holds 0
@@ -71,7 +69,7 @@ def fieller(
     Source: Fieller, Some problems in interval estimation (1954).
 
     >>> one = np.ones(1)  # d = 2, b = 4, both with an error of 1: 12 * q**2 - 16 * q = 0
-    >>> test = significance.Estimate(2 * one, one, one, 0 * one, 4 * one, one)
+    >>> test = Estimate(2 * one, one, one, 0 * one, 4 * one, one)
     >>> share = fieller(test, 2 * one, Denominator(4 * one, one, 0 * one))
     >>> [each.tolist() for each in (share.difference, share.ci_low, share.ci_high)]
     [[0.5], [0.0], [1.3333333333333333]]
@@ -89,11 +87,11 @@ def fieller(
             root = np.sqrt(np.maximum(h**2 - a * c, 0.0))
             bounds.append((h + sign * root) / np.where((a > 0) & ~np.isnan(test.ci_low), a, np.nan))
         low, high = (np.where(np.isnan(bounds[0] + bounds[1]), np.nan, bound) for bound in bounds)
-        share = significance.Estimate(d / nonzero(b), test.standard_error, test.df, low, high, test.p_value)
+        share = Estimate(d / nonzero(b), test.standard_error, test.df, low, high, test.p_value)
     return with_decision(share, test.excludes_zero)
 
 
-def with_decision(test: significance.Estimate, decided: Any) -> significance.Estimate:
+def with_decision(test: Estimate, decided: Any) -> Estimate:
     """Intervals that exclude 0 exactly where a test has decided so.
 
     Both are the same condition, and only rounding lets them differ: a bound beside 0 moves to the other side.
@@ -107,12 +105,10 @@ def with_decision(test: significance.Estimate, decided: Any) -> significance.Est
     moved = (decided != excluded) & ~np.isnan(test.ci_low)
     low = np.where(moved & (d > 0), beside, test.ci_low)
     high = np.where(moved & (d < 0), beside, test.ci_high)
-    return significance.Estimate(d, test.standard_error, test.df, low, high, test.p_value)
+    return Estimate(d, test.standard_error, test.df, low, high, test.p_value)
 
 
-def shifted(
-    test: significance.Estimate, shift: Floats, confidence: float, still_p: Floats | float
-) -> significance.Estimate:
+def shifted(test: Estimate, shift: Floats, confidence: float, still_p: Floats | float) -> Estimate:
     """Test of difference + ``shift`` against 0.
 
     Args:
@@ -121,12 +117,10 @@ def shifted(
         confidence: Of the interval, in (0, 1).
         still_p: (g,) two-sided p-values where there is no spread.
     """
-    return significance.Estimate.of(test.difference + shift, test.standard_error, test.df, confidence, still_p)
+    return Estimate.of(test.difference + shift, test.standard_error, test.df, confidence, still_p)
 
 
-def with_share(
-    test: significance.Estimate, denominator: Denominator, share: Floats, confidence: float
-) -> significance.Estimate:
+def with_share(test: Estimate, denominator: Denominator, share: Floats, confidence: float) -> Estimate:
     """Test of difference + share * baseline against 0, which is that of candidate - (1 - share) * baseline.
 
     Args:
@@ -143,10 +137,10 @@ def with_share(
     """
     squared = test.standard_error**2 + 2 * share * denominator.covariance + share**2 * denominator.squared_error
     error = np.sqrt(np.maximum(squared, 0.0))
-    return significance.Estimate.of(test.difference + share * denominator.mean, error, test.df, confidence, np.nan)
+    return Estimate.of(test.difference + share * denominator.mean, error, test.df, confidence, np.nan)
 
 
-def share_independent(baseline: Moments, candidate: Moments, share: Floats, confidence: float) -> significance.Estimate:
+def share_independent(baseline: Moments, candidate: Moments, share: Floats, confidence: float) -> Estimate:
     """Test of candidate - (1 - share) * baseline of different users against 0: Welch's, of the scaled baseline.
 
     Args:
@@ -159,15 +153,13 @@ def share_independent(baseline: Moments, candidate: Moments, share: Floats, conf
     """
     scale = 1 - share
     n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]
-    of_baseline, of_candidate = significance.with_spread(baseline, candidate)
+    of_baseline, of_candidate = with_spread(baseline, candidate)
     errors = [scale**2 * of_baseline / n[0], of_candidate / n[1]]
-    df = significance.df_of_arms(errors, baseline, candidate)
+    df = df_of_arms(errors, baseline, candidate)
     mean = candidate.mean - scale * baseline.mean
-    return significance.Estimate.of(
-        mean, np.sqrt(errors[0] + errors[1]), df, confidence, significance.permutation_p(baseline, candidate)
-    )
+    return Estimate.of(mean, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
 
-def one_sided_p(test: significance.Estimate, sign: int) -> Floats:
+def one_sided_p(test: Estimate, sign: int) -> Floats:
     """(g,) p-values of the test that the number is above 0 (``sign`` 1) or below 0 (-1), from the two-sided ones."""
     return np.where(sign * test.difference > 0, test.p_value / 2, 1 - test.p_value / 2)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.statistics import significance
 from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, PairMoments, Whole
 from rankmetrics_spark.statistics.ratios import Denominator
+from rankmetrics_spark.statistics.significance import Estimate, df_of_spread, permutation_p
 
 Pair = tuple[Floats | float, Floats | float]
 """A number of the baseline and one of the candidate."""
@@ -97,7 +97,7 @@ def variance_reduction_of(*arms: CovariateMoments) -> Floats:
     return np.asarray(1 - left / np.where(whole > 0, whole, np.nan))
 
 
-def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[significance.Estimate, Floats]:
+def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estimate, Floats]:
     """Paired t test of the differences, less what the differences of the period before explain.
 
     The estimate is mean(y) - theta * mean(x): the expected difference of users whose covariates did not differ. It is
@@ -123,7 +123,7 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[signi
     lever = np.where(known, x**2 / np.where(known, difference.spread, 1.0), 0.0)
     intercept = difference.y.mean - np.where(known, slope * x, 0.0)
     error = np.sqrt(variance * (1 / n + lever))
-    estimate = significance.Estimate.of(intercept, error, df, confidence, 2 ** (1 - n))
+    estimate = Estimate.of(intercept, error, df, confidence, 2 ** (1 - n))
     return estimate, variance_reduction_of(difference)
 
 
@@ -152,7 +152,7 @@ def _paired_size(difference: CovariateMoments) -> tuple[Floats, Floats]:
 
 def cuped_independent(
     baseline: CovariateMoments, candidate: CovariateMoments, confidence: float
-) -> tuple[significance.Estimate, Floats]:
+) -> tuple[Estimate, Floats]:
     """Welch's t test of two experiments after both are adjusted by the slope that they share.
 
     The estimate is the coefficient of the arm in a least-squares fit of y on arm and x. The variances of the arms may
@@ -175,10 +175,8 @@ def cuped_independent(
     errors = fit.squared_errors(slopes, (1.0, 1.0))
     shift = np.where(fit.fitted, fit.slope * (candidate.x.mean - baseline.x.mean), 0.0)
     error = np.sqrt(errors[0] + errors[1] + fit.slope_error(candidate.x.mean - baseline.x.mean))
-    still_p = significance.permutation_p(baseline.y, candidate.y)
-    estimate = significance.Estimate.of(
-        candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p
-    )
+    still_p = permutation_p(baseline.y, candidate.y)
+    estimate = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p)
     return estimate, variance_reduction_of(baseline, candidate)
 
 
@@ -279,4 +277,4 @@ class _Fit:
     def df(self, errors: list[Floats]) -> Floats:
         """(g,) degrees of freedom of a sum of squared errors."""
         left = tuple(arm.residual(self.slope) for arm in self.arms)
-        return significance.df_of_spread(errors, (self.arms[0].y, self.arms[1].y), (left[0], left[1])) / self._factor
+        return df_of_spread(errors, (self.arms[0].y, self.arms[1].y), (left[0], left[1])) / self._factor
