@@ -209,6 +209,41 @@ def test_small_tables_are_partitioned_by_date_alone_where_a_config_says_so(
     assert others == dict.fromkeys((name for name in NAMES if name not in ("007", "b")), 1 / 2)
 
 
+@pytest.mark.parametrize("make", [in_folder, in_iceberg])
+def test_days_of_users_are_those_of_parquet_files(
+    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place, out = make(spark, tmp_path), str(tmp_path / "out")
+    who = [(f"u{i}", "ab"[i % 2], test, "2026-11-19T10:30:00Z") for i in range(8) for test in "ts"]
+    spark.createDataFrame(who, "user string, arm string, test string, time string").write.parquet(f"{tmp_path}/who")
+    more = {
+        "assignments": {"path": f"{tmp_path}/who"},
+        "comparison": {
+            "baseline": "a",
+            "cuped": {"before": "exposure", "days": 1},
+            "period": {"from": DAY_BEFORE, "to": DATE},
+        },
+    }
+    found: dict[str, list[Any]] = {}
+    for day in (DAY_BEFORE, DATE, DATE):  # the last one again
+        rows = [
+            (f"u{i}", f"{day}T{hour}:00:00Z", rank, int(rank == 1 + (i * hour + int(day[-2:])) % 3))
+            for i in range(8) for hour in (10, 11) for rank in (1, 2, 3)
+        ]  # fmt: skip
+        log = spark.createDataFrame(rows, "user string, seen string, position int, relevance int")
+        log.selectExpr("*", "string(position) AS item").write.parquet(f"{tmp_path}/log", mode="overwrite")
+        of_log = {"path": f"{tmp_path}/log", "columns": {"time": "seen"}, "list": ["seen"]}
+        for sink in ({"path": out}, place.sink):
+            done = run(spark, settings(tmp_path / "log", sink, source=of_log, evaluation_date=day, **more))
+            found[sink.get("format", "")] = exact(done.comparisons.collect())
+    assert found[""] == found[place.sink["format"]] and len(found[""]) == 2
+    name = place.sink.get("table") or place.sink["path"]
+    stored = read(spark, f"{name}.user_days" if "table" in place.sink else f"{name}/user_days", place.sink["format"])
+    parts = read(spark, f"{out}/user_days")
+    assert "experiment_id" not in stored.columns and stored.count() == 2 * 8 + 8
+    assert exact(stored.select(*parts.columns).collect()) == exact(parts.collect())
+
+
 def check_records(place: Place, done: Outcome) -> None:
     """Three runs have left their records and no staging tables."""
     if "table" in place.sink:
@@ -219,8 +254,7 @@ def check_records(place: Place, done: Outcome) -> None:
     else:
         folder = Path(place.sink["path"])
         records = [json.loads(file.read_text()) for file in folder.glob("runs/*.json")]
-        names = {*TABLES, "checks", "refused_checks", "runs", "published"}
-        assert {entry.name for entry in folder.iterdir()} == names
+        assert {entry.name for entry in folder.iterdir()} == {*TABLES, "checks", "refused_checks", "runs", "published"}
     assert {record["rows"]["in"] for record in records} == {len(LOG), len(LATER)}
     assert len(records) == 3 and done.run_id in {record["run_id"] for record in records}
     assert {row["run_id"] for row in place.rows("user_metrics")} == {record["run_id"] for record in records}
