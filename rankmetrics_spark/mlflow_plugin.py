@@ -7,7 +7,8 @@ of them, or a mapping of items to grades. Ids are compared as texts. Needs the e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import mlflow
@@ -17,7 +18,7 @@ from mlflow.models import EvaluationResult
 from mlflow.models.evaluation import ModelEvaluator
 from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import compute, one_list, parse, resolve
 from rankmetrics_spark.pipeline import evaluate
 from rankmetrics_spark.statistics import Moments, t_interval
@@ -57,6 +58,8 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
             InputError: There are no targets, or a query has other targets in another row.
         """
         options = {name: value for name, value in (evaluator_config or {}).items() if name != "col_mapping"}
+        if others := [name for name in options if name not in (known := signature(evaluate).parameters)]:
+            raise ConfigError(f"evaluator_config: {unknown('argument', others[0], known)}")
         options.setdefault("metrics", DEFAULT_METRICS)
         features = pd.DataFrame(dataset.features_data).reset_index(drop=True)
         shown = dataset.predictions_data if model is None else model.predict(features)
@@ -71,16 +74,16 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
         if "user" not in columns:
             features["query"] = [f"{place:09d}" for place in range(len(features))]
         user = str(columns.setdefault("user", "query"))
-        if unknown := [name for name in columns.values() if name and name not in features]:
-            raise ConfigError(
-                f"columns has '{unknown[0]}'; allowed: columns of the data: {', '.join(map(str, features))}"
-            )
+        if others := [name for name in columns.values() if name and name not in features]:
+            raise ConfigError(f"columns: {unknown('column', others[0], map(str, features))}")
         truth: dict[str, dict[str, float]] = {}
         for query, target in zip(features[user].astype(str), dataset.labels_data, strict=True):
             if truth.setdefault(query, graded(target)) != graded(target):
                 raise InputError(f"the query '{query}' has different targets in two rows; allowed: the same in each")
         features[user] = features[user].astype(str)
-        features["items"] = [[str(item) for item in each] for each in shown]
+        features["items"] = [*map(items_of, shown)]
+        if not any(features["items"]):
+            raise InputError("no row has predictions; allowed: a list of items in each row, the best first")
         judged = pd.DataFrame(
             [(query, item, grade) for query, grades in truth.items() for item, grade in grades.items()],
             columns=["user", "item", "relevance"],
@@ -93,15 +96,33 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
         return EvaluationResult(logged, {PER_QUERY: artifact}, run_id)
 
 
+def items_of(cell: Any) -> list[str]:
+    """The items of a cell; none of a missing value.
+
+    Raises:
+        InputError: A text or a number, which is no list.
+
+    >>> items_of(["a", 7]), items_of(None), items_of(float("nan"))
+    (['a', '7'], [], [])
+    """
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return []
+    if isinstance(cell, (str, bytes)) or not isinstance(cell, Iterable):
+        raise InputError(f"{cell!r} is no list; allowed: a list of items, or a mapping of relevant items to grades")
+    return [str(item) for item in cell]
+
+
 def graded(target: Any) -> dict[str, float]:
     """Item -> grade of what is relevant to a query.
 
     >>> graded(["a", 7]), graded({"a": 3}), graded(None)
     ({'a': 1.0, '7': 1.0}, {'a': 3.0}, {})
     """
-    if isinstance(target, Mapping):
-        return {str(item): float(grade) for item, grade in target.items()}
-    return {} if target is None else {str(item): 1.0 for item in target}
+    if not isinstance(target, Mapping):
+        return dict.fromkeys(items_of(target), 1.0)
+    if wrong := [grade for grade in target.values() if not isinstance(grade, (int, float, np.number))]:
+        raise InputError(f"{wrong[0]!r} is no grade; allowed: numbers")
+    return {str(item): float(grade) for item, grade in target.items()}
 
 
 def scorers(metrics: Sequence[str] = DEFAULT_METRICS, convention: str = "standard", key: str = "relevant") -> list[Any]:
@@ -125,8 +146,14 @@ def scorers(metrics: Sequence[str] = DEFAULT_METRICS, convention: str = "standar
         metric = parse(name)
 
         def score(outputs: Any, expectations: Mapping[str, Any]) -> float | None:
-            truth = graded(expectations[key])
-            grades = [truth.get(str(item), 0.0) for item in outputs]
+            if key not in (expectations or {}):
+                raise InputError(
+                    f"expectations has no '{key}'; allowed: the relevant items there, as a list or a mapping"
+                )
+            truth, items = graded(expectations[key]), items_of(outputs)
+            # As in a log, where a repeated item is left out and leaves a gap.
+            kept = rules.duplicates == "count"
+            grades = [truth.get(item, 0.0) * (kept or item not in items[:at]) for at, item in enumerate(items)]
             value = compute(one_list(grades, pool=[*truth.values()]).batch, [metric], rules)[0, 0]
             return None if math.isnan(value) else float(value)
 
@@ -139,7 +166,8 @@ def _bound(name: str) -> Callable[[list[float]], float]:
     """A bound of the 95 % t interval of a mean, as an aggregation of MLflow."""
 
     def bound(values: list[float]) -> float:
-        return float(t_interval(Moments.of(values), 0.95)[name == "ci_high"][0])
+        known = [value for value in values if value is not None]
+        return float(t_interval(Moments.of(known), 0.95)[name == "ci_high"][0])
 
     bound.__name__ = name
     return bound

@@ -276,7 +276,11 @@ PERCENTAGE = r"^[0-9]{1,6}(\.[0-9]{1,9})? ?%$"
 
 def fraction(value: Any) -> Any:
     """A percentage as a share of 1; everything else as it is."""
-    return float(Decimal(value.rstrip("% ")) / 100) if isinstance(value, str) and re.match(PERCENTAGE, value) else value
+    return (
+        float(Decimal(value.rstrip("% ")) / 100)
+        if isinstance(value, str) and re.fullmatch(PERCENTAGE, value)
+        else value
+    )
 
 
 def number(low: float, high: float, *, inclusive: bool, share: bool = False) -> Values:

@@ -21,7 +21,14 @@ from rankmetrics_spark.report.figures import Figures, Mean, period_means
 from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import answer, cards
-from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, sentences_of_period, shortened, verdict_of
+from rankmetrics_spark.report.verdict import (
+    CORRECTIONS,
+    MOST_LINES,
+    correction_once,
+    sentences_of_period,
+    shortened,
+    verdict_of,
+)
 from rankmetrics_spark.words import STATES, Change, p_text
 
 Row = Mapping[str, Any]
@@ -138,11 +145,13 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Figure
         result: What the verdict is about: its headline comes first, and its correction is said once.
     """
     lines: Sequence[str] = sentences
+    is_one = result is not None and len(result.tests) < 2
     if result:
-        of_one = [] if len(result.tests) > 1 else headline(result)
-        lines = [*of_one, *correction_once(sentences, result.found)]
-    if style == "table" and not formats.details.get():
-        lines = shortened(lines)
+        lines = [*(headline(result) if is_one else ()), *correction_once(sentences, result.found)]
+    if style == "table" and not formats.details.get() and len(lines) > MOST_LINES:
+        leader = cards(result)[:1] if result and is_one and not headline(result) else []
+        topics = [f"{card.found.candidate} on {card.found.metric}" for card in leader]
+        lines = shortened(lines, [line for line in lines if getattr(line, "topic", "") in topics] or lines[:1])
     for line in lines:
         formats.print_sentence(line, style == "table")
 

@@ -70,8 +70,9 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     for each in said:
         also = beside.but(each, pairs[each.pair])
         text, brief = ("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))
-        is_further = each.metric not in primary and not each.is_lost_guardrail
-        lines.append(Fact(text, topic=FURTHER * is_further, brief=brief))
+        is_lost, is_further = each.is_lost_guardrail, each.metric not in primary
+        topic = FURTHER if is_further and not is_lost else f"{each.candidate} on {each.metric}"
+        lines.append(Fact(text, "warn" if is_lost else "ok", topic, brief))
         lines += [Fact(line, "warn") for line in turned.get((*each.pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
@@ -350,26 +351,21 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
     return [*filter(None, brief), f"p-values {CORRECTIONS[corrected[0].correction]}: {', '.join(counts)}{also}"]
 
 
-def shortened(lines: Sequence[str]) -> list[str]:
-    """At most ``MOST_LINES`` lines of a verdict, in their order; the last one says how many are behind ``--details``.
+def shortened(lines: Sequence[str], first: Sequence[str] = ()) -> list[str]:
+    """``MOST_LINES`` lines of a verdict, in their order; the last one says how many are behind ``--details``.
 
-    What limits the answer stays first, then what decides; sentences about further metrics stay together or go.
+    What comes ``first`` stays, then what limits the answer, then what decides; sentences about further metrics go.
 
     >>> further = [Fact(f"b beats a on metric {i}", topic=FURTHER) for i in range(3)]
     >>> caveat, others = Fact("This is look 2", "warn"), [f"c{i} beats a" for i in range(5)]
-    >>> shortened([others[0], *further, caveat]) == [others[0], *further, caveat]
-    True
     >>> shortened([*others[:2], *further, caveat])
     ['c0 beats a', 'c1 beats a', 'This is look 2', '... and 3 more sentences: --details prints them']
-    >>> shortened([*others, caveat])[2:]
-    ['c2 beats a', 'This is look 2', '... and 2 more sentences: --details prints them']
+    >>> shortened([*others, caveat], ["c4 is the best"])
+    ['c4 is the best', 'c0 beats a', 'c1 beats a', 'This is look 2', '... and 3 more sentences: --details prints them']
     """
-    if len(lines) <= MOST_LINES:
-        return [*lines]
-    of_others = [place for place, line in enumerate(lines) if getattr(line, "topic", "") != FURTHER]
-    in_order = sorted(of_others, key=lambda place: getattr(lines[place], "level", "ok") != "warn")
-    kept = sorted(in_order[: MOST_LINES - 1])
-    return [
-        *(lines[place] for place in kept),
-        f"... and {len(lines) - len(kept)} more sentences: --details prints them",
-    ]
+    rest = [line for line in lines if line not in first]
+    of_others = [place for place, line in enumerate(rest) if getattr(line, "topic", "") != FURTHER]
+    in_order = sorted(of_others, key=lambda place: getattr(rest[place], "level", "ok") != "warn")
+    kept = sorted(in_order[: MOST_LINES - 1 - len(first)])
+    more = f"... and {len(rest) - len(kept)} more sentences: --details prints them"
+    return [*first, *(rest[place] for place in kept), more]

@@ -11,7 +11,7 @@ import mlflow
 import pandas as pd
 import pytest
 
-from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.errors import InputError, RankmetricsError
 from rankmetrics_spark.mlflow_plugin import scorers
 from rankmetrics_spark.report import figures_of, local_tables, log_run
 from tests.helpers.readme import PLATFORMS, blocks, section
@@ -96,9 +96,13 @@ def test_an_evaluation_of_mlflow_has_means_intervals_differences_and_a_table_of_
 @pytest.mark.parametrize(
     ("data", "config", "message"),
     [
-        (QUERIES, {"columns": {"user": "queri"}}, "columns has 'queri'; allowed: columns of the data: system, query"),
+        (QUERIES, {"columns": {"user": "queri"}}, "columns: unknown column 'queri'; did you mean 'query'?"),
         (QUERIES, {"columns": {"user": "system"}}, "the query 'a' has different targets in two rows"),
         (QUERIES.drop(columns="relevant"), {}, "there are no targets; allowed: targets=COLUMN"),
+        (QUERIES.assign(relevant="x"), {}, "'x' is no list; allowed: a list of items, or a mapping"),
+        (QUERIES.assign(shown=None), {}, "no row has predictions; allowed: a list of items in each row"),
+        (QUERIES.assign(relevant=[{"x": "high"}] * 4), {}, "'high' is no grade; allowed: numbers"),
+        (QUERIES, {"metric": "ap"}, "evaluator_config: unknown argument 'metric'; did you mean 'metrics'?"),
     ],
 )
 def test_what_an_evaluation_cannot_read_is_one_sentence(
@@ -122,3 +126,11 @@ def test_scorers_give_each_row_its_value_and_the_mean_its_interval(store: str) -
         {"ap_at_10/mean": 0.75, "ap_at_10/ci_low": 0.75 - HALF * 0.5, "ap_at_10/ci_high": 0.75 + HALF * 0.5}
     )
     assert sorted(result.result_df["ap_at_10/value"]) == [0.5, 1.0]
+    # A repeated item keeps its rank and counts once, as in a log: 1 and 2/3 of two relevant items.
+    (score,) = scorers(["ap@10"])
+    truth = {"relevant": ["a", "b"]}
+    assert score(outputs=["a", "a", "b"], expectations=truth) == pytest.approx((1 + 2 / 3) / 2)
+    assert score(outputs=None, expectations=truth) == 0
+    for outputs, expectations in (("a", truth), (["a"], {}), (["a"], None)):
+        with pytest.raises(InputError, match=r"no list|expectations has no"):
+            score(outputs=outputs, expectations=expectations)
