@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -99,7 +99,7 @@ class Earlier:
         names = [name for name in _names(counts) if name is not None]
         parted: dict[str, Pointer] = {}
         if tables.assigned and tables.assigned.asked.timed:
-            parted = {date: each for date, each in self.pointers.items() if has_user_days(each)}
+            parted = {date: each for date, each in self.pointers.items() if has_user_days(each, names)}
         others = {date: each for date, each in self.pointers.items() if date not in parted}
         published = store.days("user_metrics", others, schema)
         if published is not None:
@@ -146,7 +146,7 @@ class Earlier:
         """Date -> the other runs with experiments of this run, or the days of users; empty without a period."""
         runs: dict[str, tuple[str, ...]] = {}
         for date, pointer in sorted(self.pointers.items()):
-            names = {*_names(counts), *[None] * has_user_days(pointer)}
+            names = {*_names(counts), *[None] * has_user_days(pointer, _names(counts))}
             runs[date] = tuple(entry.run_id for entry in pointer.entries if names & {*entry.experiments})
         return {date: ids for date, ids in runs.items() if ids}
 
@@ -195,9 +195,15 @@ class Earlier:
         }
 
 
-def has_user_days(pointer: Pointer) -> bool:
-    """Whether what is published on a date holds the values of users whatever their tests."""
-    return any(None in each.experiments and each.tables.get(sch.USER_DAYS, {}).get("rows") for each in pointer.entries)
+def has_user_days(pointer: Pointer, names: Iterable[str | None] = ()) -> bool:
+    """Whether what is published on a date holds the values of users whatever their tests.
+
+    Of another run they may be those of another log, so they do not count for the experiments of this date.
+    """
+    entries = (each for each in pointer.entries if None in each.experiments)
+    run = next((each.run_id for each in entries if each.tables.get(sch.USER_DAYS, {}).get("rows")), None)
+    run_of = pointer.run_of()
+    return run is not None and all(run_of.get(name, run) == run for name in names)
 
 
 def _names(counts: Counts) -> list[str | None]:

@@ -24,10 +24,12 @@ ALLOWED = {
 }
 """Functions that a filter may call on Sail, beside ``cast`` of a column."""
 _CALLS = _names(" ".join(ALLOWED.values()))
-# isnan of a null is null on Sail, which lacks the function date.
-_REWRITTEN = {"isnan": "equal_null(double('NaN'), ", "date": "to_date("}
+# isnan of a null is null on Sail, which lacks the function date. Without the sum, Sail passes over groups of rows by
+# their statistics, which leave NaN out.
+_REWRITTEN = {"isnan": "equal_null(double('NaN'), 0D + ", "date": "to_date("}
 _REFUSED = _names("div ilike regexp rlike :: + - * / % | & ^ ~")
 """Words and symbols with other values on Sail: it rounds and overflows otherwise, and matches other texts."""
+_NUMBERS = _names("int bigint smallint tinyint float double")
 _CAST = {
     "string int bigint smallint tinyint": "bigint boolean date double int string",
     "date": "date string timestamp",
@@ -41,7 +43,7 @@ def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:
     """Rewrite a filter so that it keeps the same rows on Sail as ``where`` does on Spark.
 
     >>> on_sail("source.where", "not isnan(score) and score > 0.5", {"score": "double"})
-    "not equal_null(double('NaN'), score) and score > 0.5D"
+    "not equal_null(double('NaN'), 0D + score) and score > 0.5D"
     >>> on_sail("source.where", "n + 1 < 3", {"n": "int"})
     Traceback (most recent call last):
     rankmetrics_spark.errors.InputError: source.where holds '+', which Sail may compute otherwise than Spark; \
@@ -61,6 +63,8 @@ allowed: comparisons, IN, BETWEEN, LIKE, CASE, cast of a column, lower, to_date 
                 _check_cast(path, words[at + 2 : at + 5], types)
             elif word.text not in _CALLS:
                 raise _refused(path, f"calls '{word.text}'")
+            elif word.text.startswith(("to_", "date")) and types.get(words[at + 2].text) in _NUMBERS:
+                raise _refused(path, f"makes a time of the number '{words[at + 2].text}'")
             elif word.text in _REWRITTEN:
                 text, end = _REWRITTEN[word.text], after.end
         elif word.kind in ("word", "symbol") and word.text in _REFUSED and not _is_sign(word, before):
@@ -74,13 +78,13 @@ allowed: comparisons, IN, BETWEEN, LIKE, CASE, cast of a column, lower, to_date 
 
 def _check_cast(path: str, words: Sequence[Token], types: Mapping[str, str]) -> None:
     """Refuse conversions of more than a column or text, and those that Sail makes otherwise or where Spark fails."""
-    column, _, target = (word.text for word in words)
-    kind = "string" if words[0].kind == "string" else types.get(column, "")
+    column, _, target = (*(word.text for word in words), "", "", "")[:3]
+    kind = "string" if words and words[0].kind == "string" else types.get(column, "")
     allowed = {to for kinds, targets in _CAST.items() if kind in kinds.split() for to in targets.split()}
-    if words[1].text != "as" or target not in allowed:
-        raise _refused(
-            path, f"converts {column!r} to {target!r}" if words[1].text == "as" else "converts an expression"
-        )
+    if len(words) < 3 or words[1].text != "as":
+        raise _refused(path, "converts no column")
+    if target not in allowed:
+        raise _refused(path, f"converts {column!r} to {target!r}")
 
 
 def _is_sign(word: Token, before: Token | None) -> bool:

@@ -6,6 +6,7 @@ import csv
 import json
 import random
 import re
+from collections.abc import Iterable
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -395,6 +396,29 @@ def test_a_period_counts_the_lists_of_stored_days_as_the_assignments_are_now(
     request = {"baseline": "a", "period": {"from": days[0], "to": days[2]}}
     done = run_of(spark, tmp_path, late, log_of(days[2], 2)[1], comparison=request, evaluation_date=days[2])
     assert [*done.record["period"]["runs"]] == days[:2]
+
+
+def test_a_period_does_not_take_the_lists_of_its_users_from_a_run_of_another_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ranks = {"u1": (1, 2), "u2": (2, 3), "u3": (3, 1), "u4": (1, 3)}
+    days = ("2026-11-20", "2026-11-21")
+
+    def log_of(at: int, users: Iterable[str]) -> list[dict[str, Any]]:
+        return [
+            {"user": user, "request": user, "seen": f"{days[at]}T10:00:00Z", "item": item, "position": place,
+             "relevance": int(place == ranks[user][at])}
+            for user in users for place, item in enumerate("xyz", 1)
+        ]  # fmt: skip
+
+    for test, at, users in (("t", 0, ranks), ("s", 0, ("u1", "u2")), ("t", 1, ranks)):
+        of_users = assigned(*(f"{test}:{'ab'[i % 2]} {user} 09:00" for i, user in enumerate(ranks)))
+        request = {"baseline": "a", "period": {"from": days[0], "to": days[at]}}
+        done = run_of(spark, tmp_path, of_users, log_of(at, users), comparison=request, evaluation_date=days[at])
+    (row,) = done.comparisons.collect()
+    means = [(1 / ranks[user][0] + 1 / ranks[user][1]) / 2 for user in ranks]
+    assert row["mean_baseline"] == pytest.approx((means[0] + means[2]) / 2, rel=1e-12)
+    assert row["mean_candidate"] == pytest.approx((means[1] + means[3]) / 2, rel=1e-12)
 
 
 @pytest.mark.outcome(

@@ -78,6 +78,7 @@ def test_the_largest_filters_that_are_allowed_run(where: str, spark: SparkSessio
 TRUTHS = [
     ("dayofweek(dt) = 1", days(6)),
     ("weekofyear(dt) = 53", [at for at in range(N_ROWS) if DATES[at % len(DATES)] == DATES[10]]),
+    ("isnan(d)", doubles("x is not None and math.isnan(x)")),
     ("not isnan(d)", doubles("x is None or not math.isnan(x)")),
     ("d > 0.0", doubles("x is not None and (math.isnan(x) or x > 0)")),
     ("d = 0.1", doubles("x == 0.1")),
