@@ -29,7 +29,12 @@ Log = Mapping[str | None, tuple[int, int]]
 
 
 def past_checks(
-    counts: Counts, users: Mapping[str | None, int], date: str, published: Mapping[str, Pointer], settings: Quality
+    counts: Counts,
+    users: Mapping[str | None, int],
+    date: str,
+    published: Mapping[str, Pointer],
+    settings: Quality,
+    of_tests: bool = False,
 ) -> list[sch.Check]:
     """Hold a log against the days before it, a row per experiment; no row where too few days are published.
 
@@ -41,6 +46,7 @@ def past_checks(
         date: Its date.
         published: Date -> its pointer.
         settings: The limits.
+        of_tests: Whether the experiments are arms of tests, which share their rows and users.
     """
     log = log_of(counts, users)
     names = {name or None for name in arms(counts)} - {None}
@@ -60,7 +66,7 @@ def past_checks(
         elif key == "experiments":
             checks += _missing([logs for _, logs in days[:ENOUGH]], here, levels["missing"], [*arms(counts)])
         else:
-            checks += _changes(key, log, _like(date, days), levels, [*arms(counts)])
+            checks += _changes(key, log, _like(date, days), levels, [*arms(counts)], of_tests)
     return checks
 
 
@@ -83,7 +89,7 @@ def _like(date: str, days: Sequence[tuple[str, Log]]) -> tuple[str, list[Log]]:
 
 
 def _changes(
-    key: str, log: Log, like: tuple[str, list[Log]], levels: Mapping[str, float], names: Sequence[str]
+    key: str, log: Log, like: tuple[str, list[Log]], levels: Mapping[str, float], names: Sequence[str], of_tests: bool
 ) -> Iterator[sch.Check]:
     """How far rows or users are from the median: of the log in both directions, of an experiment where it falls."""
     which, (words, days) = ("rows", "users").index(key), like
@@ -104,8 +110,10 @@ def _changes(
         least = min(limit for _, limit in limits if limit is not None)
         return sch.Check(f"{key}_change", sch.OK, fact, experiment, size, least, least - size)
 
-    totals = [sum(each[which] for each in logs.values()) for logs in (log, *days)]
-    whole = held(totals[0], totals[1:], "the log", None, False)
+    # A list counts in each of its tests, so the log with one more test would have grown.
+    shared = set(log).intersection(*days) if of_tests else set(log).union(*days)
+    totals = [sum(each[which] for name, each in logs.items() if name in shared) for logs in (log, *days)]
+    whole = held(totals[0], totals[1:], "the arms of all these days" if of_tests else "the log", None, False)
     for name in names:
         known = [logs[name or None][which] for logs in days if (name or None) in logs]
         own = held(log[name or None][which], known, name, name, True) if len(known) >= ENOUGH else whole

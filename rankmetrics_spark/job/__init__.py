@@ -390,7 +390,8 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
         record.entries["notes"] += earlier.notes(plan)
     if config.quality.past:
         of_users = written["user_metrics"].counts
-        of_past = past_checks(counts, of_users, config.evaluation_date, store.pointers(), config.quality)
+        is_assigned, published = config.assignments is not None, store.pointers()
+        of_past = past_checks(counts, of_users, config.evaluation_date, published, config.quality, is_assigned)
         record.warn_of(of_past)
         context.checks += of_past
     staged = results.Staged(written, users, config, counts, context.earlier.days)

@@ -137,6 +137,22 @@ def past(numbers: Mapping[int, int], now: int, at: int, **gates: Any) -> list[tu
     return [(check.name, check.status, check.sentence) for check in found if check.name == "rows_change"]
 
 
+def test_the_rows_of_a_new_test_are_no_growth_of_the_log() -> None:
+    days = [f"{MONDAY + timedelta(days=at)}" for at in range(4)]
+    pointers = {day: Pointer(day, (Entry("r", ("s:a",), log={"s:a": (100, 50)}),)) for day in days[:3]}
+    counts = {name: {"rows": 100, "no_experiment": 0} for name in ("s:a", "t:a")}
+
+    def texts(of_tests: bool) -> set[str]:
+        checks = past_checks(counts, dict.fromkeys(counts, 50), days[3], pointers, Quality(), of_tests)
+        return {check.sentence for check in checks if check.name == "rows_change"}
+
+    median = "the median of the last 3 published days (100)"
+    assert texts(True) == {f"100 rows of the arms of all these days, as many as {median}"}
+    assert texts(False) == {
+        f"200 rows of the log, 100 % more than {median} (warning from 40 % on: quality.gates.rows.warn_change)"
+    }
+
+
 def test_a_day_is_held_against_the_median_of_its_weekday_or_of_the_last_days() -> None:
     # Three days, one of them odd: their median is 100. Runs of other experiments, and later days, are not read.
     assert past({0: 100, 1: 900, 2: 90, 9: 5}, 60, 3) == [
