@@ -107,6 +107,8 @@ class RankmetricsOperator(SparkSubmitOperator):  # type: ignore[misc]
         # `output` is what other tasks take of an operator.
         self.config, self.place, self.date, self.output_conn_id = config, output, date, output_conn_id
         self.asset, self.late_until, self.time_zone = asset, late_until, time_zone
+        if late_until is not None:
+            tools.waits_until("2026-01-01", late_until, time_zone)
         self.deferrable, self.poll = deferrable, poll
         home = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
         self.job_folder = job_folder or str(home / "rankmetrics_jobs")
@@ -127,6 +129,8 @@ class RankmetricsOperator(SparkSubmitOperator):  # type: ignore[misc]
         """Go on after the end of a deferred job: its log becomes that of the task."""
         folder, code = Path(event["folder"]), event["code"]
         if code == tools.LOST:
+            # Should it live after all, the next try is not to run beside it.
+            Path(folder, "stop").touch()
             raise ex.AirflowException(f"nothing is heard of the job in {folder} any more")
         with (folder / "log").open(encoding="utf-8", errors="replace") as log:
             lines = [line.rstrip() for line in log][-MOST_LINES:]

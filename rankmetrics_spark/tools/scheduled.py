@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from rankmetrics_spark.errors import ConfigError
+
 PERMANENT = {2: "a wrong argument or config", 4: "a gate of the log", 5: "a gate of the metrics"}
 """Exit codes that a retry would repeat, and why."""
 LATE, LOST = 3, -1
@@ -45,7 +47,10 @@ def waits_until(date: str, hour: str, zone: str) -> datetime:
     '2026-11-21 09:30:00-08:00'
     """
     over = day.fromisoformat(date.rpartition("..")[2]) + timedelta(days=1)
-    return datetime.combine(over, clock.fromisoformat(hour), ZoneInfo(zone))
+    try:
+        return datetime.combine(over, clock.fromisoformat(hour), ZoneInfo(zone))
+    except ValueError:
+        raise ConfigError(f"late_until is '{hour}'; allowed: an hour such as 09:00") from None
 
 
 def announcement(pointer: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,10 +61,11 @@ def announcement(pointer: Mapping[str, Any], record: Mapping[str, Any]) -> dict[
     return facts | {"verdict": list(record.get("verdict") or ())[:MOST_SENTENCES]}
 
 
-# It says once a second that the process lives, and its exit code at the end: nobody has to be its parent for that.
+# It says once a second that the process lives, and its exit code at the end: nobody has to be its parent for that. A
+# shell would end where `: > file` fails, as on a full disk.
 _KEEPER = """trap : TERM
 "$@" > "$0/log" 2>&1 < /dev/null & job=$!
-while kill -0 $job 2> /dev/null; do : > "$0/alive"; [ ! -e "$0/stop" ] || kill -TERM 0; sleep 1; done
+while kill -0 $job 2> /dev/null; do true > "$0/alive"; [ ! -e "$0/stop" ] || kill -TERM 0; sleep 1; done
 wait $job; echo $? > "$0/new" && mv "$0/new" "$0/code" """
 
 
@@ -85,7 +91,7 @@ class Watch:
     def code(self) -> int | None:
         """The exit code, or ``LOST``; None while it runs."""
         if (ended := self.folder / "code").exists():
-            return int(ended.read_text())
+            return int(ended.read_text() or LOST)
         beat = alive.stat().st_mtime if (alive := self.folder / "alive").exists() else 0.0
         # Only whether it changes: the clock of the machine that writes it may be another.
         if beat != self._beat:

@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from rankmetrics_spark import tools
+from rankmetrics_spark.errors import ConfigError
 
 SUBMITTED = "Cannot execute: spark-submit --master local[2] jobs/evaluate.py. Error code is: {}.\nLast output:\n{}"
 CODES = {
@@ -38,6 +41,8 @@ def test_a_late_log_is_awaited_until_an_hour_of_the_day_after() -> None:
         ("2026-11-20..2026-12-31", "Asia/Tokyo", "2027-01-01T09:00:00+09:00"),
     ):
         assert tools.waits_until(date, "09:00", zone).isoformat() == until
+    with pytest.raises(ConfigError, match="late_until is '9:00'; allowed: an hour such as 09:00"):
+        tools.waits_until("2026-11-20", "9:00", "UTC")
 
 
 def until(look: Callable[[], object]) -> object:
@@ -52,6 +57,12 @@ def test_a_process_outlives_its_task_and_leaves_log_and_exit_code(tmp_path: Path
     tools.start(folder, ["sh", "-c", program], {**os.environ, "WORD": "said"})
     assert until(tools.Watch(folder).code) == 4
     assert (folder / "log").read_text() == "said\nwrong\n"
+
+
+def test_a_process_is_followed_to_its_end_where_no_sign_of_life_can_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    tools.start(folder, ["sh", "-c", f"rm -f '{folder}/alive'; mkdir '{folder}/alive'; sleep 2.5; exit 4"], os.environ)
+    assert until(tools.Watch(folder).code) == 4
 
 
 def test_a_process_is_ended_from_any_machine_with_all_that_it_has_started(tmp_path: Path) -> None:
