@@ -16,8 +16,7 @@ from typing import Any
 
 import yaml
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, ObjectStoragePath, RetryDecision, RetryPolicy
-from airflow.sdk import exceptions as ex
+from airflow.sdk import Asset, ObjectStoragePath, RetryDecision, RetryPolicy, exceptions as ex
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from rankmetrics_spark import tools

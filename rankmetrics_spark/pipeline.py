@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import comparison, sinks
-from rankmetrics_spark import config as cfg
+from rankmetrics_spark import comparison, config as cfg, sinks
 from rankmetrics_spark.comparison import UserTable, Within
 from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark import __version__
-from rankmetrics_spark import report as rep
+from rankmetrics_spark import __version__, report as rep
 from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.cli.status import status

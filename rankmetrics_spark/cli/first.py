@@ -17,8 +17,7 @@ import click
 import pandas as pd
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import config as cfg
-from rankmetrics_spark import sources, tools
+from rankmetrics_spark import config as cfg, sources, tools
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, unknown
 from rankmetrics_spark.job import errors_in_words, inputs

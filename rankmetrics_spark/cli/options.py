@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.console import Console
 
-from rankmetrics_spark import config as cfg
-from rankmetrics_spark import report as rep
+from rankmetrics_spark import config as cfg, report as rep
 from rankmetrics_spark.cli.exit_codes import exit_codes, live, verbose
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import (

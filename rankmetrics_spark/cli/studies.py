@@ -10,13 +10,9 @@ from typing import Any
 
 import click
 import yaml
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg
-from rankmetrics_spark import report as rep
-from rankmetrics_spark import sources, studies
+from rankmetrics_spark import config as cfg, report as rep, sources, studies
 from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.engines import as_number, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.adjusted import with_mean_covariate

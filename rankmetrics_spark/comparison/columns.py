@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared, Ranks
 from rankmetrics_spark.comparison.families import interval, intervals_at
 from rankmetrics_spark.comparison.measures import SIDES
 from rankmetrics_spark.comparison.notes import notes
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import replicate_means
-from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
-from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
+from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME, CLUSTER as CLUSTER_NAME
 from rankmetrics_spark.statistics import users_needed as users_that_show
 
 PAIRED_T, WELCH = "paired t", "welch"

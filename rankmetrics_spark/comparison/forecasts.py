@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 from scipy.special import ndtri
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.comparison.compared import PAIRED
 from rankmetrics_spark.comparison.table import lists_of

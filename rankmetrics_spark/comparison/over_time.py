@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison import daily
-from rankmetrics_spark.comparison import sums as summed
+from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark.comparison import daily, sums as summed
 from rankmetrics_spark.comparison.columns import design, means, test
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.comparison.table import REPEATED, UserTable, check_column, lists_of

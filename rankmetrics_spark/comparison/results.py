@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import config as cfg
-from rankmetrics_spark.comparison import rows as made
-from rankmetrics_spark.comparison import sums as summed
+from rankmetrics_spark.comparison import rows as made, sums as summed
 from rankmetrics_spark.comparison.families import Question
 from rankmetrics_spark.comparison.over_time import over_time
 from rankmetrics_spark.comparison.periods import first_and_last, period_rows, published_days

@@ -11,15 +11,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.comparison import columns as _columns  # noqa: F401  registers its functions, before contrasts
-from rankmetrics_spark.comparison import contrasts as _contrasts  # noqa: F401
+from rankmetrics_spark.comparison import (
+    columns as _columns,  # noqa: F401  registers its functions, before contrasts
+    contrasts as _contrasts,  # noqa: F401
+)
 from rankmetrics_spark.comparison.compared import Compared, Ranks
 from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import Key, Name, Totals
-from rankmetrics_spark.comparison.registry import STATISTICS as STATISTICS
-from rankmetrics_spark.comparison.registry import Statistic
-from rankmetrics_spark.comparison.registry import statistic as statistic
-from rankmetrics_spark.comparison.registry import types_of as types_of
+from rankmetrics_spark.comparison.registry import (
+    STATISTICS as STATISTICS,
+    Statistic,
+    statistic as statistic,
+    types_of as types_of,
+)
 from rankmetrics_spark.comparison.sums import read, refuse_several
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
 from rankmetrics_spark.engines import Batches, in_one_step, rows_of

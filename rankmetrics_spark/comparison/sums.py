@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark.comparison import table as tables
 from rankmetrics_spark.comparison.compared import Ranks

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date as day_of
-from datetime import timedelta
+from datetime import date as day_of, timedelta
 from pathlib import Path
 from typing import Any
 

@@ -107,8 +107,7 @@ def in_order(
         blocks: What Sail brings together instead, where keys are many, since a window costs time for each of them:
             few values, which ascend with ``order`` and are equal where the keys are.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import Window, functions as F
 
     if engine_of(rows.sparkSession) != "sail":
         return rows.repartition(*keys).sortWithinPartitions(*order)
@@ -195,8 +194,7 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
     """
     if engine_of(spark) == "sail" and n_rows > _MOST_TOGETHER:
         return [function() for function in functions]
-    from pyspark import __version__ as version
-    from pyspark import inheritable_thread_target as inherit
+    from pyspark import __version__ as version, inheritable_thread_target as inherit
     from pyspark.sql.utils import is_remote
 
     # They get the job group, tags and scheduler pool of this thread, unless there are sessions of both kinds in this

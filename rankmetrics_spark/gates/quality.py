@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 from unicodedata import normalize
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Limits, Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates import counts as cn
-from rankmetrics_spark.gates import limits as lm
+from rankmetrics_spark.gates import counts as cn, limits as lm
 from rankmetrics_spark.gates.built_in import GRADED, about_grades, log_checks
 from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements, unmatched_rate
 from rankmetrics_spark.statistics import LARGEST_SUMMAND

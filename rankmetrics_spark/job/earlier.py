@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import comparison
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import comparison, schemas as sch
 from rankmetrics_spark.config import Config, Days, dates_in_words
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Counts

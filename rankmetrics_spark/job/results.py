@@ -11,13 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import comparison
-from rankmetrics_spark import report as rep
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import comparison, report as rep, schemas as sch
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments, of_test
 from rankmetrics_spark.engines import few_rows, group_means
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown

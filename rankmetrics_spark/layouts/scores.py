@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankmetrics_spark import metrics as mx
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts import lists as li
 

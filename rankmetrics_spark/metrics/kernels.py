@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rankmetrics_spark.metrics import intents
-from rankmetrics_spark.metrics import ties as tied
+from rankmetrics_spark.metrics import intents, ties as tied
 from rankmetrics_spark.metrics.batch import Bools, Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.discounts import SUMMABLE, discount, geometric, itself, last_rank, reciprocal, unit

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from rankmetrics_spark import comparison, road, sources
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import comparison, road, schemas as sch, sources
 from rankmetrics_spark.comparison import UserTable
 from rankmetrics_spark.config import Comparison, Config, Sink, from_mapping, load
 from rankmetrics_spark.engines import few_rows, session_settings

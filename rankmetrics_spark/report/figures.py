@@ -8,8 +8,7 @@ from functools import cached_property
 from string import ascii_lowercase
 from typing import Any
 
-from rankmetrics_spark import findings as fd
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 from rankmetrics_spark.report.beside import losers_of

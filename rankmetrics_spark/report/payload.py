@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date as date_of
-from datetime import timedelta
+from datetime import date as date_of, timedelta
 from typing import Any
 
 from rankmetrics_spark import schemas as sch

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from rankmetrics_spark import comparison, road
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import comparison, road, schemas as sch
 from rankmetrics_spark.config import Comparison, Config, Days, Gate, Sink, as_dict, without_gap
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError

@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark import sinks
+from rankmetrics_spark import schemas as sch, sinks
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.findings import surest_first
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.pointers import FOLDER as POINTERS
-from rankmetrics_spark.pointers import Pointer, unpublished
+from rankmetrics_spark.pointers import FOLDER as POINTERS, Pointer, unpublished
 from rankmetrics_spark.report import histograms
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.over_time import difference_rows

@@ -7,8 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark import findings as fd
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.config import Days, without_gap
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric, deciding, parse

@@ -17,12 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts

@@ -11,11 +11,9 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.engines import AnyTable, Batches, few_rows, in_one_step, rows_of, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.road.events import aligned, first_of

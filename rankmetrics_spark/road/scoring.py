@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import Computed, Step, computing, group_means, in_slices, struct_udf, weight_of

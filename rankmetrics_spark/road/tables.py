@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypeAlias
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Options
@@ -19,9 +18,7 @@ from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.road import aggregation as agg
-from rankmetrics_spark.road import checking, ranking, scoring
-from rankmetrics_spark.road import nested as nst
+from rankmetrics_spark.road import aggregation as agg, checking, nested as nst, ranking, scoring
 from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
 from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
 from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, flattened

@@ -13,18 +13,14 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, USER_DAYS, quoted
-from rankmetrics_spark.sinks import files as fl
-from rankmetrics_spark.sinks import partitions as pt
-from rankmetrics_spark.sinks import reading, swapping
+from rankmetrics_spark.sinks import files as fl, partitions as pt, reading, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
 

@@ -14,8 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date as day
-from datetime import datetime, timedelta, timezone
+from datetime import date as day, datetime, timedelta, timezone
 from functools import partial
 from itertools import chain
 from pathlib import Path

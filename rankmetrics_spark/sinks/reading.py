@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import engine_of, few_rows, sail_path, spark_path, temporary_folder

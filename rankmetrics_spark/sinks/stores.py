@@ -15,8 +15,7 @@ from itertools import chain
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of, sail_path, spark_path

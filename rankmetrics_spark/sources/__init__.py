@@ -11,13 +11,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark import errors as err
+from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import files, filters_on_sail, on_sail
 from rankmetrics_spark.sources.parsed import parsed_rows, split_lines, without_nameless

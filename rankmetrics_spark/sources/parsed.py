@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark.config import PARSED_NAMES, ROWS_OF, Input, Source, parsed
 from rankmetrics_spark.errors import InputError

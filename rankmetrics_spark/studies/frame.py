@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.road import shown_rows

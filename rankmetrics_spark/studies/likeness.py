@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Section, count, key, number, refuse, text
 from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import SUMS, AnyTable, Batches, SumTable, coded, in_one_step, rows_of, table_of

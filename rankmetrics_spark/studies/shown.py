@@ -11,12 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Window, functions as F
 from scipy.special import ndtri
 
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty

@@ -9,9 +9,7 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from datetime import date as day
-from datetime import datetime, timedelta
-from datetime import time as clock
+from datetime import date as day, datetime, time as clock, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo

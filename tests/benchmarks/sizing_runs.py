@@ -27,8 +27,7 @@ from tests.benchmarks.peers.common import COLUMNS
 from tests.benchmarks.run import session
 from tests.benchmarks.sizing_model import FEW_LISTS, Cluster, Job, Observation
 from tests.helpers.commands import ROOT, spark_environment
-from tests.platforms.support import Cluster as Workers
-from tests.platforms.support import Running, built_wheel, standalone_cluster
+from tests.platforms.support import Cluster as Workers, Running, built_wheel, standalone_cluster
 
 MB = 1e6
 MEMORY = "1536m"

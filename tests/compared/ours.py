@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from peers import LINEAR, QRELS, RUN, Peer, close
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 import rankmetrics_spark as ours
 from rankmetrics_spark.engines.spark import local_session

@@ -14,8 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from rankmetrics_spark import compare, evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source

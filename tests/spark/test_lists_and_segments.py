@@ -10,14 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from rankmetrics_spark import Options, compare, evaluate
 from rankmetrics_spark.config import Source
 from rankmetrics_spark.errors import InputError, QualityWarning
-from rankmetrics_spark.road import Tables
-from rankmetrics_spark.road import averages as averages_of
+from rankmetrics_spark.road import Tables, averages as averages_of
 from rankmetrics_spark.sources import read as source
 from tests.helpers.logs import averages, by_user, exact, impressions, judgements, random_log
 

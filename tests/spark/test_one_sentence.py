@@ -19,8 +19,7 @@ from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.claims import Claim
 from rankmetrics_spark.sinks.files import output_failure
 from rankmetrics_spark.sinks.folders import writing
-from rankmetrics_spark.sources import failed_filter
-from rankmetrics_spark.sources import read as source
+from rankmetrics_spark.sources import failed_filter, read as source
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
 

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from scipy import stats
 
 from rankmetrics_spark import compare, evaluate, read

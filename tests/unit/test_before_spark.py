@@ -17,8 +17,7 @@ from rankmetrics_spark import cli, run
 from rankmetrics_spark.cli.earlier import summaries
 from rankmetrics_spark.config import Sink, Source, check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
-from rankmetrics_spark.report import Figures
-from rankmetrics_spark.report import html as page
+from rankmetrics_spark.report import Figures, html as page
 from rankmetrics_spark.sinks import records_in
 from tests.helpers.commands import ROOT
 from tests.helpers.packages import quick_vega

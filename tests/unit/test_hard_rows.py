@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from rankmetrics_spark import comparison as cmp
-from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison import measures
-from rankmetrics_spark.comparison import sums as sums_by_key
+from rankmetrics_spark import comparison as cmp, statistics as st
+from rankmetrics_spark.comparison import measures, sums as sums_by_key
 from rankmetrics_spark.config import Comparison
 from tests.helpers.users import METRIC, apart, by_key, deciding_p, one, question, table, totals_of, user_rows
 

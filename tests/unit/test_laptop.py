@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rankmetrics_spark.config import Judgements, Source
 from rankmetrics_spark.engines import Choice, choose, sail, sessions

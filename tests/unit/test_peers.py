@@ -10,8 +10,7 @@ import ir_measures as measures
 import numpy as np
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn import metrics
 
 from tests.helpers.frames import Case, values

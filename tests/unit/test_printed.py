@@ -19,13 +19,11 @@ from unicodedata import category
 import pytest
 from rich.console import Console
 
-from rankmetrics_spark import cli
-from rankmetrics_spark import report as rep
+from rankmetrics_spark import cli, report as rep
 from rankmetrics_spark.cli.options import Folding
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.pointers import parse as parse_pointer
+from rankmetrics_spark.pointers import Entry, Pointer, parse as parse_pointer
 from rankmetrics_spark.report import console
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 from rankmetrics_spark.sinks import as_json

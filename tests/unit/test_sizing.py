@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import sizing, sizing_runs
-from tests.benchmarks import sizing_model as sm
+from tests.benchmarks import sizing, sizing_model as sm, sizing_runs
 from tests.benchmarks.sizing_runs import Case, Measured, Task
 
 READ = sm.Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * sm.MIB)

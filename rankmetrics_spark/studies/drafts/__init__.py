@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Quality

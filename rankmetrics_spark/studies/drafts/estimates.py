@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.config import Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.errors import ConfigError, printable, unknown
 from rankmetrics_spark.metrics import Floats

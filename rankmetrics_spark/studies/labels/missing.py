@@ -9,12 +9,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark import layouts as lay
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, layouts as lay, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs

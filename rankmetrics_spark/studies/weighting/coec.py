@@ -21,11 +21,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Floats, Ints

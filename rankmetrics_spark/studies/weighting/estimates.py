@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from rankmetrics_spark import config as cfg
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
 

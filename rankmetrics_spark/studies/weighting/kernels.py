@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankmetrics_spark import layouts as lay
-from rankmetrics_spark import metrics as mx
+from rankmetrics_spark import layouts as lay, metrics as mx
 from rankmetrics_spark.metrics import sums as sums_by_group
 from rankmetrics_spark.schemas import ENTRIES
 from rankmetrics_spark.statistics import LARGEST_SUMMAND

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import Arrays, entry, flat, ints

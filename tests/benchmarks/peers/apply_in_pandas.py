@@ -2,8 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
 from tests.benchmarks.peers.common import COLUMNS, CUTOFFS
 

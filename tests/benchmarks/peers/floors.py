@@ -6,8 +6,7 @@ Nothing here uses the project.
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 KEYS = ("experiment", "user")
 

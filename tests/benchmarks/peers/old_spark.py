@@ -1,7 +1,6 @@
 """A session for peers that need their own Spark version. It works with Spark 3.5 and newer."""
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from tests.benchmarks.peers.settings import SETTINGS
 

@@ -1,8 +1,7 @@
 """Spark's RankingEvaluator, which runs one Spark action per number."""
 
 from pyspark.ml.evaluation import RankingEvaluator
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from tests.benchmarks.peers.common import CUTOFFS, EVERYTHING
 

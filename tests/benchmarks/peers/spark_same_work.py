@@ -8,8 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession, types as T
 
 from tests.benchmarks.peers import same_work
 from tests.benchmarks.peers.common import COLUMNS, CUTOFFS
