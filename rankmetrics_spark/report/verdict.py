@@ -139,7 +139,7 @@ def units_of_means(found: Sequence[Finding]) -> list[str]:
 
 def sentences_of_period(days: Days | None) -> list[str]:
     """Over which days a verdict is, and which of them are missing; empty for a single date."""
-    return [] if days is None else [f"The comparisons are over {days.sentence_part}"]
+    return [] if days is None else [Fact(f"The comparisons are over {days.sentence_part}", "warn")]
 
 
 def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
