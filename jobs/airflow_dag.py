@@ -103,7 +103,7 @@ except ImportError as error:
 
 def setting(name: str, default: str, allowed: str = ".*", words: str = "") -> str:
     value = os.environ.get(f"RANKMETRICS_{name}", default)
-    if not re.fullmatch(allowed, value):
+    if not re.fullmatch(allowed, value, re.DOTALL):
         raise ValueError(f"RANKMETRICS_{name} is '{value}'; allowed: {words or allowed.replace('|', ', ')}")
     return value
 

@@ -134,6 +134,8 @@ _OF_CONFIG: Mapping[str, Callable[[cfg.Config], Any]] = {
 def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:
     """What labels of unjudged items could change on the metric that decides; empty without judgements, or bounds."""
     with suppress(ConfigError, InputError):
+        if DATE not in figures.record:
+            return []
         config = cfg.load(document, date=str(figures.record[DATE]))
         rows = STUDIES["unjudged"]._rows(spark, config, {}, {}, "pairs") if config.judgements else []
         decides = [row for row in rows if row[METRIC] == figures.primary_name]

@@ -112,6 +112,10 @@ def _changes(
 
     # A list counts in each of its tests, so the log with one more test would have grown.
     shared = set(log).intersection(*days) if of_tests else set(log).union(*days)
+    if not shared:
+        text = f"no arm of the log is in all of the last {words}"
+        yield from (sch.Check(f"{key}_change", sch.NOT_CHECKED, text, name) for name in names)
+        return
     totals = [sum(each[which] for name, each in logs.items() if name in shared) for logs in (log, *days)]
     whole = held(totals[0], totals[1:], "the arms of all these days" if of_tests else "the log", None, False)
     for name in names:

@@ -150,8 +150,8 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Figure
         lines = [*(headline(result) if is_one else ()), *correction_once(sentences, result.found)]
     if style == "table" and not formats.details.get() and len(lines) > MOST_LINES:
         leader = cards(result)[:1] if result and is_one and not headline(result) else []
-        topics = [f"{card.found.candidate} on {card.found.metric}" for card in leader]
-        lines = shortened(lines, [line for line in lines if getattr(line, "topic", "") in topics] or lines[:1])
+        topics = [str(card.found.candidate) for card in leader]
+        lines = shortened(lines, ([line for line in lines if getattr(line, "topic", "") in topics] or lines)[:1])
     for line in lines:
         formats.print_sentence(line, style == "table")
 

@@ -22,8 +22,8 @@ Row = Mapping[str, Any]
 MOST_SENTENCES = 12
 """Comparisons that have a sentence at most, and guardrails that are lost beyond them; ``comparisons`` holds all."""
 
-FURTHER = "further metrics"
-"""Topic of a sentence about a metric that does not decide."""
+LOST, FURTHER = "lost guardrails", "further metrics"
+"""Topics of sentences about metrics that do not decide; of one that does, the topic is its candidate."""
 MOST_LINES = 5
 """Lines of a verdict on a terminal, unless every sentence is asked for."""
 
@@ -69,9 +69,8 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     for each in said:
         also = beside.but(each, pairs[each.pair])
         text, brief = ("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))
-        is_lost, is_further = each.is_lost_guardrail, each.metric not in primary
-        topic = FURTHER if is_further and not is_lost else f"{each.candidate} on {each.metric}"
-        lines.append(Fact(text, "warn" if is_lost else "ok", topic, brief))
+        topic = LOST if each.is_lost_guardrail else FURTHER if each.metric not in primary else str(each.candidate)
+        lines.append(Fact(text, topic=topic, brief=brief))
         lines += [Fact(line, "warn") for line in turned.get((*each.pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
@@ -353,7 +352,8 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
 def shortened(lines: Sequence[str], first: Sequence[str] = ()) -> list[str]:
     """``MOST_LINES`` lines of a verdict, in their order; the last one says how many are behind ``--details``.
 
-    What comes ``first`` stays, then what limits the answer, then what decides; sentences about further metrics go.
+    The line that comes ``first`` stays, then what limits the answer, what decides, and lost guardrails; sentences about
+    further metrics go.
 
     >>> further = [Fact(f"b beats a on metric {i}", topic=FURTHER) for i in range(3)]
     >>> caveat, others = Fact("This is look 2", "warn"), [f"c{i} beats a" for i in range(5)]
@@ -363,8 +363,9 @@ def shortened(lines: Sequence[str], first: Sequence[str] = ()) -> list[str]:
     ['c4 is the best', 'c0 beats a', 'c1 beats a', 'This is look 2', '... and 3 more sentences: --details prints them']
     """
     rest = [line for line in lines if line not in first]
-    of_others = [place for place, line in enumerate(rest) if getattr(line, "topic", "") != FURTHER]
-    in_order = sorted(of_others, key=lambda place: getattr(rest[place], "level", "ok") != "warn")
+    rank = {FURTHER: 3, LOST: 2}
+    ranks = [0 if getattr(line, "level", "") == "warn" else rank.get(getattr(line, "topic", ""), 1) for line in rest]
+    in_order = sorted((place for place in range(len(rest)) if ranks[place] < 3), key=ranks.__getitem__)
     kept = sorted(in_order[: MOST_LINES - 1 - len(first)])
     more = f"... and {len(rest) - len(kept)} more sentences: --details prints them"
     return [*first, *(rest[place] for place in kept), more]

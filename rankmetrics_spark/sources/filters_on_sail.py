@@ -29,9 +29,15 @@ _CALLS = _names(" ".join(ALLOWED.values()))
 _REWRITTEN = {"isnan": "equal_null(double('NaN'), 0D + ", "date": "to_date("}
 _REFUSED = _names("div ilike regexp rlike :: + - * / % | & ^ ~")
 """Words and symbols with other values on Sail: it rounds and overflows otherwise, and matches other texts."""
-_NUMBERS = _names("int bigint smallint tinyint float double")
+_TAKES = dict.fromkeys(("date", "to_date", "to_timestamp"), "text or time") | {"isnan": "number"}
+"""Function -> what it may be called of: a column, a text, or what gives one."""
+_TEXTS_AND_TIMES = _names(
+    "lower ltrim replace rtrim trim upper add_months current_date current_timestamp date_sub now to_date"
+)
+_INTEGERS = "int bigint smallint tinyint"
 _CAST = {
-    "string int bigint smallint tinyint": "bigint boolean date double int string",
+    "string": "bigint boolean date double int string",
+    _INTEGERS: "bigint boolean double int string",
     "date": "date string timestamp",
     "timestamp": "date timestamp",
 }
@@ -63,9 +69,9 @@ allowed: comparisons, IN, BETWEEN, LIKE, CASE, cast of a column, lower, to_date 
                 _check_cast(path, words[at + 2 : at + 5], types)
             elif word.text not in _CALLS:
                 raise _refused(path, f"calls '{word.text}'")
-            elif word.text.startswith(("to_", "date")) and types.get(words[at + 2].text) in _NUMBERS:
-                raise _refused(path, f"makes a time of the number '{words[at + 2].text}'")
-            elif word.text in _REWRITTEN:
+            if word.text in _TAKES and not _takes(word.text, words[at + 2 : at + 3], types):
+                raise _refused(path, f"calls '{word.text}' of what is no {_TAKES[word.text]}")
+            if word.text in _REWRITTEN:
                 text, end = _REWRITTEN[word.text], after.end
         elif word.kind in ("word", "symbol") and word.text in _REFUSED and not _is_sign(word, before):
             raise _refused(path, f"holds '{text}'")
@@ -85,6 +91,15 @@ def _check_cast(path: str, words: Sequence[Token], types: Mapping[str, str]) -> 
         raise _refused(path, "converts no column")
     if target not in allowed:
         raise _refused(path, f"converts {column!r} to {target!r}")
+
+
+def _takes(function: str, words: Sequence[Token], types: Mapping[str, str]) -> bool:
+    """Whether a function is called of what it computes as Spark does, by the first word of its argument."""
+    kind = types.get(words[0].text, "") if words else ""
+    if function == "isnan":
+        return kind in ("double", "float", *_INTEGERS.split())
+    given = bool(words) and (words[0].kind == "string" or words[0].text in _TEXTS_AND_TIMES)
+    return given or kind in ("string", "date", "timestamp")
 
 
 def _is_sign(word: Token, before: Token | None) -> bool:

@@ -47,8 +47,9 @@ def waits_until(date: str, hour: str, zone: str) -> datetime:
     over = day.fromisoformat(date.rpartition("..")[2]) + timedelta(days=1)
     try:
         return datetime.combine(over, clock.fromisoformat(hour), ZoneInfo(zone))
-    except ValueError:
-        raise ConfigError(f"late_until is '{hour}'; allowed: an hour such as 09:00") from None
+    except (ValueError, KeyError):
+        text = f"late_until is '{hour}' and its time zone '{zone}'; allowed: an hour such as 09:00, a zone such as UTC"
+        raise ConfigError(text) from None
 
 
 def announcement(pointer: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tests.helpers.odd_rows import TYPES, expressions
 ENGINES = Path(__file__).parents[2] / "docs" / "engines.md"
 CALLS = {*" ".join(ALLOWED.values()).split()}
 WRITTEN = [
-    ("not isnan(lower(s))", "not equal_null(double('NaN'), 0D + lower(s))"),
+    ("not isnan(d)", "not equal_null(double('NaN'), 0D + d)"),
     ("date(ts) = '2026-11-20' and date '2026-01-01' < dt", "to_date(ts) = '2026-11-20' and date '2026-01-01' < dt"),
     ("d > 0.5 and d in (1.5, 2e3, 1.5BD)", "d > 0.5D and d in (1.5D, 2e3, 1.5BD)"),
     ("cast(s as double) > 2 and -1 < n and (n) not in (-2)",) * 2,
@@ -36,7 +36,11 @@ NOT_WRITTEN = [
     ("s ilike 'A%'", "holds 'ilike'"),
     ("s RLIKE 'a'", "holds 'RLIKE'"),
     ("rint(d) = 1", "calls 'rint'"),
-    ("to_timestamp(n) < now()", "makes a time of the number 'n'"),
+    ("to_timestamp(n) < now()", "calls 'to_timestamp' of what is no text or time"),
+    ("to_date((n)) < dt", "calls 'to_date' of what is no text or time"),
+    ("date(coalesce(n, 1)) < dt", "calls 'date' of what is no text or time"),
+    ("cast(n as date) < dt", "converts 'n' to 'date'"),
+    ("isnan(s)", "calls 'isnan' of what is no number"),
     ("string(d) = '1.0'", "calls 'string'"),
     ("cast(d as string) = '1.0'", "converts 'd' to 'string'"),
     ("s || d = 'a1.0'", "holds '|'"),
@@ -60,6 +64,8 @@ def test_a_function_that_is_not_allowed_is_refused() -> None:
     for where in ("cast(s", "cast()", "cast(s)"):
         with pytest.raises(InputError, match="converts no column, which Sail "):
             on_sail("source.where", where, TYPES)
+    with pytest.raises(InputError, match="calls 'to_date' of what is no text or time, which Sail "):
+        on_sail("source.where", "to_date(", TYPES)
     for name in KNOWN - CALLS - {"cast"}:
         with pytest.raises(InputError, match=f"calls '{name}', which Sail "):
             on_sail("source.where", f"flag and {name.upper()}(s, t) = 'x'", TYPES)

@@ -151,6 +151,9 @@ def test_the_rows_of_a_new_test_are_no_growth_of_the_log() -> None:
     assert texts(False) == {
         f"200 rows of the log, 100 % more than {median} (warning from 40 % on: quality.gates.rows.warn_change)"
     }
+    # An arm that was away on one of the days says nothing of the log.
+    pointers[days[1]] = Pointer(days[1], (Entry("r", ("t:a",), log={"t:a": (100, 50)}),))
+    assert texts(True) == {"no arm of the log is in all of the last 3 published days"}
 
 
 def test_a_day_is_held_against_the_median_of_its_weekday_or_of_the_last_days() -> None:

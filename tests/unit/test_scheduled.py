@@ -41,8 +41,9 @@ def test_a_late_log_is_awaited_until_an_hour_of_the_day_after() -> None:
         ("2026-11-20..2026-12-31", "Asia/Tokyo", "2027-01-01T09:00:00+09:00"),
     ):
         assert tools.waits_until(date, "09:00", zone).isoformat() == until
-    with pytest.raises(ConfigError, match="late_until is '9:00'; allowed: an hour such as 09:00"):
-        tools.waits_until("2026-11-20", "9:00", "UTC")
+    for hour, zone in (("9:00", "UTC"), ("09:00", "Mars/City")):
+        with pytest.raises(ConfigError, match=f"late_until is '{hour}' and its time zone '{zone}'; allowed: an hour"):
+            tools.waits_until("2026-11-20", hour, zone)
 
 
 def until(look: Callable[[], object]) -> object:

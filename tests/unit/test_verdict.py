@@ -244,7 +244,10 @@ def test_a_terminal_has_at_most_five_lines_before_its_table_with_what_limits_and
     assert len(printed(rows, capsys)) == 7
     details.reset(with_details)
     lost = row(**PRINTED | {"better": "baseline"}, metric="rr@3", role="guardrail")
-    assert any("MRR@3" in line for line in printed([*rows, lost], capsys))
+    assert any("loses to a on MRR@3" in line for line in printed([row(**PRINTED, role="primary"), lost], capsys))
+    # Guardrails of candidates that lose anyway do not hide that this is a look of several.
+    of_losers = [lost | {"experiment_id": name} for name in "cdefg"]
+    assert any(line.startswith("This is look 3") for line in printed([*rows, *of_losers], capsys))
 
 
 def test_the_best_of_many_candidates_is_in_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
