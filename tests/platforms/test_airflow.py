@@ -167,6 +167,8 @@ def set_up(folder: Path, **more: str) -> Airflow:
         "AIRFLOW__CORE__DAGS_FOLDER": str(place / "jobs"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "AIRFLOW__CORE__PARALLELISM": "1",
+        # On a busy machine, scheduler, triggerer and a command wait for one another longer than the usual five seconds.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/home/airflow.db?timeout=120",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "false",
         # Otherwise the unpaused DAG would start with a run of yesterday's real date.
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "false",
