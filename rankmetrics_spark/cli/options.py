@@ -121,22 +121,18 @@ _STYLE = click.option(
     callback=_chosen_format,
     help="How the result is printed on stdout.",
 )
-_SAFE_CELLS = click.option(
-    "--safe-cells",
-    is_flag=True,
-    expose_value=False,
-    callback=lambda context, option, value: rep.safe_cells.set(value),
-    help="With --format csv: an apostrophe before texts that a spreadsheet would compute, which start with = + - or @.",
-)
 
 
-DETAILS = click.option(
-    "--details",
-    is_flag=True,
-    expose_value=False,
-    callback=lambda context, option, value: rep.details.set(value),
-    help="Print every sentence of the verdict, not only the five that matter most.",
-)
+def _printed(name: str, chosen: ContextVar[bool], help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A flag that what prints a result reads from a variable."""
+    return click.option(
+        name, is_flag=True, expose_value=False, callback=lambda context, option, value: chosen.set(value), help=help
+    )
+
+
+_APOSTROPHE = "an apostrophe before texts that a spreadsheet would compute, which start with = + - or @."
+_SAFE_CELLS = _printed("--safe-cells", rep.safe_cells, f"With --format csv: {_APOSTROPHE}")
+DETAILS = _printed("--details", rep.details, "Print every sentence of the verdict, not only the five that matter most.")
 
 
 def FORMAT(command: Callable[..., Any]) -> Callable[..., Any]:
