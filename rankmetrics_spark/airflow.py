@@ -1,7 +1,5 @@
 """An operator for Airflow 3.3 or newer, with the extra ``airflow``. Nothing else imports this module."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

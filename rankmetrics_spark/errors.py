@@ -1,7 +1,5 @@
 """Every error that a user can fix, as one small tree; each class has its exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ A row is a query. Its prediction is the list of shown items, the best first; its
 of them, or a mapping of items to grades. Ids are compared as texts. Needs the extra ``mlflow``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature

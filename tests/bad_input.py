@@ -6,8 +6,6 @@ The test runs on both engines. Where Sail does otherwise, ``on_sail`` says what,
 cannot run there, the reason of its marker ``needs_spark`` stands in the column of Sail.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

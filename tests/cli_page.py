@@ -1,7 +1,5 @@
 """The page of the commands, their exit codes and errors: ``python -m tests.cli_page docs/cli.md`` writes it anew."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

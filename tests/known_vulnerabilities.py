@@ -5,8 +5,6 @@ this says of how many packages the index knows anything. An outage is no fault o
 SECURITY.md says when the index last gave an answer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The table of metrics, made from the registry: ``python -m tests.metric_table docs/metrics.md``."""
 
-from __future__ import annotations
-
 from rankmetrics_spark.metrics import reference
 from tests.helpers.readme import between, rewrite
 

@@ -1,7 +1,5 @@
 """The page of every option, made from the fields of the config: ``python -m tests.options_page docs/options.md``."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The definition of each metric as a slow, obvious loop over one list; the tests compare the kernels with these."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

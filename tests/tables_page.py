@@ -1,7 +1,5 @@
 """The schemas of the output tables: ``python -m tests.tables_page docs/tables.md`` writes them anew."""
 
-from __future__ import annotations
-
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.comparison import STATISTICS
 from tests.helpers.readme import between, rewrite

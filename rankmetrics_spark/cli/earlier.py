@@ -1,7 +1,5 @@
 """What ``rankmetrics compare`` and ``runs`` read of earlier runs, and show."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a command prints on stderr: live progress, and one sentence with the exit code of an error."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """The first hour: ``rankmetrics init`` writes a config for a log, ``check`` says what a config would do."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

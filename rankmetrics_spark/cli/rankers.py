@@ -1,7 +1,5 @@
 """What ``rankmetrics interleaving`` reads and prints."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

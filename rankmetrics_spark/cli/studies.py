@@ -1,7 +1,5 @@
 """The studies of a log as commands: the config says what it says of any run, and options say the rest."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress

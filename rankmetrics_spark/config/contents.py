@@ -1,7 +1,5 @@
 """What an input holds, where that is not what its name or a config says. No pyspark."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The text of a config as nested mappings, YAML and ``a.b=value`` overrides; the JSON schema of such a text."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Hashable, Mapping

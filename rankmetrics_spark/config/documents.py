@@ -1,7 +1,5 @@
 """Files that are parsed as a whole: one document of JSON, rows of SVMlight (LETOR) and their scores. No pyspark."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Fields that describe themselves and check their own value. A section is a frozen dataclass made of such fields."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -6,8 +6,6 @@ token and each function that it does not know. In that grammar a function is alw
 and a subquery always holds one of a few words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches

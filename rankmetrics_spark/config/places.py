@@ -1,7 +1,5 @@
 """Paths of inputs and outputs: refuse outputs that overlap inputs, and local paths that cannot work."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What is counted of a log by its assignments: of each arm, and of what belongs to none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

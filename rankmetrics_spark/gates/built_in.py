@@ -1,7 +1,5 @@
 """Checks of a log that have no limit of the user: what no result should be read without."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

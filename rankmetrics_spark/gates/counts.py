@@ -1,7 +1,5 @@
 """What is counted of a log, in one pass over its scored lists and groups of faulty rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

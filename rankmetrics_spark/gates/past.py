@@ -3,8 +3,6 @@
 Pure arithmetic on what the pointers of the days hold. No engine is asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date as day_of

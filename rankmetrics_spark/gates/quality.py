@@ -1,7 +1,5 @@
 """Quality gates of a log: count its lists and faulty rows, refuse it before anything is written, or warn of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias

@@ -5,8 +5,6 @@ shown how often: counts are whole numbers, and items with the same count are one
 its last rounding and does not depend on the order of items.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The choices (knobs) on which systems disagree, as one frozen value, and presets that reproduce named systems."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping

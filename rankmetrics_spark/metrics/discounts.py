@@ -7,8 +7,6 @@ core. Another NumPy version or another type of processor may round the last bit 
 within 1e-12.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias

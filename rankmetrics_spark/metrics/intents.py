@@ -4,8 +4,6 @@ An item that covers an intent for the (c+1)-th time in its list gains (1 - alpha
 2^-46, so a sum has the same bits in any order, and two items that cover equally much tie exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -7,8 +7,6 @@ m and the ideal list come from the judgements alone. A list can show more releva
 values stop at 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A batch under one convention, and the values of its metrics; what several metrics share is computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -5,8 +5,6 @@ Source of the closed forms: McSherry and Najork, Computing Information Retrieval
 Presence of Tied Scores (ECIR 2008).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

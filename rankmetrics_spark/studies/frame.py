@@ -3,8 +3,6 @@
 A study gives the columns of its table, a step for a batch of users, and, where it adds up, the rows of all sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The counts are a table of one row, so nothing is computed before the result is: it is refused by the same job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

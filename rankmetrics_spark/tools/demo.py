@@ -1,7 +1,5 @@
 """A seeded impression log of an A/B test with a known answer: the best ranker, the true grades, the true difference."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A first config for a log: the text of a config, with what was guessed of the columns."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

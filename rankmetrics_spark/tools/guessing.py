@@ -1,7 +1,5 @@
 """Guess the columns of a log from their names and values, and say how sure each guess is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

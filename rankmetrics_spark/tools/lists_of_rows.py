@@ -1,7 +1,5 @@
 """Rows that are lists or hold structs, in the sample of a log: items as rows, fields as columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The first rows of a log, read without an engine: from a file, from a few files of a folder, or from TREC runs."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import itertools

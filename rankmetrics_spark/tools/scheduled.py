@@ -3,8 +3,6 @@
 Nothing here needs Airflow, an engine or a library.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time

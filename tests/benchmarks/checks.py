@@ -1,8 +1,6 @@
 """Checks the number of Spark jobs, that the log is read once and its rows are shuffled once, and that peers which do
 the same work agree on a dirty log."""
 
-from __future__ import annotations
-
 import tempfile
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The job on a standalone cluster with one and with two workers of one core each: compares result bits and time."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The contenders: floors, the project with its layouts, and the peers, all behind the same interface."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

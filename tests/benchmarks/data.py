@@ -5,8 +5,6 @@ with the rank, so ranking by position and by score gives the same values. ``rele
 ``gain`` is a real number. All columns are functions of the row number, so the same size always gives the same rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Measures how cost grows with rows, metric columns and experiments; writes a CSV and plots for the docs."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import statistics

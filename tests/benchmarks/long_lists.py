@@ -5,8 +5,6 @@ The log is made from a seed: ``--runs`` runs of fifty topics with lists of a tho
 ``judgements`` instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

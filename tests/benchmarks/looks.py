@@ -6,8 +6,6 @@ A user has a level of their own and each day a value around it, with the same st
 of a user is the mean over the days so far, as in a comparison with a period.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each time is compared with an even log of the same number of rows. The largest Python worker must stay below 1 GiB.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

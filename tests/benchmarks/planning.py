@@ -3,8 +3,6 @@
 From the request to the physical plan, of a log whose schema is known, in a warm session; nothing is computed.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import statistics

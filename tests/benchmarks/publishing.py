@@ -3,8 +3,6 @@
 ``python -m tests.benchmarks.publishing`` prints the table of docs/publishing.md and a line about thirty runs.
 """
 
-from __future__ import annotations
-
 import shutil
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Measures the project and its peers in turn, on the same data, in one run, and prints the results as tables."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -4,8 +4,6 @@
 with runs that it has not seen, and ``--calibrate`` measures its coefficients again (``sizing.csv``).
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -4,8 +4,6 @@ A task takes its overhead, the time of its rows and the time of its bytes; its s
 tasks, which are given to free slots in their order. What the driver does alone is added.
 """
 
-from __future__ import annotations
-
 import csv
 import heapq
 import math

@@ -4,8 +4,6 @@ Each worker is pinned to one core. The kernel limits what ``Case`` asks for: a s
 slow disk by a control group, a slow network by a network namespace that vanishes with the run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

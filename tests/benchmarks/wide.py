@@ -4,8 +4,6 @@
 processes for many experiments, values of a segment, metric columns, and stored days. It runs where only Sail is.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import tempfile

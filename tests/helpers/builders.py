@@ -1,7 +1,5 @@
 """Small batches from plain Python lists, and the metrics to compute from them."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence

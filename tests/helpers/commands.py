@@ -1,7 +1,5 @@
 """Run the command line as its own process; the type of a call within this process."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

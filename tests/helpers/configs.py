@@ -1,7 +1,5 @@
 """Configs of made inputs, and what messages about them list."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A log of several days, the runs of each day over the period so far, and what one run over all rows says."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

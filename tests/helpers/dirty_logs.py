@@ -4,8 +4,6 @@ The evaluation follows the documentation, not the package: which rows are faulty
 are settled, what the judgements mean. The values come from the loop definitions in ``tests/oracles.py``.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import struct

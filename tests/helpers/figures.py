@@ -1,7 +1,5 @@
 """Figures of made means and differences: what reports of any size are tested with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rankmetrics_spark.report import Figures

@@ -1,7 +1,5 @@
 """Firefox, driven over its own protocol (Marionette) with the standard library: playwright drives a later one only."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

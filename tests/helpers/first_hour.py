@@ -3,8 +3,6 @@
 ``python -m tests.helpers.first_hour`` times each command of each guide in a folder of its own, as a person types it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """What gates say of rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rankmetrics_spark.gates import gate_checks

@@ -1,7 +1,5 @@
 """Figures of pages that are hard to read: paired users with everything computed, all pairs, a large run."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

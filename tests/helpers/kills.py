@@ -1,7 +1,5 @@
 """Runs that are killed, or meet an error, at any step that changes their output."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

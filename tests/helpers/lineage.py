@@ -1,7 +1,5 @@
 """An OpenLineage endpoint on this machine: it keeps what it is sent, and ends with its block."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Small impression logs, their configs and files, and a slow, obvious evaluation of a log."""
 
-from __future__ import annotations
-
 import csv
 import math
 import random

@@ -1,7 +1,5 @@
 """What is refused or said, and in which words: the cases of tests/messages.txt."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

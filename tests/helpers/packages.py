@@ -1,7 +1,5 @@
 """A copy of the package with changes to its text, programs that use it, and environments with other packages."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

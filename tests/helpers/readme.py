@@ -1,7 +1,5 @@
 """The commands and code blocks of the README and of other pages."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Output folders as runs leave them, made without Spark: what pages and tables of any size are tested with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

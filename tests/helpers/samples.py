@@ -1,7 +1,5 @@
 """Moments of arrays, for the tests of the statistics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the screens say of a difference, read back as numbers: the interval beside the words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Inputs as files of each format, and what a run makes of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Users' rows of several dates, and what an effect over time makes of them without Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Users of experiments as a table, and what the comparison makes of them without Spark."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

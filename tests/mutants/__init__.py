@@ -3,8 +3,6 @@
 An entry names a file, the text that is replaced, the text that plants the bug, and the tests of which one has to fail.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Plant each bug of tests/mutants/*.yaml in a copy of the checkout: its tests pass without it and fail with it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """A run that is killed at a chosen moment: what the fault tests start as a process of its own."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

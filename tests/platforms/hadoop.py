@@ -1,7 +1,5 @@
 """A Hadoop of one node on loopback: HDFS and YARN, each of their four daemons as a process of its own."""
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An S3 server on loopback, and a bucket that is read and written without Spark."""
 
-from __future__ import annotations
-
 import shutil
 import urllib.request
 from collections.abc import Iterator

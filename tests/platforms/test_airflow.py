@@ -1,7 +1,5 @@
 """The DAG in a real Airflow: command line, scheduler and real spark-submit processes, all on this machine."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A standalone cluster of real processes: spark-submit with the built zip, and a worker that is killed during a run."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

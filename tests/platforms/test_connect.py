@@ -4,8 +4,6 @@ The server's workers cannot import the package, so each session sends it to them
 over Connect: they set a master, or they read plans and job counts, which needs a JVM in the same process.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The notebook, run cell by cell in a real kernel; the asset bundle, checked with the models of Databricks' tool."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

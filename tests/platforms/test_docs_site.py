@@ -1,7 +1,5 @@
 """The user guide in a real browser, from its files: ``make test-report``. Needs Debian's chromium."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

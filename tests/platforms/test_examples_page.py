@@ -1,7 +1,5 @@
 """Users who lost and gained most in a real browser: ``make test-report``. Needs Debian's chromium."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

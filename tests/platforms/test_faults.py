@@ -5,8 +5,6 @@ Each run is a process of its own, a client of a Spark Connect server that stays.
 or after one of the calls that change the output, or SIGKILL does at a random moment.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

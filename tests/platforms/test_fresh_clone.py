@@ -1,7 +1,5 @@
 """What a newcomer does: clone and `make run`, without Java, with an empty home; then the same without network."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Delta and Iceberg with their real jars: replaced partitions, earlier versions, concurrent runs, errors."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

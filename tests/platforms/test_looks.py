@@ -1,7 +1,5 @@
 """The table of docs/comparing.md: what 14 daily looks find, simulated anew with other random numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A result in a real MLflow with a file store: ``make test-report`` runs this in ``.venvs/mlflow``."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

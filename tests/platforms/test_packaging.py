@@ -1,7 +1,5 @@
 """What users install: the wheel in a clean environment, and the zip for spark-submit."""
 
-from __future__ import annotations
-
 import email
 import os
 import re

@@ -3,8 +3,6 @@
 And pyndeval, which is ndeval of TREC, for metrics of intents.
 """
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

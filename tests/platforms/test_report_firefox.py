@@ -1,7 +1,5 @@
 """The page in Firefox: ``make test-report`` runs this where Firefox is there. Needs Debian's firefox-esr."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The report in a real browser: ``make test-report``. Needs Debian's chromium (``apt install chromium``)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What people decide from a page, at any size, on paper, on a phone and without eyes: ``make test-report``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

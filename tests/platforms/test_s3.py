@@ -1,7 +1,5 @@
 """Logs and results on an S3 server: ``s3a://`` gives the same results as local files."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

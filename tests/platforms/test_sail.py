@@ -4,8 +4,6 @@ Generated logs give the same tables as Spark, to the last bit. It ends with its 
 and whatever ends it is one sentence.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Ten minutes of runs by score on the laptop engine while other programs want both cores: ``make test-soak``."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

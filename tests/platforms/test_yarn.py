@@ -1,7 +1,5 @@
 """YARN and HDFS on one node: the recipe of docs/platforms.md, in cluster mode and in client mode."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

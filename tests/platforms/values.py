@@ -1,7 +1,5 @@
 """Evaluates seeded logs and writes all values as JSON, to compare them between environments."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

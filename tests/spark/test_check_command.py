@@ -1,7 +1,5 @@
 """``rankmetrics check``: what a config would do, from its values and the schemas of its inputs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table ``checks``: what a run has judged, and what is left of a run that fails a gate."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

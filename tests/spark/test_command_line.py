@@ -1,7 +1,5 @@
 """The command line: exit codes, one sentence on stderr, results on stdout."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The configs of conf/ run as they are, on small logs of the shape that they describe; only places are overridden."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The demo command, run as a user runs it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

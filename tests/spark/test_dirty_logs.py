@@ -5,8 +5,6 @@ order, and both have to give the same bits. Fixed seeds find what was found befo
 experiment is named after its seed, and ``DIRTY_LOGS_SEED=<seed>`` in the environment repeats a fresh one.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

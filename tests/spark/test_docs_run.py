@@ -1,7 +1,5 @@
 """The commands and the code of docs/report.md and docs/publishing.md run as they stand there."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The lists of users who lost and gained most, read once more from the log: by position, by score, with judgements."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

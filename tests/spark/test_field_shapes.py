@@ -1,7 +1,5 @@
 """Files as people of the field have them: each comes in right or is refused in one sentence, never wrong in silence."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Faults of single files name the file; what a file may hold has limits; odd ids are noted."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Filters over odd rows: each engine keeps the rows that Spark keeps, or refuses the filter in one sentence."""
 
-from __future__ import annotations
-
 import json
 import math
 

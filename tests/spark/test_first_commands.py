@@ -1,7 +1,5 @@
 """What people type in their first hour: short options, a config from stdin, examples, completion, relative paths."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

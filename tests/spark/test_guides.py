@@ -1,7 +1,5 @@
 """The guide of each kind of user: every command and all code run, and few commands lead to the answer."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Files that engines read in different ways, or merge people of: one outcome, or one sentence."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``rankmetrics init``: from a file to a config that runs."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Interleaved lists on both engines: credit and tests against loops and SciPy, dirty logs, bits, what is refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

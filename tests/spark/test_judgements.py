@@ -1,7 +1,5 @@
 """Judgements in their own table: they define m and the ideal list, and may hold items that were never shown."""
 
-from __future__ import annotations
-
 from math import log2
 from pathlib import Path
 from typing import Any

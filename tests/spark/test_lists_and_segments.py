@@ -1,7 +1,5 @@
 """Several lists per user, averaged per user; segments; ids that are numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

@@ -4,8 +4,6 @@ They stand in for those of ``test_real_data.py`` where their folder is absent; c
 ``test_seed_values.py`` and ``test_dirty_logs.py``.
 """
 
-from __future__ import annotations
-
 from math import log2
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of ``user_metrics`` that no comparison may put together: conventions, dates, days that are there twice."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A format of inputs is one entry of the config and one reader; a run on each engine reads it like any other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

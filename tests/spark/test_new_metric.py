@@ -1,7 +1,5 @@
 """A metric that is registered in one module appears everywhere: config, values, averages, table, list of metrics."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Nights that nobody watches: a day on time, late, half, without an experiment, of a failed gate; ranges and alerts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta

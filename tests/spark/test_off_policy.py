@@ -1,7 +1,5 @@
 """Weighted metrics on Spark: two policies' real logs, the plain metrics, bits, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

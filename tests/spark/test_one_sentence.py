@@ -1,7 +1,5 @@
 """Mistakes that Spark finds: each has one sentence, its exit code, and nothing half-written."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

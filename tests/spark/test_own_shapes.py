@@ -1,7 +1,5 @@
 """One small log in shapes of warehouses, trackers and libraries: each comes in right or is refused in one sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """``percentiles`` of ``experiment_metrics`` against NumPy and SciPy, from the log to stored tables; on both engines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What Spark executes: it reads the input once, and more metrics, experiments or segments start no more jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Tables of Python instead of DataFrames of Spark: the same values, on the session that is there."""
 
-from __future__ import annotations
-
 import datetime
 import inspect
 import re

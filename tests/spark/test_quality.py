@@ -1,7 +1,5 @@
 """Faulty rows: each goes to quarantine with its reason, no row is lost, and a gate stops the run before it writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What stops a run or makes it warn: shares of faulty rows per experiment, causes in words, rates of the log."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The commands and the code of the README and of the tutorial give the results that they describe."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

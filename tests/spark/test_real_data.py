@@ -1,7 +1,5 @@
 """Real rankings against reference values: the output of trec_eval, and of pytrec_eval at full precision."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

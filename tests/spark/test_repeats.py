@@ -1,7 +1,5 @@
 """The search for repeated items never misses a repeat, and its rate of false alarms is the stated one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Values that can be checked by hand, through the whole pipeline."""
 
-from __future__ import annotations
-
 from math import log2
 
 import pytest

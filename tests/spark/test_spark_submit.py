@@ -1,7 +1,5 @@
 """The job as it runs on a cluster: a zip of the package, a thin script, a config."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

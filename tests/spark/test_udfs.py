@@ -1,7 +1,5 @@
 """Metrics as pandas UDFs in a user's own query give the values of ``evaluate``, from Python and from SQL."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import chispa

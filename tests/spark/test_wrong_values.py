@@ -1,7 +1,5 @@
 """Inputs that once gave a number that looked right and was wrong: each has its value, or a refusal."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page about bad input says what the tests say."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sorting and searching inside groups, against one sort of everything."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Mistakes that the command reports before it starts Spark: one sentence, the right exit code, nothing written."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import subprocess

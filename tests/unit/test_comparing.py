@@ -1,7 +1,5 @@
 """The sections ``comparison`` and ``gates``: what is allowed, and what is refused with one sentence."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """A config is read once: its defaults, its sections, and its record."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import replace

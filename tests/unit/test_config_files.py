@@ -1,7 +1,5 @@
 """Config files: the examples, what cannot be read, and what is set from outside."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

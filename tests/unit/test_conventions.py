@@ -1,7 +1,5 @@
 """Knobs and presets: what is accepted, what is refused and how, and when two conventions are equal."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One row with an absurd rank must not need memory for every rank above it."""
 
-from __future__ import annotations
-
 import os
 import sys
 

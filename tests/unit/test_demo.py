@@ -1,7 +1,5 @@
 """The demo's log: reproducible, large enough, and with the answer that it promises."""
 
-from __future__ import annotations
-
 import math
 from datetime import date
 from pathlib import Path

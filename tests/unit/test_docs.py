@@ -1,7 +1,5 @@
 """The code in the docs gives what it shows, and the docs are built from pages that exist."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Folders are entered through their ``__init__``: import-linter holds the package to it, this file tests and jobs."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from importlib import import_module

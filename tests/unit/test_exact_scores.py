@@ -1,7 +1,5 @@
 """Scores that round to the same double are ordered by their exact value."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Coverage, Gini, entropy and novelty against sums over the items one by one, and the intervals of the bootstrap."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

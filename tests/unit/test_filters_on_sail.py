@@ -1,7 +1,5 @@
 """Filters on Sail: what is written in another way, and what is refused in one sentence."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What ``rankmetrics init`` guesses of a log, and what it writes about that."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

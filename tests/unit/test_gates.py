@@ -1,7 +1,5 @@
 """Gates: limits of means and of drops."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every preset gives the golden values, which the system that it is named after returned."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

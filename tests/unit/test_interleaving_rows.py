@@ -1,7 +1,5 @@
 """Sums of pairs of rankers -> rows: tests, the check of the draft, and each sentence, without an engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The JSON schema of a config: complete, true of the configs at hand, and never stricter than the config itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from importlib.util import find_spec

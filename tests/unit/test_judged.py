@@ -1,7 +1,5 @@
 """Judged items when items repeat in the list, and when the judgements contradict the list."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

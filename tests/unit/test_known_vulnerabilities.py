@@ -1,7 +1,5 @@
 """A package that the index does not know may still have a vulnerability."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

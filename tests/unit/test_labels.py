@@ -1,7 +1,5 @@
 """Bounds over the labels of unjudged items are those of all assignments of labels, tried one by one."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

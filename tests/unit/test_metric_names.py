@@ -1,7 +1,5 @@
 """Names of metrics: how they are read, written, registered and shown."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import pickle

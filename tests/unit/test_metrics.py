@@ -1,7 +1,5 @@
 """Kernels against the loops in tests/oracles.py and trec_eval, and bit for bit in any batch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

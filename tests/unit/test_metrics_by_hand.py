@@ -1,7 +1,5 @@
 """Kernels on lists that can be checked by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The planted bugs fit the code, and only a test that fails catches one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The tests search the source code for such calls. Each of them fails on Spark Con
 there only on larger inputs.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

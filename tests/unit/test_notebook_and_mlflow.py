@@ -1,7 +1,5 @@
 """What a notebook shows of a result, and what MLflow gets."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What ``rankmetrics init`` makes of odd columns: empty ids, experiments of one value, grades below 0; and of qrels."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

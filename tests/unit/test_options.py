@@ -1,7 +1,5 @@
 """Every option is described once, at its field; calls, commands and the docs are held against the description."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """How alike two lists are: against loops over their definitions, SciPy, and what the package rbo printed."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

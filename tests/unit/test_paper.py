@@ -1,7 +1,5 @@
 """Tables and sentences for documents."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

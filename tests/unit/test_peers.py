@@ -1,7 +1,5 @@
 """Differential tests: run the peers on random lists with ties, grades, short lists and unjudged items."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from random import Random

@@ -1,7 +1,5 @@
 """Dates that are compared as one: what a config may ask for, what is refused, and the number of a look."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

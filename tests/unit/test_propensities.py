@@ -1,7 +1,5 @@
 """Examination propensities from the ranks that a log varies, against loops over its keys and simulated logs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import combinations, pairwise

@@ -1,7 +1,5 @@
 """The pure wings import on a machine without Spark."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Percentiles against NumPy and SciPy, to the bit; and how people read them."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

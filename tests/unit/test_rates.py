@@ -1,7 +1,5 @@
 """Rates of a log against limits, and against the previous run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Which grades are relevant belongs to the data: every metric, every preset and every population reads it alike."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

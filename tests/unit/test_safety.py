@@ -1,7 +1,5 @@
 """A config can do no more than read its input: filters, table names, secrets, and no code that runs a user's text."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """What a task of a scheduler knows of a run: its exit code, its process, what it has published. Without Airflow."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The self-test: one line per preset, and an exit code for scripts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows -> one file per experiment."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The suite itself: what it needs, that each run tests the same, and that each test is run."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

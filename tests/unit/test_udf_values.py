@@ -1,7 +1,5 @@
 """The values behind the UDFs, without an engine: many lists at once have the value that each has alone."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Inverse-propensity weights: visible arithmetic, exact unbiasedness, and simulations in which the truth is known."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

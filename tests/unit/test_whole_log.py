@@ -1,7 +1,5 @@
 """A run that evaluates every day of a log under the date of one says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from rankmetrics_spark.config import Source

@@ -1,7 +1,5 @@
 """Every mistake in a config or in options is one sentence that names the field."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

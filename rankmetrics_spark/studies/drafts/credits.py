@@ -1,7 +1,5 @@
 """Clicks of interleaved lists -> who won each list -> exact sums over users for each pair of rankers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Sums by pair of rankers -> preferences with intervals and tests, a check of the draft, and a sentence per pair."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ notation of ``metrics.kernels``, and t labels that are relevant:
   the maximum, see ``_best_ratio``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

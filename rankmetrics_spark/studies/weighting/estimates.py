@@ -9,8 +9,6 @@ Swaminathan and Joachims, The Self-Normalized Estimator for Counterfactual Learn
 and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017); Kish, Survey Sampling (1965).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -16,8 +16,6 @@ A metric takes n lists with every row that was shown and the (e,) weights of the
 of one list can be below 0 or above 1. It is not cut there, because that would bias the mean over many lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

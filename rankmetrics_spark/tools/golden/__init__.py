@@ -1,7 +1,5 @@
 """Values of other systems for small fixtures, nearly all printed by them, and the convention that reproduces each."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
