@@ -3,8 +3,6 @@
 Also: what lies beside a module as data.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import pkgutil

@@ -3,8 +3,6 @@
 Each ``type: ignore`` stands for a mistake that a checker has to find: mypy --strict refuses one without a mistake.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from rankmetrics_spark import Result, compare, evaluate, interleaving, off_policy, parse, propensities, read, run

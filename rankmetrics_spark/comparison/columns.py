@@ -1,7 +1,5 @@
 """The columns of ``comparisons``, in their order: a function is a statistic, and its docstring is what the docs say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

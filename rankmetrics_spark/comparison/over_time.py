@@ -1,7 +1,5 @@
 """How an effect develops: per day, up to each day, by days since a user's first date, in one pass over the users."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

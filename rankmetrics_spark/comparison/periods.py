@@ -1,7 +1,5 @@
 """``user_metrics`` of several dates -> one row per (experiment, user) over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any

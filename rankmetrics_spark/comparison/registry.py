@@ -1,7 +1,5 @@
 """The registry of statistics: a function of the rows becomes columns of ``comparisons``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import getdoc

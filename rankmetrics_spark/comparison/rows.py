@@ -1,7 +1,5 @@
 """Sums by key -> the few rows of a result: comparisons, bootstrap intervals of means, decompositions by segment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Which pairs are formed of experiments, and which rows of them: what is asked for, and moments of the sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

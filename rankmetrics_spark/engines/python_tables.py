@@ -1,7 +1,5 @@
 """Tables of Python as DataFrames of a session: pandas, polars, PyArrow, whatever exports Arrow data, lists of dicts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ All sums are whole numbers (limbs: see ``statistics.exact_sums``), so they add u
 batch and on any number of machines: in Python, in SQL, or in both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -15,8 +15,6 @@ generated code. The search may be wrong in one direction only: a list without a 
 checked row by row.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ This runs inside the Python workers, without a loop over lists. The judgements g
 intents, and add the judged items that were not shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ The scripts, and the charts as Vega-Lite, depend on nothing but the installed li
 takes two to three seconds, so they are kept for the next page, where ``cache_folder`` outlives the process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The charts of pages, notebooks and pictures. Needs Altair, of the extra ``report``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """What stdout holds: lines and tables for a terminal, Markdown or LaTeX; JSON and CSV for programs."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

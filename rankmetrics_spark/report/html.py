@@ -1,7 +1,5 @@
 """The report as one HTML file that loads nothing. Needs the extra ``report``."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

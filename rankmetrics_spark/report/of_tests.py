@@ -1,7 +1,5 @@
 """The page of several tests: a line for each, the worst news first, and the way to its own page."""
 
-from __future__ import annotations
-
 from html import escape
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """How an effect develops, in words and as a table: does it fade, and did the users differ before the start?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The numbers of a page: every value once, names as places in lists, so that thousands of rows stay small."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Figures of a period, from the stored users of its days and the records of their runs; figures of a result."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """What of a date belongs together where several runs have published on it: comparisons, and what was counted."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

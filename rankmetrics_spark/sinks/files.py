@@ -4,8 +4,6 @@ Few calls, so that every store keeps the same promises: a file appears whole or 
 before its successor is there.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """An output folder, whatever the format of its tables: staging, claims, run records; tables in Parquet, or in Delta."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

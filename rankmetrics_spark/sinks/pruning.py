@@ -7,8 +7,6 @@ the files without the pointers sees a part of the date. Each date is claimed as 
 that writes the date exclude each other.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Readers of what runs have written: they follow the pointers."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence

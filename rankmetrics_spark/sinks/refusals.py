@@ -1,7 +1,5 @@
 """``refused_checks``: the checks of runs that published nothing, and why, so that an alert can ask for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import date
 from typing import Any

@@ -4,8 +4,6 @@ A sink receives finished tables. It knows nothing about how they were computed. 
 conventions, choose the partitions, publish, and read what was published.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@
   the whole file, so it is read without these columns.
 """
 
-from __future__ import annotations
-
 import glob
 import io
 import os

@@ -4,8 +4,6 @@ Comparisons, IN, BETWEEN, LIKE, CASE, AND, OR and NOT, and the few functions of 
 other values than Spark's without a word. ``tests/spark/test_filters.py`` compares what is allowed over odd rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rankmetrics_spark.config import KNOWN, QUERY_WORDS, Token, tokens

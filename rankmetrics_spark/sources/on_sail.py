@@ -1,7 +1,5 @@
 """Inputs that Sail would silently read in another way than Spark: refused here, or read through a workaround."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

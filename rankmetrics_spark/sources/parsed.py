@@ -1,7 +1,5 @@
 """Local files that no engine reads: documents of JSON, rows of SVMlight, and lines that an engine would misread."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several comparisons at once: corrected p-values, and the levels that agree with them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import Floats

@@ -4,8 +4,6 @@ Stored days are measured. Later days are expected: users by what the stored days
 variance by what more lists of the same users take away from it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

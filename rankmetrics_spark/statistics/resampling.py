@@ -5,8 +5,6 @@ of the users, in any batches and on any platform. The sums are exact, so that th
 bootstrap intervals are quantiles of replicates; those of the users' values are made of a few of their order statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ways of splitting users, what their mix changes, and whether an effect differs between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

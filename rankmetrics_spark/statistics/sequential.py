@@ -5,8 +5,6 @@ A test that is looked at every day and stopped at the first small p-value finds 
 advance; it is narrower at the last of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache

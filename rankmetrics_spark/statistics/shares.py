@@ -1,7 +1,5 @@
 """Shares of users: are they split as planned, are as many left out, and what users who are all alike say of others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

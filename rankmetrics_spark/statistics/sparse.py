@@ -4,8 +4,6 @@ P-values are those of permutations, which need the values themselves. These are 
 sorted, and draws are seeded by their places, so a p-value has the same bits anywhere.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ system that was tried. ``--prove`` tries them again, each system in an environme
 add a feature, add a row here, and a method to each class in ``peers`` and to ``ours.Ours`` that has it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

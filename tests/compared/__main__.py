@@ -1,7 +1,5 @@
 """``python -m tests.compared docs/compared.md`` writes the table; with ``--prove`` it tries every system first."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

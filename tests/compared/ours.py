@@ -1,7 +1,5 @@
 """What this project can do, tried like the others."""
 
-from __future__ import annotations
-
 from peers import LINEAR, QRELS, RUN, Peer, close
 from pyspark.sql import DataFrame, SparkSession, functions as F
 

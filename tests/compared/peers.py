@@ -5,8 +5,6 @@ cell claims. A feature without a method is absent only if no public name, parame
 feature's words. This runs in the environment of each system, so it imports nothing of the project.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

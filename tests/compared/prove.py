@@ -3,8 +3,6 @@
 Reads the features, name to words, from stdin.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

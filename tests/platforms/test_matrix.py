@@ -12,8 +12,6 @@ The environments have their Spark with the libraries of a Databricks runtime whe
 spark42 those of 19. ``lowest`` has the lower bounds of the package.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Run the command line in the session of the test suite."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator

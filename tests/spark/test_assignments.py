@@ -1,7 +1,5 @@
 """Who is in which test, since when: which lists count where, what is counted, and which arms are compared."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -1,7 +1,5 @@
 """Households as units, from the log to stored tables, commands and the page, on both engines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Experiment against experiment on Spark: reference files, bits, jobs, the job and the command."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

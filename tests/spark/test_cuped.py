@@ -1,7 +1,5 @@
 """Earlier values of the users, joined by Spark: each value belongs to its user, and users without one stay."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

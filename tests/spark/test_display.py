@@ -1,7 +1,5 @@
 """What a result holds and shows of itself: small tables, read once. Spark and PyArrow read the same report."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

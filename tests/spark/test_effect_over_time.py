@@ -1,7 +1,5 @@
 """How an effect develops, on an engine: the rows of the test without one, bit for bit."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

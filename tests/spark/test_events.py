@@ -1,7 +1,5 @@
 """Clicks in rows of their own: which impression each belongs to, what it gives, and what is counted of the others."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

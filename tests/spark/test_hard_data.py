@@ -1,7 +1,5 @@
 """Logs whose users are left out, are all alike, or come on other days: from the log to verdict, gates and checks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 A segment of users, or a candidate, is a test. `make test-slow` runs them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each layout: NumPy unpacks the lists that SQL packed, and the lists that need a recheck are flagged."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F

@@ -1,7 +1,5 @@
 """The layout of a list (masks, relevant, rows), partitions, batches and row order never change a value."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

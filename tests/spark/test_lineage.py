@@ -1,7 +1,5 @@
 """OpenLineage events of a run, as a local endpoint gets them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Intervals that hold over several looks: what a run publishes and says; their numbers are in unit tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

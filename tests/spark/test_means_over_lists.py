@@ -1,7 +1,5 @@
 """Means over lists, from the log to the stored tables, on both engines, against arithmetic on the same lists."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Logs with a row per list: each shape gives the values of its items, and what is faulty is counted."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

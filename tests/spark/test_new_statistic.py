@@ -1,7 +1,5 @@
 """A statistic that is registered in one place is a column of ``comparisons`` and a line of the docs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

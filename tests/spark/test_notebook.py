@@ -1,7 +1,5 @@
 """The notebook of the first hour, and the examples that ``help()`` shows: each runs and gives what it says."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import json

@@ -1,7 +1,5 @@
 """``only_changed``: users whose lists differ, from the log to stored tables, commands and the page; on both engines."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The outlook of an open comparison, from stored days: against the plan of the same users, and in what people read."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

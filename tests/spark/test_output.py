@@ -1,7 +1,5 @@
 """What a run writes: its files, what a second run replaces, ids that are read back unchanged, no leftovers."""
 
-from __future__ import annotations
-
 import errno
 import json
 import threading

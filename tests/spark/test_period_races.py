@@ -1,7 +1,5 @@
 """Runs over a period while other runs publish its days: the pointer names the runs whose users were compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs with ``comparison.period``: the comparisons are those of one run over all rows of these days."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

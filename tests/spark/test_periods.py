@@ -1,7 +1,5 @@
 """Stored days -> one row per user over a period: the same as one run over all raw rows of these days."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

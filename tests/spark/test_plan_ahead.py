@@ -1,7 +1,5 @@
 """The plan of a test from stored days, against a loop over users and days."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

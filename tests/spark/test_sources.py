@@ -1,7 +1,5 @@
 """Input formats and column mappings: the same log gives the same values."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """docs/tables.md: each table has the columns that the page lists, and each tool reads the same numbers."""
 
-from __future__ import annotations
-
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of users -> exact sums, without an engine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """All pairs of experiments: their order in words, and the letters that say which are above which."""
 
-from __future__ import annotations
-
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any

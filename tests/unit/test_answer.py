@@ -1,7 +1,5 @@
 """The answer of a report in words: its title, its size and how sure it is, and a card for each candidate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Functions over Arrow batches, without Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Comparisons of users whose lists differ, against SciPy and loops; and how people read them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

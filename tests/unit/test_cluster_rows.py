@@ -1,7 +1,5 @@
 """Clusters of users, such as households, as units: against statsmodels, SciPy and a bootstrap over clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Compaction: many files of a partition become few, and a reader sees the same rows at every moment."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """The table of docs/compared.md is the one that the script found, and what is installed here still says the same."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 import sys

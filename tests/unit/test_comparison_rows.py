@@ -1,7 +1,5 @@
 """Rows of ``comparisons`` against SciPy, statsmodels and NumPy."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Corrections of p-values against the arithmetic of their definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests

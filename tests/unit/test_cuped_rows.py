@@ -1,7 +1,5 @@
 """CUPED in rows of ``comparisons``: against least squares, the jackknife and the plain tests; what follows it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

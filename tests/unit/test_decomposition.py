@@ -1,7 +1,5 @@
 """The split of a difference into mix and change within segments, by hand and on random users."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sums of doubles that do not depend on the order, against Python's exact arithmetic."""
 
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction

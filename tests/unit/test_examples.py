@@ -1,7 +1,5 @@
 """Users who lost and gained most, as a part of the page: what it shows of each."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

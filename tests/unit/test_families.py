@@ -1,7 +1,5 @@
 """Which comparisons are corrected together: roles of metrics, segment columns, and their share of the level."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rows that come to this process: what a Python step of the package refuses is one sentence here too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows for which t does not hold: which test decides, its p-value and its interval, against SciPy and slow loops."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals that agree with the corrected test: at which level, with which bounds, and what they say of 0."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

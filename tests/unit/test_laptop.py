@@ -1,7 +1,5 @@
 """The laptop engine without starting it: which engine is chosen, its limits, its layout, what it refuses to read."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The way into the laptop engine without starting it: who reaches its port, what the relay carries, what is refused."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Experiments that have a value for different shares of their users: SciPy, statsmodels, and what is said of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The end of Spark's Java process: one sentence, whatever fails after it, and a record that says so."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import closing

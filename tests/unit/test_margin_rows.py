@@ -1,7 +1,5 @@
 """Non-inferiority and equivalence: statsmodels, SciPy on a scaled baseline, the interval."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A layout that users can name is one class and one word of the options; all else finds it there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args
 

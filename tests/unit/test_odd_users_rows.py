@@ -1,7 +1,5 @@
 """Rows of users that are few, all alike, in more than one experiment, or of values of any size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

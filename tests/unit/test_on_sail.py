@@ -1,7 +1,5 @@
 """Files that Sail would misread: what is found in them before it reads them, and after it has failed."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

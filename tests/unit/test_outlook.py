@@ -1,7 +1,5 @@
 """After how many more days an open comparison could find an effect: arithmetic, and the sentences."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

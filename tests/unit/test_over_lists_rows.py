@@ -1,7 +1,5 @@
 """Means over lists against visible arithmetic, SciPy, a bootstrap over users, and what they mean for heavy users."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

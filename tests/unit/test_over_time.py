@@ -1,7 +1,5 @@
 """How an effect develops: each kind of row against a slow loop over the users, without Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What stands around the answer of a page: status line, what else moved, further tests; changes of users."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

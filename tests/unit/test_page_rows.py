@@ -1,7 +1,5 @@
 """What a page holds of its rows, and that what it says is about all of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

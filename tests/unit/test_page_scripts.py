@@ -1,7 +1,5 @@
 """The scripts and libraries of a page: made once, kept, absent or broken."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource

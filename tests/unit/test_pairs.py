@@ -1,7 +1,5 @@
 """Users -> exact sums: against NumPy, and the same bits in any order and in any parts."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from typing import Any

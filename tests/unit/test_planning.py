@@ -1,7 +1,5 @@
 """The plan of a test against statsmodels, arithmetic, and simulated users who come back."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What people see: ids are text, a narrow terminal stays readable, and piped output has one line per row."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 Each draw is a log of users that goes through the sums and the rows of ``comparisons``. `make test-slow` runs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

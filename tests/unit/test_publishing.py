@@ -1,7 +1,5 @@
 """Publishing files, without Spark: killed at any step, the pointer names the old files or the new ones."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

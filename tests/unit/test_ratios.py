@@ -1,7 +1,5 @@
 """What `make bench-small` says of ratios of CPU seconds, on contenders whose seconds are given."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports of a folder: their figures are its rows, of what is published alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

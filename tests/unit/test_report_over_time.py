@@ -1,7 +1,5 @@
 """How an effect develops, in sentences and on a page, and the runs that are missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

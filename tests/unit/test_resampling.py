@@ -1,7 +1,5 @@
 """Weights of users, their exact sums, and what replicates say, against SciPy and plain Python."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Segments against the rest: SciPy, statsmodels, visible arithmetic; what is corrected together; false alarms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The order of the rows of a list never decides: neither which repeat stays, nor how a tie is settled."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

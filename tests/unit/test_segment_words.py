@@ -1,7 +1,5 @@
 """Sentences about segments, on the page and where the numbers are odd."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

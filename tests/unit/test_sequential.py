@@ -1,7 +1,5 @@
 """Tests that are looked at more than once: printed values of other systems, normal integrals of SciPy, simulation."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows of ``comparisons`` over several looks: the closed forms over the single test; everything that follows them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which Java a local session uses, and which arguments its launcher leaves out. No test starts Spark."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

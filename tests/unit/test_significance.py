@@ -1,7 +1,5 @@
 """Tests of differences against SciPy and statsmodels."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

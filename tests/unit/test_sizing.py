@@ -1,7 +1,5 @@
 """The model of what a cluster costs: scheduler and units by visible arithmetic, and what the command refuses."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Moments against NumPy, intervals and the check of planned shares against SciPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

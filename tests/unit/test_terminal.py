@@ -1,7 +1,5 @@
 """What is printed of a result on a terminal and to a pipe."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

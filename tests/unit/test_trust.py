@@ -1,7 +1,5 @@
 """The checks of a report: how many people it is about, and what weakens its answer."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Periods whose experiments are about different days: what is doubted, and what is not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CUPED of special users, and simulated; its numbers are in the tests of its rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import statsmodels.api as sm

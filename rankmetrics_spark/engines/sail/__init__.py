@@ -5,8 +5,6 @@ Only this account can connect to the child, which ends with this process, even i
 what Sail refuses.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

@@ -10,8 +10,6 @@ The relay is a separate process: Python steps keep the engine's interpreter busy
 the client's interpreter busy.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -1,7 +1,5 @@
 """DuckDB on two threads, doing the same work as the project: ``same_work`` says what that is."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import duckdb

@@ -1,7 +1,5 @@
 """The project on the laptop engine, in an environment of its own, on two threads."""
 
-from __future__ import annotations
-
 import tempfile
 
 from rankmetrics_spark import laptop_session, run

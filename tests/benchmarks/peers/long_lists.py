@@ -5,8 +5,6 @@ takes the folder and returns the means of ``METRICS`` per experiment; libraries 
 since each function runs in an environment of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

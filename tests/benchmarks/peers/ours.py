@@ -1,7 +1,5 @@
 """The project itself, with each of its layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Polars on two threads, doing the same work as the project: ``same_work`` says what that is."""
 
-from __future__ import annotations
-
 import math
 import os
 from functools import partial

@@ -10,8 +10,6 @@
   have no interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Rows are shuffled once. A list collects its relevant rows, which are laid out again and added up where they are.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
