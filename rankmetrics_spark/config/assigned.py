@@ -20,14 +20,16 @@ from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, NAME_OF_ARM
 
 @dataclass(frozen=True)
 class Assignments(Input, SectionWithOptions):
-    """A row per user and arm: who is in which test, since when."""
+    """A row per user and arm: who is in which test, since when.
+
+    Attributes:
+        format: How to read it; as for ``source``.
+    """
 
     at: ClassVar[str] = "assignments"
 
     format: str = fd.key(
-        None,
-        fd.choice(listed=lambda: [name for name, each in FORMATS.items() if len(each.sections) > 1]),
-        "How to read it; as for ``source``.",
+        None, fd.choice(listed=lambda: [name for name, each in FORMATS.items() if len(each.sections) > 1])
     )
     columns: Mapping[str, str | None] = option("assignment_columns")
 
@@ -46,7 +48,13 @@ def _own(name: str, help: str = "") -> Any:
 
 @dataclass(frozen=True)
 class OfTest(fd.Section):
-    """What a test has of its own; all else is as ``comparison`` says."""
+    """What a test has of its own; all else is as ``comparison`` says.
+
+    Attributes:
+        first: First day of the test.
+        last: Last day of the test.
+        gates: Limits beside ``gates``, whose ``experiment`` is an arm; one that fails withholds this test alone.
+    """
 
     at: ClassVar[str] = "tests.NAME"
     words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
@@ -56,13 +64,11 @@ class OfTest(fd.Section):
     guardrails: tuple[Metric, ...] = _own("guardrails")
     margin: Mapping[str, float | str] | None = _own("margin")
     shares: Mapping[str, float] | None = _own("shares", "Planned share of the users of each arm.")
-    first: str | None = fd.key(None, fd.day, "First day of the test.")
-    last: str | None = fd.key(None, fd.day, "Last day of the test.")
+    first: str | None = fd.key(None, fd.day)
+    last: str | None = fd.key(None, fd.day)
     looks: Any = _own("looks")
     tuning_users: int = _own("tuning_users")
-    gates: tuple[Gate, ...] = fd.key(
-        (), gates, "Limits beside ``gates``, whose ``experiment`` is an arm; one that fails withholds this test alone."
-    )
+    gates: tuple[Gate, ...] = fd.key((), gates)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the days are in order."""

@@ -16,19 +16,20 @@ from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
 
 MOST_REPLICATES = 100_000
 
-_TIMES = "How many times the users are resampled."
-
 
 @dataclass(frozen=True)
 class Resampling(fd.Section):
-    """How often the users are resampled."""
+    """How often the users are resampled.
+
+    Attributes:
+        replicates: How many times the users are resampled.
+        seed: Chooses the random numbers; the same seed gives the same bits anywhere.
+    """
 
     at: ClassVar[str] = "comparison.randomization"
 
-    replicates: int = fd.key(9_999, fd.count(99, MOST_REPLICATES), _TIMES)
-    seed: int = fd.key(
-        1, fd.count(0, 2**63 - 1), "Chooses the random numbers; the same seed gives the same bits anywhere."
-    )
+    replicates: int = fd.key(9_999, fd.count(99, MOST_REPLICATES))
+    seed: int = fd.key(1, fd.count(0, 2**63 - 1))
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Bootstrap(Resampling):
 
     at: ClassVar[str] = "comparison.bootstrap"
 
-    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES), _TIMES)
+    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
 
 
 @dataclass(frozen=True)
@@ -46,23 +47,25 @@ class AaCheck(Resampling):
 
     at: ClassVar[str] = "comparison.aa_check"
 
-    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES), _TIMES)
+    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
 
 
 @dataclass(frozen=True)
 class Cuped(SectionWithOptions):
-    """Variance reduction with the values that the users had before the experiment: one of three is given."""
+    """Variance reduction with the values that the users had before the experiment: one of three is given.
+
+    Attributes:
+        date: Evaluation date of the pre-period; its ``user_metrics`` lie in the same output.
+        before: ``exposure``: the lists of users before their exposure to each test.
+        days: Of how many days before the exposure these lists are.
+    """
 
     at: ClassVar[str] = "comparison.cuped"
 
-    date: str | None = fd.key(
-        None, fd.day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output."
-    )
+    date: str | None = fd.key(None, fd.day)
     column: str | None = option("covariate")
-    before: str | None = fd.key(
-        None, fd.choice("exposure"), "``exposure``: the lists of users before their exposure to each test."
-    )
-    days: int = fd.key(14, fd.count(1, 366), "Of how many days before the exposure these lists are.")
+    before: str | None = fd.key(None, fd.choice("exposure"))
+    days: int = fd.key(14, fd.count(1, 366))
 
     def __post_init__(self) -> None:
         """Checks that one of three is given."""
@@ -128,81 +131,65 @@ def _metric(path: str, value: object) -> Metric:
 
 @dataclass(frozen=True)
 class Comparison(SectionWithOptions):
-    """Which experiments are compared, and how."""
+    """Which experiments are compared, and how.
+
+    Attributes:
+        baseline: The experiment that the others are compared with.
+        pairs: Who is compared: with the baseline, or every pair.
+        candidates: Only these are compared with the baseline; empty = all.
+        correction: Correction of the p-values for the number of comparisons.
+        simultaneous: Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.
+        primary: The metrics that decide; by default the first gate's, else the first at its largest cut-off; no
+            guardrail.
+        guardrails: Metrics that must not get worse.
+        families: ``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.
+        primary_share: Share of the level of significance for the primary metrics; all other comparisons share the rest.
+        margin: Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit.
+        design: ``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in
+            both).
+        shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
+        wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
+        randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
+        bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
+        aa_check: How often the test finds a difference where there is none: true, or its keys.
+        shares: Planned share of the users of each experiment, for the check of the sample ratio.
+        power: Probability of finding the minimum detectable effect.
+        min_users: Segments with fewer users in an experiment are not compared.
+        cuped: Variance reduction with values from before the experiment.
+        looks: Looks that intervals and p-values hold for: one, any number at a growing test, or a plan.
+        tuning_users: Users at which the intervals over any looks are tightest; fixed before the test.
+        period: A run compares the users of these dates: those that are published, and its own.
+    """
 
     at: ClassVar[str] = "comparison"
 
-    baseline: str | None = fd.key(None, fd.text, "The experiment that the others are compared with.")
-    pairs: str = fd.key("baseline", fd.choice("baseline", "all"), "Who is compared: with the baseline, or every pair.")
-    candidates: tuple[str, ...] = fd.key((), _each(fd.text), "Only these are compared with the baseline; empty = all.")
+    baseline: str | None = fd.key(None, fd.text)
+    pairs: str = fd.key("baseline", fd.choice("baseline", "all"))
+    candidates: tuple[str, ...] = fd.key((), _each(fd.text))
     confidence: float = option("confidence")
-    correction: str = fd.key(
-        "holm",
-        fd.choice("holm", "bonferroni", "fdr_bh", "none"),
-        "Correction of the p-values for the number of comparisons.",
-    )
-    simultaneous: bool = fd.key(
-        False, fd.flag, "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``."
-    )
-    primary: tuple[Metric, ...] = fd.key(
-        (),
-        _each(_metric),
-        "The metrics that decide; by default the first gate's, else the first at its largest cut-off; no guardrail.",
-    )
-    guardrails: tuple[Metric, ...] = fd.key((), _each(_metric), "Metrics that must not get worse.")
-    families: str = fd.key(
-        "split",
-        fd.choice("split", "one"),
-        "``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.",
-    )
-    primary_share: float | None = fd.key(
-        None,
-        fd.number(0, 1, inclusive=False),
-        "Share of the level of significance for the primary metrics; all other comparisons share the rest.",
-    )
-    margin: Mapping[str, float | str] | None = fd.key(
-        None, _margins, "Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit."
-    )
-    design: str = fd.key(
-        "auto",
-        fd.choice("auto", "paired", "independent"),
-        "``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in both).",
-    )
-    shared_users: str = fd.key(
-        "keep",
-        fd.choice("keep", "drop"),
-        "``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.",
-    )
+    correction: str = fd.key("holm", fd.choice("holm", "bonferroni", "fdr_bh", "none"))
+    simultaneous: bool = fd.key(False, fd.flag)
+    primary: tuple[Metric, ...] = fd.key((), _each(_metric))
+    guardrails: tuple[Metric, ...] = fd.key((), _each(_metric))
+    families: str = fd.key("split", fd.choice("split", "one"))
+    primary_share: float | None = fd.key(None, fd.number(0, 1, inclusive=False))
+    margin: Mapping[str, float | str] | None = fd.key(None, _margins)
+    design: str = fd.key("auto", fd.choice("auto", "paired", "independent"))
+    shared_users: str = fd.key("keep", fd.choice("keep", "drop"))
     mean_over: str = option("mean_over")
     cluster: str | None = option("cluster")
     only_changed: bool = option("only_changed")
-    wilcoxon: bool = fd.key(False, fd.flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
-    randomization: Resampling | None = fd.key(
-        None, _switched(Resampling), "Paired comparisons get the p-value of the sign-flip test: true, or its keys."
-    )
-    bootstrap: Bootstrap | None = fd.key(
-        None, _switched(Bootstrap), "Every mean and difference gets a bootstrap interval: true, or its keys."
-    )
-    aa_check: AaCheck | None = fd.key(
-        None, _switched(AaCheck), "How often the test finds a difference where there is none: true, or its keys."
-    )
-    shares: Mapping[str, float] | None = fd.key(
-        None, fd.shares, "Planned share of the users of each experiment, for the check of the sample ratio."
-    )
-    power: float = fd.key(
-        0.8, fd.number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect."
-    )
-    min_users: int = fd.key(0, fd.count(0, 10**12), "Segments with fewer users in an experiment are not compared.")
-    cuped: Cuped | None = fd.key(None, fd.section(Cuped), "Variance reduction with values from before the experiment.")
-    looks: str | PlannedLooks = fd.key(
-        "one", looks, "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan."
-    )
-    tuning_users: int = fd.key(
-        10_000, fd.count(2, 10**12), "Users at which the intervals over any looks are tightest; fixed before the test."
-    )
-    period: Period | None = fd.key(
-        None, fd.section(Period), "A run compares the users of these dates: those that are published, and its own."
-    )
+    wilcoxon: bool = fd.key(False, fd.flag)
+    randomization: Resampling | None = fd.key(None, _switched(Resampling))
+    bootstrap: Bootstrap | None = fd.key(None, _switched(Bootstrap))
+    aa_check: AaCheck | None = fd.key(None, _switched(AaCheck))
+    shares: Mapping[str, float] | None = fd.key(None, fd.shares)
+    power: float = fd.key(0.8, fd.number(0, 1, inclusive=False))
+    min_users: int = fd.key(0, fd.count(0, 10**12))
+    cuped: Cuped | None = fd.key(None, fd.section(Cuped))
+    looks: str | PlannedLooks = fd.key("one", looks)
+    tuning_users: int = fd.key(10_000, fd.count(2, 10**12))
+    period: Period | None = fd.key(None, fd.section(Period))
     tests: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What each test of the assignments has of its own: ``OfTest`` by name."""
 
@@ -266,31 +253,30 @@ class Comparison(SectionWithOptions):
 
 @dataclass(frozen=True)
 class Gate(fd.Section):
-    """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5."""
+    """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5.
+
+    Attributes:
+        metric: One of the metrics of the run.
+        min: The mean of every experiment must be at least this; for a metric where lower is better, at most.
+        max_drop: How much worse a candidate may be.
+        max_relative_drop: The same as a share of the baseline's mean, such as 0.01 or 1%.
+        segment: The label of a segment, such as ``country=de``.
+        experiment: Only this experiment; by default every one.
+        on: The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.
+        trusted: Fails too where the test is not trustworthy, or there is none.
+    """
 
     at: ClassVar[str] = "gates"
 
-    metric: Metric = fd.key(None, _metric, "One of the metrics of the run.")
-    min: float | None = fd.key(
-        None,
-        fd.number(-1e300, 1e300, inclusive=True),
-        "The mean of every experiment must be at least this; for a metric where lower is better, at most.",
-    )
-    max_drop: float | None = fd.key(None, fd.number(0, 1e300, inclusive=True), "How much worse a candidate may be.")
-    max_relative_drop: float | None = fd.key(
-        None,
-        fd.number(0, 1e300, inclusive=True, share=True),
-        "The same as a share of the baseline's mean, such as 0.01 or 1%.",
-    )
-    segment: str = fd.key(EVERYONE, fd.text, "The label of a segment, such as ``country=de``.")
-    experiment: str | None = fd.key(None, fd.text, "Only this experiment; by default every one.")
+    metric: Metric = fd.key(None, _metric)
+    min: float | None = fd.key(None, fd.number(-1e300, 1e300, inclusive=True))
+    max_drop: float | None = fd.key(None, fd.number(0, 1e300, inclusive=True))
+    max_relative_drop: float | None = fd.key(None, fd.number(0, 1e300, inclusive=True, share=True))
+    segment: str = fd.key(EVERYONE, fd.text)
+    experiment: str | None = fd.key(None, fd.text)
     # With CUPED, the difference and its interval are those of CUPED.
-    on: str = fd.key(
-        "point",
-        fd.choice("point", "bound", "clear"),
-        "The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.",
-    )
-    trusted: bool = fd.key(False, fd.flag, "Fails too where the test is not trustworthy, or there is none.")
+    on: str = fd.key("point", fd.choice("point", "bound", "clear"))
+    trusted: bool = fd.key(False, fd.flag)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a metric and a limit."""

@@ -36,34 +36,44 @@ class Config(SectionWithOptions):
     (('logs/2026-11-21',), ['ap@10'], 'position')
     >>> config.options.metrics == config.metrics, config.options.confidence
     (True, 0.95)
+
+    Attributes:
+        source: The impressions.
+        judgements: By default m and the ideal list are what is shown.
+        events: Clicks and the like in rows of their own, which give the relevance.
+        assignments: Who is in which test, since when; the log names no experiments then.
+        tests: Name of a test -> what it has of its own, beside ``comparison``.
+        quality: What happens to faulty rows.
+        comparison: How experiments are compared.
+        gates: Limits of metrics; a run that fails one publishes nothing.
+        sink: Where the tables go.
+        lineage: OpenLineage events; off unless an endpoint is set.
+        report: The page of the run: its file alone, or the keys below.
+        evaluation_date: What ``{date}`` in paths and filters stands for.
+        engine: What computes; by default what the command finds.
+        spark: Further settings of the Spark session.
     """
 
-    source: sec.Source = key({}, section(sec.Source), "The impressions.")
-    judgements: sec.Judgements | None = key(
-        None, section(sec.Judgements), "By default m and the ideal list are what is shown."
-    )
-    events: sec.Events | None = key(
-        None, sec.events_of, "Clicks and the like in rows of their own, which give the relevance."
-    )
-    assignments: Assignments | None = key(
-        None, section(Assignments), "Who is in which test, since when; the log names no experiments then."
-    )
-    tests: Mapping[str, OfTest] = key({}, tests, "Name of a test -> what it has of its own, beside ``comparison``.")
+    source: sec.Source = key({}, section(sec.Source))
+    judgements: sec.Judgements | None = key(None, section(sec.Judgements))
+    events: sec.Events | None = key(None, sec.events_of)
+    assignments: Assignments | None = key(None, section(Assignments))
+    tests: Mapping[str, OfTest] = key({}, tests)
     # ``Options`` reads these three, with what the user wrote.
     rank_by: str = key(None, as_given)
     metrics: tuple[Metric, ...] = key(None, as_given)
     convention: Convention = key(None, as_given)
     percentiles: tuple[float, ...] = option("percentiles")
-    quality: sec.Quality = key({}, section(sec.Quality), "What happens to faulty rows.")
-    comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
-    gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")
-    sink: sec.Sink = key({}, section(sec.Sink), "Where the tables go.")
-    lineage: sec.Lineage = key({}, section(sec.Lineage), "OpenLineage events; off unless an endpoint is set.")
-    report: sec.Report = key({}, sec.Report.given, "The page of the run: its file alone, or the keys below.")
-    evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
+    quality: sec.Quality = key({}, section(sec.Quality))
+    comparison: Comparison = key({}, section(Comparison))
+    gates: tuple[Gate, ...] = key((), gates)
+    sink: sec.Sink = key({}, section(sec.Sink))
+    lineage: sec.Lineage = key({}, section(sec.Lineage))
+    report: sec.Report = key({}, sec.Report.given)
+    evaluation_date: str = key("today", evaluation_day)
     time_zone: str = option("time_zone")
-    engine: str | None = key(None, choice(*ENGINES), "What computes; by default what the command finds.")
-    spark: Mapping[str, str] = key({}, settings, "Further settings of the Spark session.")
+    engine: str | None = key(None, choice(*ENGINES))
+    spark: Mapping[str, str] = key({}, settings)
     options: Options = field(init=False, compare=False, repr=False)
     """What the evaluation is asked to do, as ``evaluate`` takes it."""
 

@@ -253,13 +253,17 @@ class Period(Section):
 
     >>> Period.read({"from": "2026-11-08"}).on("2026-11-21").last
     '2026-11-21'
+
+    Attributes:
+        first: First date of the period.
+        last: Last date of the period; ``{date}`` is the evaluation date.
     """
 
     at: ClassVar[str] = "comparison.period"
     words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
 
-    first: str = key(None, _day_of_period, "First date of the period.")
-    last: str = key(DATE_OF_RUN, _day_of_period, "Last date of the period; ``{date}`` is the evaluation date.")
+    first: str = key(None, _day_of_period)
+    last: str = key(DATE_OF_RUN, _day_of_period)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a first date, which is not after the last one."""
@@ -289,19 +293,19 @@ MOST_LOOKS = 100
 
 @dataclass(frozen=True)
 class PlannedLooks(Section):
-    """A number of looks that is planned before the first one."""
+    """A number of looks that is planned before the first one.
+
+    Attributes:
+        planned: How many looks are planned.
+        spending: How much of the error is spent early: little, more, or as much as of the information.
+        look: Number of this look; a run counts the dates that are published.
+    """
 
     at: ClassVar[str] = "comparison.looks"
 
-    planned: int = key(None, count(1, MOST_LOOKS), "How many looks are planned.")
-    spending: str = key(
-        "obrien_fleming",
-        choice("obrien_fleming", "pocock", "linear"),
-        "How much of the error is spent early: little, more, or as much as of the information.",
-    )
-    look: int | None = key(
-        None, count(1, MOST_LOOKS), "Number of this look; a run counts the dates that are published."
-    )
+    planned: int = key(None, count(1, MOST_LOOKS))
+    spending: str = key("obrien_fleming", choice("obrien_fleming", "pocock", "linear"))
+    look: int | None = key(None, count(1, MOST_LOOKS))
 
     def __post_init__(self) -> None:
         """Checks the fields, then that this look is a planned one."""

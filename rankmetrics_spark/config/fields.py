@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
+from inspect import cleandoc
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
 from rankmetrics_spark import errors as err
@@ -37,7 +38,7 @@ def key(default: object, read: Read, help: str = "", path: str = "") -> Any:
     Args:
         default: Read like any other value.
         read: Checks a value; its message says what is allowed.
-        help: One line for the docs.
+        help: One line for the docs, where the docstring of the section has none under ``Attributes``.
         path: Of an option of ``evaluate``: where a config has it, such as ``source.list``; empty = only Python has it.
     """
     return field(default=None, metadata={"default": default, "read": read, "help": help, "path": path})
@@ -156,10 +157,21 @@ def described(cls: type[Section]) -> Iterator[Setting]:
             read("", _Wrong())
         except err.ConfigError as error:
             allowed = error.allowed
-        yield Setting(path, spec.name, hint, default, allowed, spec.metadata["help"], read)
+        help = spec.metadata["help"] or _helps(cls).get(spec.name, "")
+        yield Setting(path, spec.name, hint, default, allowed, help, read)
         # Those of another place are described there.
         for part in (part for part in sections if path.startswith(part.at.partition(".")[0])):
             yield from described(part)
+
+
+def _helps(cls: type[Section]) -> dict[str, str]:
+    """Field -> what it does, as the docstrings of a section and of those that it extends have it."""
+    helps: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        attributes = cleandoc(each.__doc__ or "").partition("Attributes:\n")[2]
+        for name, words in re.findall(r"(?ms)^    (\w+): (.*?)(?=^    \w|^\S|\Z)", attributes):
+            helps[name] = " ".join(words.split())
+    return helps
 
 
 def declared(cls: type[Section]) -> Iterator[tuple[Field[Any], str, Any, list[type[Section]]]]:

@@ -83,7 +83,6 @@ def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
 
 
 PARTS = ("item", "position", "score", "relevance")
-_PACKED = "How cells of text hold the items of a list."
 
 
 def _read_parts(path: str, value: object) -> tuple[str, ...]:
@@ -103,13 +102,19 @@ def _read_mark(path: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class Packed(fd.Section):
-    """How a cell of text holds several items: ``N1-1 N2-0`` has the separator ``" "`` and ``-`` between its parts."""
+    """How a cell of text holds several items: ``N1-1 N2-0`` has the separator ``" "`` and ``-`` between its parts.
+
+    Attributes:
+        separator: Between two items.
+        parts: What an item consists of, in order.
+        between: Between two parts; the first part may hold it too.
+    """
 
     at: ClassVar[str] = "source.packed"
 
-    separator: str = fd.key(" ", _read_mark, "Between two items.")
-    parts: tuple[str, ...] = fd.key(("item",), _read_parts, "What an item consists of, in order.")
-    between: str | None = fd.key(None, _read_mark, "Between two parts; the first part may hold it too.")
+    separator: str = fd.key(" ", _read_mark)
+    parts: tuple[str, ...] = fd.key(("item",), _read_parts)
+    between: str | None = fd.key(None, _read_mark)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that parts can be told apart."""
@@ -181,99 +186,75 @@ class Options(fd.Section):
     >>> Options(rank_by="scores")
     Traceback (most recent call last):
     rankmetrics_spark.errors.ConfigError: rank_by: unknown value 'scores'; did you mean 'score'? known: position, score
+
+    Attributes:
+        metrics: Names such as ``ap@10`` or ``ndcg@10``; each metric once.
+        convention: A preset, or a mapping with ``preset`` and overrides.
+        rank_by: By a column of ranks, or by score: the highest first.
+        columns: Role -> column of the impressions.
+        judgement_columns: Role -> column of the judgements.
+        packed: How cells of text hold the items of a list.
+        judgement_packed: How cells of text hold the items of a list.
+        event_columns: Role (list, user, item, kind, time) -> column of the events.
+        grades: Kind of event -> the grade that it gives to its impression.
+        within: How long after its impression an event counts, such as ``1h``.
+        assignment_columns: Role (test, arm, user, time) -> column of the assignments.
+        time_zone: Where today starts and ends, and of times without an offset.
+        list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
+        segments: Columns whose values split the averages.
+        segment_combinations: Segments that split the averages together.
+        covariate: A column with a number of each user from before the experiment.
+        first_rank: What the column of ranks calls the first rank.
+        confidence: Confidence level of the intervals.
+        mean_over: Every user counts once (``users``), or every list (``lists``); errors are by user in both.
+        cluster: A column whose values, such as households, were assigned as a whole: they are the units of errors, not
+            users.
+        only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
+            shown too.
+        percentiles: Percentiles of each metric over the users, such as ``[50, 90]``.
+        repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
+            ``ignore`` = none.
+        layout: How lists travel; the values are the same, the cost is not.
+        text_numbers: Numbers may come as text; text that is no number is a fault of its row.
+        judged: Whether judgements are given.
+        with_events: Whether events are given.
+        with_assignments: Whether assignments are given.
     """
 
-    metrics: tuple[Metric, ...] = fd.key(
-        DEFAULT_METRICS, _read_metrics, "Names such as ``ap@10`` or ``ndcg@10``; each metric once.", "metrics"
-    )
-    convention: Convention = fd.key(
-        "standard", _read_convention, "A preset, or a mapping with ``preset`` and overrides.", "convention"
-    )
-    rank_by: str = fd.key(
-        "position", fd.choice("position", "score"), "By a column of ranks, or by score: the highest first.", "rank_by"
-    )
+    metrics: tuple[Metric, ...] = fd.key(DEFAULT_METRICS, _read_metrics, path="metrics")
+    convention: Convention = fd.key("standard", _read_convention, path="convention")
+    rank_by: str = fd.key("position", fd.choice("position", "score"), path="rank_by")
     columns: Mapping[str, str | None] = fd.key(
-        {},
-        fd.mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items", "time"}),
-        "Role -> column of the impressions.",
-        "source.columns",
+        {}, fd.mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items", "time"}), path="source.columns"
     )
-    judgement_columns: Mapping[str, str] = fd.key(
-        {}, fd.mapped(JUDGED_ROLES), "Role -> column of the judgements.", "judgements.columns"
-    )
-    packed: Packed | None = fd.key(None, fd.section(Packed), _PACKED, "source.packed")
-    judgement_packed: PackedJudgements | None = fd.key(None, fd.section(PackedJudgements), _PACKED, "judgements.packed")
-    event_columns: Mapping[str, Any] = fd.key(
-        {}, _read_event_columns, "Role (list, user, item, kind, time) -> column of the events.", "events.columns"
-    )
-    grades: Mapping[str, float] = fd.key(
-        {}, _read_grades, "Kind of event -> the grade that it gives to its impression.", "events.grades"
-    )
-    within: str | None = fd.key(
-        None, _read_duration, "How long after its impression an event counts, such as ``1h``.", "events.within"
-    )
+    judgement_columns: Mapping[str, str] = fd.key({}, fd.mapped(JUDGED_ROLES), path="judgements.columns")
+    packed: Packed | None = fd.key(None, fd.section(Packed), path="source.packed")
+    judgement_packed: PackedJudgements | None = fd.key(None, fd.section(PackedJudgements), path="judgements.packed")
+    event_columns: Mapping[str, Any] = fd.key({}, _read_event_columns, path="events.columns")
+    grades: Mapping[str, float] = fd.key({}, _read_grades, path="events.grades")
+    within: str | None = fd.key(None, _read_duration, path="events.within")
     assignment_columns: Mapping[str, str | None] = fd.key(
-        {},
-        fd.mapped({role: role for role in ASSIGNMENT_NAMES}, nullable=("test", "time")),
-        "Role (test, arm, user, time) -> column of the assignments.",
-        "assignments.columns",
+        {}, fd.mapped({role: role for role in ASSIGNMENT_NAMES}, nullable=("test", "time")), path="assignments.columns"
     )
-    time_zone: str = fd.key(
-        "UTC", time_zone, "Where today starts and ends, and of times without an offset.", "time_zone"
-    )
-    list: tuple[str, ...] = fd.key(
-        (),
-        fd.names,
-        "Columns that tell a user's lists apart; a user's value is the mean over their lists.",
-        "source.list",
-    )
-    segments: tuple[str, ...] = fd.key((), fd.names, "Columns whose values split the averages.", "source.segments")
+    time_zone: str = fd.key("UTC", time_zone, path="time_zone")
+    list: tuple[str, ...] = fd.key((), fd.names, path="source.list")
+    segments: tuple[str, ...] = fd.key((), fd.names, path="source.segments")
     segment_combinations: tuple[tuple[str, ...], ...] = fd.key(
-        (), _read_combinations, "Segments that split the averages together.", "source.segment_combinations"
+        (), _read_combinations, path="source.segment_combinations"
     )
-    covariate: str | None = fd.key(
-        None, fd.text, "A column with a number of each user from before the experiment.", "comparison.cuped.column"
-    )
-    first_rank: int = fd.key(1, fd.count(0, 1), "What the column of ranks calls the first rank.", "source.first_rank")
-    confidence: float = fd.key(
-        0.95, fd.number(0, 1, inclusive=False), "Confidence level of the intervals.", "comparison.confidence"
-    )
-    mean_over: str = fd.key(
-        "users",
-        fd.choice("users", "lists"),
-        "Every user counts once (``users``), or every list (``lists``); errors are by user in both.",
-        "comparison.mean_over",
-    )
-    cluster: str | None = fd.key(
-        None,
-        fd.text,
-        "A column whose values, such as households, were assigned as a whole: they are the units of errors, not users.",
-        "comparison.cluster",
-    )
-    only_changed: bool = fd.key(
-        False,
-        fd.flag,
-        "Compare only users whose lists differ between the two experiments; the effect over all users is shown too.",
-        "comparison.only_changed",
-    )
-    percentiles: tuple[float, ...] = fd.key(
-        (), _read_percentiles, "Percentiles of each metric over the users, such as ``[50, 90]``.", "percentiles"
-    )
-    repeated_items: str = fd.key(
-        "relevant",
-        fd.choice("relevant", "all", "ignore"),
-        "Which repeated items are found: ``relevant`` = those that could change a value, ``all``, ``ignore`` = none.",
-        "quality.repeated_items",
-    )
-    layout: str = fd.key(
-        "auto", fd.choice(*get_args(LayoutName)), "How lists travel; the values are the same, the cost is not."
-    )
-    text_numbers: bool = fd.key(
-        False, fd.flag, "Numbers may come as text; text that is no number is a fault of its row."
-    )
-    judged: bool = fd.key(False, fd.flag, "Whether judgements are given.")
-    with_events: bool = fd.key(False, fd.flag, "Whether events are given.")
-    with_assignments: bool = fd.key(False, fd.flag, "Whether assignments are given.")
+    covariate: str | None = fd.key(None, fd.text, path="comparison.cuped.column")
+    first_rank: int = fd.key(1, fd.count(0, 1), path="source.first_rank")
+    confidence: float = fd.key(0.95, fd.number(0, 1, inclusive=False), path="comparison.confidence")
+    mean_over: str = fd.key("users", fd.choice("users", "lists"), path="comparison.mean_over")
+    cluster: str | None = fd.key(None, fd.text, path="comparison.cluster")
+    only_changed: bool = fd.key(False, fd.flag, path="comparison.only_changed")
+    percentiles: tuple[float, ...] = fd.key((), _read_percentiles, path="percentiles")
+    repeated_items: str = fd.key("relevant", fd.choice("relevant", "all", "ignore"), path="quality.repeated_items")
+    layout: str = fd.key("auto", fd.choice(*get_args(LayoutName)))
+    text_numbers: bool = fd.key(False, fd.flag)
+    judged: bool = fd.key(False, fd.flag)
+    with_events: bool = fd.key(False, fd.flag)
+    with_assignments: bool = fd.key(False, fd.flag)
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Field -> what messages call it; by default a field is called by its own name."""
 

@@ -115,7 +115,6 @@ def _format_of(*sections: str) -> fd.Read:
 
 _NUMBERS = ("position", "score", "relevance")
 """Roles of columns that hold numbers; all others are names."""
-_READ_AS = "How to read it; by default as the names of its files end, table where there is a table, else parquet."
 _ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(_ENDINGS)}|trec|predictions)([.](gz|zst))?$")
 """The end of the name of a file that says its format, and is no part of the experiment that it names."""
@@ -152,18 +151,24 @@ def _of_experiments(path: str, value: object) -> Paths:
 
 @dataclass(frozen=True)
 class Input(fd.Section):
-    """A table to read."""
+    """A table to read.
+
+    Attributes:
+        format: How to read it; by default as the names of its files end, table where there is a table, else parquet.
+        path: Files or folders, relative to where the command runs; ``{date}`` is the evaluation date.
+        table: A table of the catalog, instead of ``path``.
+        where: SQL filter on the input's own column names.
+        options: Options of the Spark reader.
+    """
 
     roles: ClassVar[Mapping[str, str]] = {}
 
-    format: str = fd.key(None, _format_of("source", "judgements"), _READ_AS)
-    path: tuple[str, ...] | None = fd.key(
-        None, fd.texts, "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
-    )
-    table: str | None = fd.key(None, table_name, "A table of the catalog, instead of ``path``.")
-    where: str | None = fd.key(None, condition, "SQL filter on the input's own column names.")
+    format: str = fd.key(None, _format_of("source", "judgements"))
+    path: tuple[str, ...] | None = fd.key(None, fd.texts)
+    table: str | None = fd.key(None, table_name)
+    where: str | None = fd.key(None, condition)
     columns: Mapping[str, str | None] = fd.key({}, fd.mapped({}))
-    options: Mapping[str, str] = fd.key({}, fd.settings, "Options of the Spark reader.")
+    options: Mapping[str, str] = fd.key({}, fd.settings)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
@@ -245,51 +250,36 @@ def _kind_of_rows(path: str, value: object) -> dict[str, str]:
     return {name: fd.text(f"{path}.{name}", each) for name, each in value.items()}
 
 
-_PATHS = fd.key(
-    None,
-    _of_experiments,
-    "Files or folders from where the command runs, or experiment: files; ``{date}`` is the evaluation date.",
-)
-
-
 @dataclass(frozen=True)
 class Source(Input, SectionWithOptions):
-    """The impressions: an ``Input`` with its lists and segments."""
+    """The impressions: an ``Input`` with its lists and segments.
+
+    Attributes:
+        path: Files or folders from where the command runs, or experiment: files; ``{date}`` is the evaluation date.
+        experiment_from: What names the experiment of a row: its column (of a TREC run, the tag), its file, or the
+            folder of its file.
+        rows: Of a table that holds events too: the column with the kind of a row, and that of impressions.
+        ready: A path that is there once the log is complete, such as ``logs/{date}/_SUCCESS``; until then, exit code 3.
+        team: Of interleaved lists: the column with the ranker that drafted the item; ``rankmetrics interleaving``.
+        ranks: Of balanced interleaving: ranker -> the column with its own rank of the item; two of them.
+    """
 
     at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = ROLES
 
-    format: str = fd.key(None, _format_of("source"), _READ_AS)
-    path: Paths | None = _PATHS  # type: ignore[assignment]
+    format: str = fd.key(None, _format_of("source"))
+    path: Paths | None = fd.key(None, _of_experiments)  # type: ignore[assignment]
     columns: Mapping[str, str | None] = option("columns")
     packed: Packed | None = option("packed")
     list: tuple[str, ...] = option("list")
     segments: tuple[str, ...] = option("segments")
     segment_combinations: tuple[tuple[str, ...], ...] = option("segment_combinations")
     first_rank: int = option("first_rank")
-    experiment_from: str = fd.key(
-        "tag",
-        fd.choice("tag", "file", "folder"),
-        "What names the experiment of a row: its column (of a TREC run, the tag), its file, or the folder of its file.",
-    )
-    rows: Mapping[str, str] = fd.key(
-        {},
-        _kind_of_rows,
-        "Of a table that holds events too: the column with the kind of a row, and that of impressions.",
-    )
-    ready: str | None = fd.key(
-        None,
-        fd.text,
-        "A path that is there once the log is complete, such as ``logs/{date}/_SUCCESS``; until then, exit code 3.",
-    )
-    team: str | None = fd.key(
-        None,
-        fd.text,
-        "Of interleaved lists: the column with the ranker that drafted the item; ``rankmetrics interleaving``.",
-    )
-    ranks: Mapping[str, str] = fd.key(
-        {}, fd.two_ranks, "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them."
-    )
+    experiment_from: str = fd.key("tag", fd.choice("tag", "file", "folder"))
+    rows: Mapping[str, str] = fd.key({}, _kind_of_rows)
+    ready: str | None = fd.key(None, fd.text)
+    team: str | None = fd.key(None, fd.text)
+    ranks: Mapping[str, str] = fd.key({}, fd.two_ranks)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that one thing names the experiments."""
@@ -348,7 +338,7 @@ class Judgements(Input, SectionWithOptions):
     at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
 
-    format: str = fd.key(None, _format_of("judgements"), _READ_AS)
+    format: str = fd.key(None, _format_of("judgements"))
     columns: Mapping[str, str] = option("judgement_columns")
     packed: PackedJudgements | None = option("judgement_packed")
 
@@ -359,7 +349,7 @@ class Events(Input, SectionWithOptions):
 
     at: ClassVar[str] = "events"
 
-    format: str = fd.key(None, _format_of("source", "judgements"), _READ_AS)
+    format: str = fd.key(None, _format_of("source", "judgements"))
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
     within: str | None = option("within")
@@ -397,21 +387,22 @@ def events_beside(source: Source, given: Events | Mapping[str, object] | None) -
 
 @dataclass(frozen=True)
 class Quality(SectionWithOptions):
-    """What happens to faulty rows."""
+    """What happens to faulty rows.
+
+    Attributes:
+        on_invalid: ``fail`` allows no faulty row or judgement.
+        max_invalid_fraction: Largest fraction of faulty judgements or rows, also in each experiment.
+        gates: Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``.
+        on_broken_split: If users do not follow ``comparison.shares``.
+    """
 
     at: ClassVar[str] = "quality"
 
-    on_invalid: str = fd.key(
-        "quarantine", fd.choice("quarantine", "fail"), "``fail`` allows no faulty row or judgement."
-    )
-    max_invalid_fraction: float = fd.key(
-        0.01, fd.number(0, 1, inclusive=True), "Largest fraction of faulty judgements or rows, also in each experiment."
-    )
+    on_invalid: str = fd.key("quarantine", fd.choice("quarantine", "fail"))
+    max_invalid_fraction: float = fd.key(0.01, fd.number(0, 1, inclusive=True))
     repeated_items: str = option("repeated_items")
-    gates: Mapping[str, Mapping[str, Any]] = fd.key(
-        {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
-    )
-    on_broken_split: str = fd.key("fail", fd.choice("fail", "warn"), "If users do not follow ``comparison.shares``.")
+    gates: Mapping[str, Mapping[str, Any]] = fd.key({}, limits)
+    on_broken_split: str = fd.key("fail", fd.choice("fail", "warn"))
 
     @property
     def rates(self) -> Limits:
@@ -432,36 +423,40 @@ class Quality(SectionWithOptions):
 
 @dataclass(frozen=True)
 class Lineage(fd.Section):
-    """Who is told about a run, by OpenLineage events."""
+    """Who is told about a run, by OpenLineage events.
+
+    Attributes:
+        url: Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set.
+        namespace: Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default.
+        job: Name of the job in the events.
+    """
 
     at: ClassVar[str] = "lineage"
 
-    url: str | None = fd.key(
-        None, fd.text, "Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set."
-    )
-    namespace: str | None = fd.key(
-        None, fd.text, "Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default."
-    )
-    job: str = fd.key("rankmetrics", fd.text, "Name of the job in the events.")
+    url: str | None = fd.key(None, fd.text)
+    namespace: str | None = fd.key(None, fd.text)
+    job: str = fd.key("rankmetrics", fd.text)
 
 
 @dataclass(frozen=True)
 class Sink(fd.Section):
-    """Where the tables go."""
+    """Where the tables go.
+
+    Attributes:
+        format: Format of the tables.
+        path: A folder; ``out`` unless a table is given.
+        mode: A run replaces the partitions that it computed.
+        table: A schema of a catalog for the tables, such as ``main.ranking``.
+        layout: ``by_date``: one file per date of each small table, with the experiment as a column.
+    """
 
     at: ClassVar[str] = "sink"
 
-    format: str = fd.key("parquet", fd.choice("parquet", "delta", "iceberg"), "Format of the tables.")
-    path: str | None = fd.key(None, fd.text, "A folder; ``out`` unless a table is given.")
-    mode: str = fd.key(
-        "overwrite_partitions", fd.choice("overwrite_partitions"), "A run replaces the partitions that it computed."
-    )
-    table: str | None = fd.key(None, table_name, "A schema of a catalog for the tables, such as ``main.ranking``.")
-    layout: str = fd.key(
-        "by_experiment",
-        fd.choice("by_experiment", "by_date"),
-        "``by_date``: one file per date of each small table, with the experiment as a column.",
-    )
+    format: str = fd.key("parquet", fd.choice("parquet", "delta", "iceberg"))
+    path: str | None = fd.key(None, fd.text)
+    mode: str = fd.key("overwrite_partitions", fd.choice("overwrite_partitions"))
+    table: str | None = fd.key(None, table_name)
+    layout: str = fd.key("by_experiment", fd.choice("by_experiment", "by_date"))
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""
@@ -482,18 +477,21 @@ class Sink(fd.Section):
 
 @dataclass(frozen=True)
 class Report(fd.Section):
-    """The page of a run."""
+    """The page of a run.
+
+    Attributes:
+        file: HTML file on this machine for the report; by default there is none.
+        examples: Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.
+        title: Name of the test, above the answer of the page.
+        description: What was tried, and why; below the name.
+    """
 
     at = "report"
 
-    file: str | None = fd.key(None, fd.text, "HTML file on this machine for the report; by default there is none.")
-    examples: int | None = fd.key(
-        None,
-        fd.count(0, 100),
-        "Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.",
-    )
-    title: str | None = fd.key(None, fd.text, "Name of the test, above the answer of the page.")
-    description: str | None = fd.key(None, fd.text, "What was tried, and why; below the name.")
+    file: str | None = fd.key(None, fd.text)
+    examples: int | None = fd.key(None, fd.count(0, 100))
+    title: str | None = fd.key(None, fd.text)
+    description: str | None = fd.key(None, fd.text)
 
     @classmethod
     def given(cls, path: str, value: object) -> Report:
