@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.words import Change, Numbers, p_value
+from rankmetrics_spark.words import UNITS, Change, Numbers, p_value
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
@@ -253,7 +253,7 @@ class Finding:
         (' among the 12 % of users whose lists changed', '')
         """
         changed = self.share_changed
-        return "" if changed is None else f" among the {sch.share(changed)} of users whose lists changed"
+        return "" if changed is None else f" among the {sch.share(changed)} of {UNITS} whose lists changed"
 
     @property
     def units(self) -> str:
@@ -262,7 +262,7 @@ class Finding:
         >>> Finding.of({}).units, Finding.of({"cluster": "household"}).units
         ('users', 'clusters of household')
         """
-        return "users" if self.cluster is None else f"clusters of {self.cluster}"
+        return str(UNITS) if self.cluster is None else f"clusters of {self.cluster}"
 
     @property
     def over_lists(self) -> bool:

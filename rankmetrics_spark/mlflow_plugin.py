@@ -59,6 +59,7 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
         if others := [name for name in options if name not in (known := signature(evaluate).parameters)]:
             raise ConfigError(f"evaluator_config: {unknown('argument', others[0], known)}")
         options.setdefault("metrics", DEFAULT_METRICS)
+        options.setdefault("unit", "query")
         features = pd.DataFrame(dataset.features_data).reset_index(drop=True)
         shown = dataset.predictions_data if model is None else model.predict(features)
         if predictions and not isinstance(shown, (list, np.ndarray)):

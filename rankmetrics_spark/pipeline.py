@@ -13,12 +13,21 @@ from pyspark.sql import DataFrame
 
 from rankmetrics_spark import comparison, config as cfg, sinks
 from rankmetrics_spark.comparison import UserTable, Within
-from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, python_table, result_table
+from rankmetrics_spark.engines import (
+    AnyTable,
+    ResultTable,
+    explain_in_notebooks,
+    python_table,
+    result_table,
+    told_as_read,
+    with_unit,
+)
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_arms
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check
+from rankmetrics_spark.words import bound, counted_in
 
 if TYPE_CHECKING:
     import altair as alt
@@ -65,6 +74,7 @@ def evaluate(
     mean_over: Literal["users", "lists"] = "users",
     correction: Literal["holm", "bonferroni", "fdr_bh", "none"] = "holm",
     percentiles: Sequence[float] = (),
+    unit: Literal["user", "query"] = "user",
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
     layout: cfg.LayoutName = "auto",
@@ -122,6 +132,7 @@ def evaluate(
         percentiles: Percentiles of each metric over the users, such as ``[50, 90]``: columns ``percentile_50``,
             ``percentile_50_ci_low`` and ``percentile_50_ci_high`` of ``experiment_metrics``, and so on. Exact, of
             Hyndman and Fan's type 7 as NumPy's; the intervals hold for any distribution.
+        unit: What one user stands for: ``query`` where a log has queries; texts say so. Names of columns stay.
         repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
             ``ignore`` = none. ``ignore`` trusts the log and does not read the item column.
         text_numbers: Numbers may come as text; text that is no number is a fault of its row.
@@ -157,7 +168,8 @@ def evaluate(
         )
     cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     explain_in_notebooks()
-    tables = Tables.of(impressions, judgements, options, events=events, assignments=assignments, compared=compared)
+    with counted_in(options.unit):
+        tables = Tables.of(impressions, judgements, options, events=events, assignments=assignments, compared=compared)
     return Result(tables, compared)
 
 
@@ -185,10 +197,10 @@ def _shown(rows: DataFrame) -> ResultTable:
 
         return compared_html(*shown_rows(rows))
 
-    return result_table(rows, html)
+    return result_table(rows, bound(html))
 
 
-compare = _shows_itself(comparison.compare)
+compare = told_as_read(_shows_itself(comparison.compare))
 
 
 def read(
@@ -394,7 +406,8 @@ class Result(Presentation):
     @property
     def user_metrics(self) -> ResultTable:
         """One row per (experiment_id, user_id)."""
-        return result_table(self._tables.hashed_user_metrics)
+        unit = self._tables.plan.options.unit
+        return result_table(with_unit(self._tables.hashed_user_metrics, unit))
 
     @property
     def experiment_metrics(self) -> ResultTable:
@@ -415,7 +428,8 @@ class Result(Presentation):
             ConfigError: Neither a baseline nor all pairs were asked for.
         """
         users = compared_users(self._tables, self._tables.plan.public_covariate)
-        return _shown(comparison.comparisons(users, self._comparison))
+        with counted_in(self._tables.plan.options.unit):
+            return _shown(comparison.comparisons(users, self._comparison))
 
     @property
     def quarantine(self) -> ResultTable:
@@ -448,7 +462,8 @@ class Result(Presentation):
             raise ConfigError(
                 f"gates: {others[0]} is held against earlier days, which a run of a config has; allowed: rates"
             )
-        findings = check(self._tables, allowed, self._comparison)
+        with counted_in(self._tables.plan.options.unit):
+            findings = check(self._tables, allowed, self._comparison)
         if not self._tables.by_test:  # the arms of tests are known to be there
             names = [str(name) for name, count in findings.counts.items() if count["lists"]]
             cfg.check_experiments(self._comparison, names)
@@ -462,8 +477,10 @@ class Result(Presentation):
 
         metrics = [str(metric) for metric in self._tables.plan.scoring.metrics]
         compared = self.comparisons if self._comparison.is_requested else None
-        return figures_of_frames(self.experiment_metrics, compared, order=metrics)
+        unit = self._tables.plan.options.unit
+        return figures_of_frames(self.experiment_metrics, compared, order=metrics, told_of=unit)
 
     @cached_property
     def _checked(self) -> Figures:
-        return replace(self._figures, of_log=checks_of_log(self._tables, self._comparison))
+        with counted_in(self._figures.unit):
+            return replace(self._figures, of_log=checks_of_log(self._tables, self._comparison))

@@ -96,6 +96,7 @@ class Entry:
         merged: The id that its files carry instead, since small ones were merged; empty if none were.
         log: Experiment -> the rows and the users of its log; without those of runs that have not counted them.
         compared: What it has compared; None = nothing.
+        unit: What one user stands for: ``user`` or ``query``.
     """
 
     run_id: str
@@ -106,6 +107,7 @@ class Entry:
     merged: str = WITHOUT_ID
     compared: Compared | None = None
     log: Mapping[str | None, tuple[int, int]] = field(default_factory=dict)
+    unit: str = "user"
 
     @property
     def file_id(self) -> str:
@@ -203,7 +205,8 @@ def parse(text: str | None) -> Pointer | None:
                 compared = Compared(tuple(stored["experiments"]), stored["every_pair"], ids_of)
             merged = run.get("merged", WITHOUT_ID)
             log = {name: (each[0], each[1]) for name, each in zip(names, run.get("log", ()), strict=False) if each}
-            runs.append(Entry(run[RUN], names, run["tables"], run["convention"], run["named"], merged, compared, log))
+            known = run["tables"], run["convention"], run["named"], merged, compared, log, run.get("unit", "user")
+            runs.append(Entry(run[RUN], names, *known))
         by_date = document.get("by_date", WITHOUT_ID)
         return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"], by_date)
     except (ValueError, KeyError, TypeError):
@@ -217,6 +220,15 @@ def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
         if pointer.date not in pointers or pointers[pointer.date].sequence < pointer.sequence:
             pointers[pointer.date] = pointer
     return pointers
+
+
+def unit_in(pointers: Mapping[str, Pointer]) -> str:
+    """What one user of the newest date stands for.
+
+    >>> unit_in({day: Pointer(day, (Entry("r", (), unit=unit),)) for day, unit in (("1", "user"), ("2", "query"))})
+    'query'
+    """
+    return pointers[max(pointers)].entries[0].unit if pointers else "user"
 
 
 Pair: TypeAlias = tuple[str | None, str | None, str]

@@ -1,15 +1,96 @@
-"""Numbers in words: changes with their intervals, p-values, levels, and the states of a comparison. No pyspark."""
+"""Numbers in words: changes with their intervals, p-values, levels, states of a comparison, and what users are called.
+
+No pyspark.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 MINUS = "\N{MINUS SIGN}"
 _MOST_DIGITS = 3
 """Digits after the point that a small percentage has at most."""
+
+
+T = TypeVar("T")
+NOUNS = {"user": {}, "query": {"user": "query", "users": "queries", "who": "which"}}
+"""Statistical unit of a log -> the words of a sentence about users that it changes."""
+_UNIT: ContextVar[str] = ContextVar("unit", default="user")
+
+
+def unit_now() -> str:
+    """What the texts that are made now are about: ``user`` or ``query``."""
+    return _UNIT.get()
+
+
+@contextmanager
+def counted_in(unit: str) -> Iterator[None]:
+    """In this block, texts are about users, or about queries.
+
+    >>> with counted_in("query"):
+    ...     f"{counted(2)}, {counted(1)}, {UNITS:C}", worded("a user's list: users who saw 'superuser'")
+    ('2 queries, 1 query, Queries', "a query's list: queries which saw 'superuser'")
+    >>> f"{counted(2_000)}, {counted(1)}, {UNIT:C}", worded("a user's list")
+    ('2,000 users, 1 user, User', "a user's list")
+    """
+    token = _UNIT.set(unit)
+    try:
+        yield
+    finally:
+        _UNIT.reset(token)
+
+
+def _called_in(unit: str, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    with counted_in(unit):
+        return function(*arguments, **options)
+
+
+def bound(function: Callable[..., T]) -> Callable[..., T]:
+    """The function, with the words of now wherever and whenever it is called: in a thread, in another process."""
+    return partial(_called_in, unit_now(), function)
+
+
+_WORDS = re.compile(r"\b(?:[Uu]sers?|who)\b")
+
+
+def worded(text: str) -> str:
+    """A text of this package with the words of now; never one that holds names or other data."""
+
+    def word(match: re.Match[str]) -> str:
+        """In the place of one about users."""
+        found = NOUNS[unit_now()].get(match[0].lower(), match[0])
+        return found.capitalize() if match[0][0] == "U" else found
+
+    return _WORDS.sub(word, text)
+
+
+class Noun:
+    """A word that is chosen where it is shown, so that what holds data is never searched for it."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def __str__(self) -> str:
+        return worded(self.word)
+
+    def __format__(self, spec: str) -> str:
+        return str(self).capitalize() if spec == "C" else str(self)
+
+
+UNIT, UNITS, WHO = Noun("user"), Noun("users"), Noun("who")
+"""What people call the statistical units: a user, users, who do something; or a query."""
+
+
+def counted(n: float) -> str:
+    """So many users, or queries."""
+    return f"{n:,} {UNIT if n == 1 else UNITS}"
 
 
 class State(NamedTuple):

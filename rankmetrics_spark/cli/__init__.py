@@ -19,6 +19,7 @@ from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
+from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -306,14 +307,14 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     if request.over_time:
         days, rows, metrics = opts.on_session(choice, lambda spark: development_of(spark, request))
         if style != "table":
-            opts.note.print(f"users of {days.sentence_part}", soft_wrap=True)
+            opts.note.print(f"{UNITS} of {days.sentence_part}", soft_wrap=True)
         rep.print_over_time(days, rows, style, metrics)
         return
     result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
         opts.note.print(result.of_day, soft_wrap=True)
     if request.per_user:
-        opts.note.print(f"wrote the users of both experiments: {request.per_user}", soft_wrap=True)
+        opts.note.print(f"wrote the {UNITS} of both experiments: {request.per_user}", soft_wrap=True)
     rep.print_all(result, style)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import comparison, sinks
+from rankmetrics_spark.cli.options import told_of
 from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
-from rankmetrics_spark.engines import Choice, few_rows
+from rankmetrics_spark.engines import Choice, few_rows, unit_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown, without_secrets
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
@@ -232,6 +233,7 @@ def stored_users(spark: SparkSession, folder: str) -> tuple[DataFrame, str]:
             errors.append(error)
             continue
         if EXPERIMENT in table.columns and CONVENTION_HASH in table.columns:
+            told_of(unit_of(table))
             return table, root
     raise InputError(
         f"--input '{folder}' holds no user_metrics; allowed: the output folder of an earlier run"

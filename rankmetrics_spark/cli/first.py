@@ -23,6 +23,7 @@ from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES
+from rankmetrics_spark.words import UNIT, UNITS
 
 
 @dataclass(frozen=True)
@@ -349,7 +350,7 @@ def sample_means(
             return [], [f"a run over these rows would stop: {error}{_advice(first, str(error))}"]
         means = few_rows(tables.experiment_metrics)
     order = {str(metric): place for place, metric in enumerate(config.metrics)}
-    columns = {"experiment": "experiment_id", "metric": "metric", "users": "n_users", "mean": "mean"}
+    columns = {"experiment": "experiment_id", "metric": "metric", str(UNITS): "n_users", "mean": "mean"}
     every = [{name: row[column] for name, column in columns.items()} for row in means if row["segment"] == "all"]
     return sorted(every, key=lambda row: (row["experiment"], order[row["metric"]])), []
 
@@ -394,7 +395,7 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
     if config.assignments:
         parts["assignments"] = _place(config.assignments)
     options, compared, sink = config.options, config.comparison, config.sink
-    lists = f"several per user, told apart by {', '.join(options.list)}" if options.list else "one per user"
+    lists = f"several per {UNIT}, told apart by {', '.join(options.list)}" if options.list else f"one per {UNIT}"
     parts["lists"] = f"{lists}, ranked by {config.rank_by}"
     if options.segments:
         parts["segments"] = ", ".join(options.segments)

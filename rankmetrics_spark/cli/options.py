@@ -25,6 +25,7 @@ from rankmetrics_spark.errors import (
     without_secrets,
 )
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
+from rankmetrics_spark.words import counted_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -293,9 +294,16 @@ def loaded(
             )
     # The folder is no override, because YAML reads an empty text as null.
     filters = [] if none else [f"source.where={where}"]
-    return cfg.load(
-        config, [*filters, *overrides], date=date, sink=None if output is None else {"path": output}, report=report
-    )
+    sink = None if output is None else {"path": output}
+    read = cfg.load(config, [*filters, *overrides], date=date, sink=sink, report=report)
+    told_of(read.unit)
+    return read
+
+
+def told_of(unit: str) -> None:
+    """Until the command ends, texts are about users, or about queries."""
+    if context := click.get_current_context(silent=True):
+        context.with_resource(counted_in(unit))
 
 
 def refuse_assignments(config: cfg.Config, what: str) -> None:

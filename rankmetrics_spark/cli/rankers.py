@@ -17,6 +17,7 @@ from rankmetrics_spark.road import shown_rows
 from rankmetrics_spark.schemas import DATE, is_unknown
 from rankmetrics_spark.sources import read_events
 from rankmetrics_spark.studies import LOG_COUNTS, Preferences, counts_in_words, preferences
+from rankmetrics_spark.words import UNITS, worded
 
 Row = Mapping[str, Any]
 
@@ -59,7 +60,7 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         if value != default and not is_read:
             path = compared.path_of(name)
             allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
-            raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {_WHY.get(name, _OTHERWISE)}")
+            raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {worded(_WHY.get(name, _OTHERWISE))}")
     request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
@@ -107,7 +108,7 @@ def _texts(row: Row) -> dict[str, Any]:
     return {
         "A": row["ranker_a"],
         "B": row["ranker_b"],
-        "users": f"{row['n_users']:,}",
+        str(UNITS): f"{row['n_users']:,}",
         "lists that A won": f"{row['lists_a']:,}",
         "ties": f"{row['lists_tied']:,}",
         "lists that B won": f"{row['lists_b']:,}",

@@ -114,7 +114,7 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
         {
             "day": row["day"],
             "date": row["date"] or row["basis"],
-            "users": f"{row['users']:,}",
+            result.units: f"{row['users']:,}",
             "smallest change": _change(row, ""),
             "valid at every look": _change(row, "_any_look"),
         }

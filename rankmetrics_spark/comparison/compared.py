@@ -18,6 +18,7 @@ from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pai
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
+from rankmetrics_spark.words import UNIT, UNITS
 
 PAIRED, INDEPENDENT = "paired", "independent"
 SHARE_OF_PAIRED = 0.95
@@ -88,7 +89,12 @@ class Compared:
     @property
     def units(self) -> str:
         """What people call the units of errors."""
-        return "users" if self.request.cluster is None else f"clusters of {self.request.cluster}"
+        return str(UNITS) if self.request.cluster is None else f"clusters of {self.request.cluster}"
+
+    @property
+    def unit(self) -> str:
+        """What people call one of them."""
+        return str(UNIT) if self.request.cluster is None else f"cluster of {self.request.cluster}"
 
     @cached_property
     def moments(self) -> tuple[st.Moments, st.Moments]:

@@ -16,6 +16,7 @@ from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, left_out_p
+from rankmetrics_spark.words import UNIT, UNITS, WHO, counted
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -41,29 +42,29 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
     """What a reader of the test has to know."""
     if rows.paired[i]:
         parts = _all_but(rows, i, int(rows.n_both[i]))
-        of_users = f"without {' and '.join(parts)}, who are not in both experiments" if parts else None
+        of_users = f"without {' and '.join(parts)}, {WHO} are not in both experiments" if parts else None
     else:
         of_users = _overlap(rows, i)
     said = [of_users, _left_out_of_all(rows, i), heavy]
     alone = []
     for place in SIDES:
         if n := rows.totals.count(rows.keys[i].arm(place, "alone")._replace(segment=EVERYONE)):
-            alone.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
+            alone.append(f"{counted(n)} of {rows.keys[i][place]}")
     if alone:
         has = f"without one value of {rows.request.cluster} count as clusters of their own"
         said.append(f"{' and '.join(alone)} {has}")
     if rows.question.earlier and not rows.decided_by_cuped[i]:
         cuped, paired = rows.adjusted, rows.paired[i]
         if not cuped.n_before[i]:
-            why = "no user has an earlier value" + (" in both experiments" if paired else "")
+            why = f"no {UNIT} has an earlier value" + (" in both experiments" if paired else "")
         elif not cuped.spread[i] > 0:
-            same = "a user has the same earlier value in both experiments"
+            same = f"a {UNIT} has the same earlier value in both experiments"
             why = same if paired else "all earlier values are equal"
         elif cuped.earlier_p[i] < SMALL_EARLIER_P:
             why = f"the experiments differed before already (p = {cuped.earlier_p[i]:.2g})"
         else:
             skewed = f"{rows.hard.found[0][i]} decides, since t does not hold for so few hits or so skewed values"
-            why = skewed if rows.hard.decides[i] else "too few users"
+            why = skewed if rows.hard.decides[i] else f"too few {UNITS}"
         said.append(f"CUPED is not used: {why}")
     if rows.deciding.standard_error[i] == 0 and np.isnan(rows.deciding.ci_low[i]):
         alike = "have the same difference" if rows.paired[i] else "of an experiment have one value"
@@ -89,7 +90,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
 def _heavy(rows: Compared) -> dict[int, str]:
     """Row -> how many users with equally many lists an experiment is worth, where a few users have most of them."""
     said: dict[int, str] = {}
-    units, what = rows.units, "lists" if rows.request.mean_over == "lists" else "users"
+    units, what = rows.units, "lists" if rows.request.mean_over == "lists" else UNITS
     effective = _effective_units(rows)
     for i, key in enumerate(rows.keys):
         parts = []
@@ -124,7 +125,7 @@ def _left_out_of_all(rows: Compared, i: int) -> str | None:
         if n := rows.totals.count(key):
             users = rows.totals.count(key._replace(kind="arm"))
             parts.append(f"{n:,} of the {n + users:,} {_of(rows)} {rows.keys[i][place]}")
-    return f"without {' and '.join(parts)}, who are in more than one experiment" if parts else None
+    return f"without {' and '.join(parts)}, {WHO} are in more than one experiment" if parts else None
 
 
 def _all_but(rows: Compared, i: int, both: int) -> list[str]:
@@ -135,7 +136,7 @@ def _all_but(rows: Compared, i: int, both: int) -> list[str]:
 
 def _of(rows: Compared) -> str:
     """The units of an experiment whose name follows."""
-    return "users of" if rows.request.cluster is None else f"{rows.units} in"
+    return f"{UNITS} of" if rows.request.cluster is None else f"{rows.units} in"
 
 
 def _overlap(rows: Compared, i: int) -> str | None:
@@ -143,9 +144,7 @@ def _overlap(rows: Compared, i: int) -> str | None:
     shared = int(rows.both["both"][i])
     if not shared:
         return None
-    unit = rows.units
-    one = "user" if rows.request.cluster is None else unit.replace("clusters", "cluster", 1)
-    who = f"1 {one} is" if shared == 1 else f"{shared:,} {unit} are"
+    who = f"1 {rows.unit} is" if shared == 1 else f"{shared:,} {rows.units} are"
     covariance = float(rows.pair.covariance[i])
     width = "too wide" if covariance > 0 else "too narrow" if covariance < 0 else ""
     text = f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
@@ -268,8 +267,8 @@ def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: boo
     units, cluster = rows.units, rows.request.cluster
     who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
     if of_lists:
-        units = "lists" if cluster is None else "users"
-        whose = "a user's lists" if cluster is None else f"the users of a cluster of {cluster}"
+        units = "lists" if cluster is None else str(UNITS)
+        whose = f"a {UNIT}'s lists" if cluster is None else f"the {UNITS} of a cluster of {cluster}"
         who = f"on average, {low} of {whose} in {baseline} and {high} in {candidate}"
     which = f"only {units} with a value in both" if rows.paired[i] and not of_lists else f"different {units}"
     return f"{who} have a value (p < {SMALL_RATIO_P:g}); {OTHERS_LEFT_OUT} {which} are compared; {ALL_COUNT}"
@@ -288,8 +287,8 @@ def _different_triggering(rows: Compared, i: int) -> str:
     if p >= SMALL_RATIO_P:
         return ""
     ours, theirs = (f"{share(one / (one + other))}" for one, other in table)
-    who = f"{ours} of the users who are assigned to {names[0]} and {theirs} of those of {names[1]}"
-    return f"{who} have a list (p = {p:.2g}): the triggering is not the same, so these are different users"
+    who = f"{ours} of the {UNITS} {WHO} are assigned to {names[0]} and {theirs} of those of {names[1]}"
+    return f"{who} have a list (p = {p:.2g}): the triggering is not the same, so these are different {UNITS}"
 
 
 def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
@@ -299,6 +298,6 @@ def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= SMALL_P:
         return ""
     return (
-        f"no {rows.units.replace('users', 'user').replace('clusters', 'cluster')} of {name} has a relevant item, "
+        f"no {rows.unit} of {name} has a relevant item, "
         f"and {share(hits / n)} of those of {rows.keys[i][other]} have: look whether those of {name} were logged"
     )

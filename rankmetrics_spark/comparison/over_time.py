@@ -23,6 +23,7 @@ from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
+from rankmetrics_spark.words import worded
 
 OVER_TIME = sch.columns(
     "string: baseline experiment_id metric kind label; long: day_number n_users; string: design test; "
@@ -251,7 +252,7 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
         **_columns(rows, of[0], p_adjusted, of[1], (base, mean)),
         **{name: [text] * n for name, text in texts.items()},
         "day_number": [None] * n,
-        "note": _notes([None if known else _NO_SLOPE for known in ~np.isnan(slope.p_value)], of_whole),
+        "note": _notes([None if known else worded(_NO_SLOPE) for known in ~np.isnan(slope.p_value)], of_whole),
     }
     return {name: list(each) for name, each in columns.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.config import Comparison, Days, count, dates_in_words
-from rankmetrics_spark.engines import AnyTable, few_rows, spark_table
+from rankmetrics_spark.engines import AnyTable, few_rows, spark_table, told_as_read
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, TEST_NAME
 from rankmetrics_spark.statistics import FURTHEST, Arrivals, Design, first_day
+from rankmetrics_spark.words import UNIT, UNITS
 
 MOST_DAYS = 1000
 """Days of a plan at most."""
@@ -48,6 +49,7 @@ class Plan:
         furthest: The last day that the stored ones allow to expect.
         design: How the test is planned.
         without: Days between the stored ones that are published without the metric.
+        units: What people call the users.
     """
 
     metric: str
@@ -62,6 +64,7 @@ class Plan:
     furthest: int
     design: Design
     without: tuple[str, ...] = ()
+    units: str = field(default_factory=lambda: str(UNITS), repr=False)
 
     @property
     def test(self) -> str:
@@ -69,7 +72,7 @@ class Plan:
         baseline, candidate = (f"{100 * share:.3g}" for share in self.design.shares)
         return (
             f"the smallest change of {self.metric} (mean {self.mean:.4g}) that a test with {baseline} / {candidate} % "
-            f"of the users finds with a probability of {100 * self.design.power:.3g} %; "
+            f"of the {self.units} finds with a probability of {100 * self.design.power:.3g} %; "
             f"{100 * self.design.confidence:.3g} % intervals, not corrected for further comparisons"
         )
 
@@ -83,10 +86,10 @@ class Plan:
         if last <= stored:
             return f"measured on {self.days.text}{gap}"
         later = f"day {last} is" if last == stored + 1 else f"days {stored + 1} to {last} are"
-        later += " expected, with a lower bound of the new users"
+        later += f" expected, with a lower bound of the new {self.units}"
         if self.users_error is None:
             return f"measured on {self.days.text}{gap}; {later}"
-        off = f"{abs(100 * self.users_error):.1f} % {'fewer' if self.users_error < 0 else 'more'} users"
+        off = f"{abs(100 * self.users_error):.1f} % {'fewer' if self.users_error < 0 else 'more'} {self.units}"
         check = f"from the first {stored // 2} days the same rule expects {off} by day {stored} than came"
         return f"measured on {self.days.text}{gap}; {later}; {check}"
 
@@ -98,7 +101,8 @@ class Plan:
         share = f" ({100 * self.effect / self.mean:.3g} %)" if self.mean > 0 else ""
         change = f"a change of {self.effect:.3g}{share} in {self.metric}"
         is_measured = self.days_needed is not None and self.days_needed <= len(self.days.dates)
-        needed = f"{self.users_needed:,} users" if is_measured else f"about {_rounded(self.users_needed or 0):,} users"
+        needed = f"{self.users_needed:,}" if is_measured else f"about {_rounded(self.users_needed or 0):,}"
+        needed += f" {self.units}"
         found = f"to be found with a probability of {100 * self.design.power:.3g} %"
         if self.days_needed is None:
             limit = f"within {self.furthest} days"
@@ -123,6 +127,7 @@ class Plan:
         }
 
 
+@told_as_read
 def plan(
     user_metrics: AnyTable,
     metric: str | Metric,
@@ -177,17 +182,19 @@ def plan(
     chosen = UserTable.of(table, [metric]).metrics[0]
     refuse_missing(table)
     if TEST_NAME in table.columns and experiment is None:
-        raise ConfigError("experiment is null, and users may be in several tests; allowed: an arm, such as layout:new")
+        raise ConfigError(
+            f"experiment is null, and {UNITS} may be in several tests; allowed: an arm, such as layout:new"
+        )
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
     stored, without = _stored_days(table, chosen, dates or (None, None), earlier)
     growth = arrivals(table, chosen, stored, earlier)
     if not growth.users[-1] >= 2:
-        raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
-                         "since one user has no spread")  # fmt: skip
+        raise InputError(f"{stored.text}: {growth.users[-1]:.0f} {UNITS} have a value of {chosen}; allowed: at least "
+                         f"2, since one {UNIT} has no spread")  # fmt: skip
     if not growth.variance[-1] > 0:
-        raise InputError(f"{stored.text}: all users have the same {chosen}; allowed: values that differ, whose spread "
-                         "says what a test finds")  # fmt: skip
+        raise InputError(f"{stored.text}: all {UNITS} have the same {chosen}; allowed: values that differ, whose "
+                         "spread says what a test finds")  # fmt: skip
     most = max(growth.furthest, growth.days)
     days = min(USUAL_DAYS, most) if days is None else days
     if days > most:

@@ -15,7 +15,7 @@ from rankmetrics_spark.comparison.over_time import over_time
 from rankmetrics_spark.comparison.periods import first_and_last, period_rows, published_days
 from rankmetrics_spark.comparison.registry import STATISTICS, types_of
 from rankmetrics_spark.comparison.table import UserTable, of_one_test
-from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table
+from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table, told_as_read
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
@@ -133,6 +133,7 @@ def compare(
     return result_table(comparisons(table, comparison))
 
 
+@told_as_read
 def effect_over_time(
     user_metrics: AnyTable,
     baseline: str | None = None,

@@ -15,6 +15,7 @@ from rankmetrics_spark.engines import as_text, engine_of, in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
+from rankmetrics_spark.words import UNITS
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
@@ -157,7 +158,7 @@ def of_one_test(users: DataFrame, baseline: str | None) -> DataFrame:
         return users
     if baseline is None:
         raise ConfigError(
-            "baseline is null, and the users are of tests; allowed: an arm, such as layout:control, whose test is "
+            f"baseline is null, and the {UNITS} are of tests; allowed: an arm, such as layout:control, whose test is "
             "compared"
         )
     test, mark, _ = baseline.partition(sch.NAME_OF_ARM)
@@ -247,7 +248,7 @@ def hash_of_lists(table: UserTable) -> str:
     """A column for ``by_user``: the hash of a user's lists, down to the smallest cut-off that holds all metrics."""
     if table.days is not None:
         raise ConfigError(
-            f"comparison.only_changed is true, and the users are those of {table.days.first} to {table.days.last}; "
+            f"comparison.only_changed is true, and the {UNITS} are those of {table.days.first} to {table.days.last}; "
             "allowed: those of one date"
         )
     cut_by_name = {name: hashed_cut(name) for name in table.rows.columns}
@@ -257,7 +258,7 @@ def hash_of_lists(table: UserTable) -> str:
         return f"bigint({cuts[min(fits)]}) AS {LISTS_HASH}"
     column = list_hash(None if math.isinf(needed) else int(needed))
     raise InputError(
-        f"user_metrics has no column {column}, which only_changed needs; allowed: users that were evaluated with "
+        f"user_metrics has no column {column}, which only_changed needs; allowed: {UNITS} that were evaluated with "
         "only_changed: true and with metrics that look as deep"
     )
 

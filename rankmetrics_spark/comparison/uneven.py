@@ -16,6 +16,7 @@ from scipy.stats import chi2_contingency
 from rankmetrics_spark.comparison.measures import VALUE_UNIT, Key, Name, Totals
 from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.statistics import Floats
+from rankmetrics_spark.words import UNIT, UNITS
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -59,11 +60,11 @@ def _one_sided(names: tuple[str, str], baseline: Counts, candidate: Counts) -> s
     if both:
         inside = sorted(date for date in {*baseline} | {*candidate} if both[0] <= date <= both[-1])
         common = f": compare {_period(both)}"
-        advice = common if inside == both else ": compare a period on whose days both have users"
+        advice = common if inside == both else f": compare a period on whose days both have {UNITS}"
     for name, own, other, others in sides:
         if missing := [date for date in others if date not in own]:
             n = f"{len(missing)} of the {len(others)} days of {other}"
-            return f"{name} has no users on {n} ({dates_in_words(missing)}){advice}"
+            return f"{name} has no {UNITS} on {n} ({dates_in_words(missing)}){advice}"
     for name, own, other, others in sides:
         dates = [
             date
@@ -72,8 +73,8 @@ def _one_sided(names: tuple[str, str], baseline: Counts, candidate: Counts) -> s
         ]
         if dates:
             return (
-                f"no user of {name} has a relevant item on {dates_in_words(dates)}, while users of {other} do; these "
-                f"values count as 0: compare a period without {'this day' if len(dates) == 1 else 'these days'}"
+                f"no {UNIT} of {name} has a relevant item on {dates_in_words(dates)}, while {UNITS} of {other} do; "
+                f"these values count as 0: compare a period without {'this day' if len(dates) == 1 else 'these days'}"
             )
     return ""
 
@@ -102,7 +103,7 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     first, last = sorted((low, high))
     before, after = (f"{100 * shares[at]:.2g} %" for at in (first, last))
     return (
-        f"{names[1]} has {before} of the users of the two on {dates[first]} and {after} on {dates[last]}, so their "
+        f"{names[1]} has {before} of the {UNITS} of the two on {dates[first]} and {after} on {dates[last]}, so their "
         f"means are about different days: compare a period with an even split, such as {_period(dates[even:])}"
     )
 
@@ -168,7 +169,7 @@ def _words_of_mix(key: Key, mix: float, error: float, dates: Sequence[str], n: F
     shares = n[1] / n.sum(axis=0)
     first, last = sorted((int(shares.argmin()), int(shares.argmax())))
     return (
-        f"{key.candidate} has {100 * shares[first]:.2g} % of the users of the two on {dates[first]} and "
+        f"{key.candidate} has {100 * shares[first]:.2g} % of the {UNITS} of the two on {dates[first]} and "
         f"{100 * shares[last]:.2g} % on {dates[last]}, and the means of days go from {levels.min():.3g} to "
         f"{levels.max():.3g}, which alone moves the difference by {mix:+.2g} (its standard error is {error:.2g}): "
         "compare days whose split is the same"

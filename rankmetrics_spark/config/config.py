@@ -64,6 +64,7 @@ class Config(SectionWithOptions):
     metrics: tuple[Metric, ...] = key(None, as_given)
     convention: Convention = key(None, as_given)
     percentiles: tuple[float, ...] = option("percentiles")
+    unit: str = option("unit")
     quality: sec.Quality = key({}, section(sec.Quality))
     comparison: Comparison = key({}, section(Comparison))
     gates: tuple[Gate, ...] = key((), gates)

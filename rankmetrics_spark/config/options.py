@@ -15,6 +15,7 @@ from rankmetrics_spark.config.days import time_zone
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, EVENT_NAMES, GRADE_OF_EVENTS, JUDGED_ROLES, LOG_ROLES
+from rankmetrics_spark.words import NOUNS
 
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
 """``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``."""
@@ -212,6 +213,7 @@ class Options(fd.Section):
         only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
             shown too.
         percentiles: Percentiles of each metric over the users, such as ``[50, 90]``.
+        unit: What one user stands for: ``query`` where a log has queries; texts say so.
         repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
             ``ignore`` = none.
         layout: How lists travel; the values are the same, the cost is not.
@@ -249,6 +251,7 @@ class Options(fd.Section):
     cluster: str | None = fd.key(None, fd.text, path="comparison.cluster")
     only_changed: bool = fd.key(False, fd.flag, path="comparison.only_changed")
     percentiles: tuple[float, ...] = fd.key((), _read_percentiles, path="percentiles")
+    unit: str = fd.key("user", fd.choice(*NOUNS), path="unit")
     repeated_items: str = fd.key("relevant", fd.choice("relevant", "all", "ignore"), path="quality.repeated_items")
     layout: str = fd.key("auto", fd.choice(*get_args(LayoutName)))
     text_numbers: bool = fd.key(False, fd.flag)

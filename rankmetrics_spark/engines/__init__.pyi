@@ -56,5 +56,8 @@ from .tables import schema_text as schema_text
 from .tables import steps_to as steps_to
 from .tables import struct_udf as struct_udf
 from .tables import text_fields as text_fields
+from .tables import told_as_read as told_as_read
+from .tables import unit_of as unit_of
 from .tables import with_fields as with_fields
 from .tables import with_typed_nulls as with_typed_nulls
+from .tables import with_unit as with_unit

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.errors import HIDDEN, ConfigError, RankmetricsError, first_sentence, is_secret, raised_by_python
+from rankmetrics_spark.words import bound
 
 if os.name == "posix":
     import fcntl
@@ -206,7 +207,7 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
             functions = [*map(inherit, functions)]
     pool = ThreadPoolExecutor(len(functions), "rankmetrics")
     try:
-        futures = [*map(pool.submit, functions)]
+        futures = [*map(pool.submit, map(bound, functions))]
         wait(futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from itertools import groupby, pairwise
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,8 @@ from pyspark.sql.pandas.functions import pandas_udf
 
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts import Arrays
-from rankmetrics_spark.schemas import quoted
+from rankmetrics_spark.schemas import USER, quoted
+from rankmetrics_spark.words import bound, counted_in, unit_now
 
 Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Column -> (n,) array for the n rows of a batch; NaN becomes null."""
@@ -59,7 +60,40 @@ def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[...,
 
 def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
     """Apply a Python function to all rows of a small table, such as sums by key, in one partition."""
-    return table.repartition(1).mapInArrow(body, schema_text(kinds))
+    return table.repartition(1).mapInArrow(bound(partial(_at_once, body=body)), schema_text(kinds))
+
+
+def _at_once(batches: Batches, body: Callable[[Batches], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """All of a small table, so that its texts are made where the words of ``bound`` hold."""
+    return iter([*body(batches)])
+
+
+def with_unit(users: DataFrame, unit: str) -> DataFrame:
+    """A table of users that knows what one of them stands for, as long as it has this column; see ``unit_of``."""
+    is_said = unit == "user" or USER not in users.columns
+    return users if is_said else users.withMetadata(USER, {"unit": unit})
+
+
+def unit_of(*tables: Any) -> str:
+    """What one user of these tables stands for; what holds now where none of them knows it."""
+    columns = (each for table in tables for each in getattr(getattr(table, "schema", None), "fields", ()))
+    return next((each.metadata["unit"] for each in columns if "unit" in (each.metadata or ())), unit_now())
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def told_as_read(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose texts are about what one user of its tables stands for."""
+
+    @wraps(function)
+    def said(*arguments: P.args, **options: P.kwargs) -> R:
+        """What the function returns."""
+        with counted_in(unit_of(*arguments[:1], *options.values())):
+            return function(*arguments, **options)
+
+    return said
 
 
 def schema_text(kinds: Kinds) -> str:

@@ -9,6 +9,7 @@ from rankmetrics_spark.errors import InputError, QualityError
 from rankmetrics_spark.gates.counts import UNRECORDED, Counts, Inspected, row_counts
 from rankmetrics_spark.gates.limits import Findings
 from rankmetrics_spark.road import AssignmentCounts, Tables
+from rankmetrics_spark.words import UNIT, UNITS
 
 
 def with_arms(found: Findings, log: Inspected, tables: Tables, allowed: Quality) -> Findings:
@@ -33,11 +34,11 @@ def with_arms(found: Findings, log: Inspected, tables: Tables, allowed: Quality)
         counts[name]["left_out"] = n = count["quarantined"]
         if n > allowed.allowed_fraction * (count["evaluated"] + n):
             share = f"{n / (count['evaluated'] + n):.2%}, allowed {allowed.allowed_fraction:.2%}"
-            raise QualityError(f"{n:,} rows of users of experiment '{name}' are faulty ({share})")
+            raise QualityError(f"{n:,} rows of {UNITS} of experiment '{name}' are faulty ({share})")
     if not any(count["lists"] for count in counts.values()):
         raise InputError(
-            "no user of the assignments has a list of the impressions from their exposure on; an id has to be the same "
-            "text in both, and the times have to be of the same day"
+            f"no {UNIT} of the assignments has a list of the impressions from their exposure on; an id has to be the "
+            "same text in both, and the times have to be of the same day"
         )
     outside, n_out = known.get(None, none), whole["quarantined"]  # type: ignore[call-overload]
     rows = outside["evaluated"] + n_out
@@ -54,16 +55,16 @@ def _in_words(assigned: AssignmentCounts, counts: Counts, outside: int, lists: i
     """What readers should know of the assignments, one sentence each."""
     if assigned.repeated:
         yield (
-            f"{assigned.repeated:,} of {assigned.rows:,} assignments are of a user in an arm once more; the first "
+            f"{assigned.repeated:,} of {assigned.rows:,} assignments are of a {UNIT} in an arm once more; the first "
             "exposure counts"
         )
     if assigned.faulty:
-        yield f"{assigned.faulty:,} of {assigned.rows:,} assignments lack a test, an arm, a user or a time"
+        yield f"{assigned.faulty:,} of {assigned.rows:,} assignments lack a test, an arm, a {UNIT} or a time"
     for test, count in assigned.tests.items():
         if count["mixed"]:
             of = "" if test is None else f" of the test '{test}'"
-            yield f"{count['mixed']:,} users are in several arms{of}, and are left out of it"
+            yield f"{count['mixed']:,} {UNITS} are in several arms{of}, and are left out of it"
     if outside:
-        yield f"{outside:,} of {lists:,} lists are of users in no test, or from before their exposure to each"
+        yield f"{outside:,} of {lists:,} lists are of {UNITS} in no test, or from before their exposure to each"
     if silent := [name for name, count in counts.items() if name is not None and not count["lists"]]:
-        yield f"no user has a list in {', '.join(silent)}, so there is no comparison with it"
+        yield f"no {UNIT} has a list in {', '.join(silent)}, so there is no comparison with it"

@@ -10,7 +10,7 @@ from rankmetrics_spark.gates.counts import Counts, Inspected, arms, total_counts
 from rankmetrics_spark.metrics import Convention, Metric, compute, one_list
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, SMALL_RATIO_P, WARN, Check, share
 from rankmetrics_spark.statistics import left_out_p
-from rankmetrics_spark.words import judged_apart
+from rankmetrics_spark.words import UNITS, judged_apart
 
 NO_RELEVANT = "no_relevant_rate"
 MANY_UNJUDGED = 0.2
@@ -73,7 +73,7 @@ def _population(log: Inspected, counts: Counts) -> Iterator[Check]:
     (low, least), (high, most) = shares[0], shares[-1]
     sentence = (
         f"{log.plan.options.path_of('convention')}.population holds {share(low)} of the lists of {least} and "
-        f"{share(high)} of those of {most} (p < {SMALL_RATIO_P:g}), so different users are compared where each is in "
+        f"{share(high)} of those of {most} (p < {SMALL_RATIO_P:g}), so different {UNITS} are compared where each is in "
         "one experiment: population: shown compares all of them"
     )
     for value, name in shares:

@@ -14,6 +14,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
 from rankmetrics_spark.errors import printable
 from rankmetrics_spark.findings import Finding
+from rankmetrics_spark.words import UNITS, worded
 
 if TYPE_CHECKING:
     from rankmetrics_spark.road import AssignmentCounts
@@ -61,9 +62,9 @@ def events_in_words(counts: Mapping[str, int], open_share: float | None) -> Iter
 def notes_about_ids(counts: Mapping[str, Mapping[str, Any]], judgements: int) -> Iterator[str]:
     """What is called like a missing value, such as ``nan`` or ``NULL``, and may be one; one sentence each."""
     found = {
-        "lists are of users": sum(count["called_missing"] for count in counts.values()),
+        f"lists are of {UNITS}": sum(count["called_missing"] for count in counts.values()),
         "experiments are": sum(name in sch.MISSING for name in counts),
-        "judgements are of users or items": judgements,
+        f"judgements are of {UNITS} or items": judgements,
     }
     for what, n in found.items():
         if n:
@@ -177,7 +178,7 @@ def _of_rate(
     if value is None:
         yield sch.Check(rate, sch.NOT_CHECKED, f"{prefix}{RATES[rate].name} are not counted in such a log", experiment)
         return
-    fact = prefix + RATES[rate].sentence.format(in_percent(value, levels.values()))
+    fact = prefix + worded(RATES[rate].sentence).format(in_percent(value, levels.values()))
     yield _held(rate, "", value, levels, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
@@ -321,7 +322,7 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
             doubt = found.note or "not tested"
             sentence = f"there is no test of {_label(gate)} of {pair}: {doubt}"
         if not doubt and found.design == "independent" and found.sample_ratio_p is None:
-            sentence += "; the split of the users is not checked without comparison.shares"
+            sentence += f"; the split of the {UNITS} is not checked without comparison.shares"
         status: sch.Status = sch.FAIL if doubt else sch.OK
         yield sch.Check("trusted", status, sentence, found.candidate, segment=gate.segment, metric=str(gate.metric))
     before, after = found.means

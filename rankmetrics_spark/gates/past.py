@@ -13,6 +13,7 @@ from rankmetrics_spark.config import Quality
 from rankmetrics_spark.gates.counts import Counts, arms
 from rankmetrics_spark.gates.limits import in_percent
 from rankmetrics_spark.pointers import Pointer
+from rankmetrics_spark.words import worded
 
 ENOUGH, WEEK, WEEKDAYS = 3, 7, 4
 """Days that a median needs; days that it is of; the same where enough of them have the weekday of the log."""
@@ -97,7 +98,7 @@ def _changes(
         usual = median(numbers)
         change = (now - usual) / usual if usual else 0.0
         than = f"{in_percent(abs(change))} {'fewer' if change < 0 else 'more'} than" if change else "as many as"
-        fact = f"{now:,} {key} of {whose}, {than} the median of the last {words} ({usual:,.0f})"
+        fact = f"{now:,} {worded(key)} of {whose}, {than} the median of the last {words} ({usual:,.0f})"
         size = max(0.0, -change) if falls else abs(change)
         limits = [(status, levels.get(f"{status}_change")) for status in (sch.FAIL, sch.WARN)]
         for status, limit in limits:

@@ -15,6 +15,7 @@ from rankmetrics_spark.gates import counts as cn, limits as lm
 from rankmetrics_spark.gates.built_in import GRADED, about_grades, log_checks
 from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements, unmatched_rate
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
+from rankmetrics_spark.words import UNIT, UNITS, WHO
 
 Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
 """Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``."""
@@ -94,7 +95,7 @@ def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
         for name, segment in zip(conditions, columns.segments, strict=True):
             if found and found[name]:
                 yield (
-                    f"{found[name]:,} users, counted in each experiment, have lists with different values of "
+                    f"{found[name]:,} {UNITS}, counted in each experiment, have lists with different values of "
                     f"'{segment}': this run averages and compares their lists within each value; in user_metrics, and "
                     "so for a later compare, their value is null"
                 )
@@ -108,7 +109,7 @@ def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
     if lists := cn.total_counts(counts, "lists_outside"):
         every, rows = (cn.total_counts(counts, name) for name in ("lists", "rows_outside"))
         yield (
-            f"{lists:,} of {every:,} lists ({rows:,} rows) are of users without judgements, who are outside the "
+            f"{lists:,} of {every:,} lists ({rows:,} rows) are of {UNITS} without judgements, {WHO} are outside the "
             f"population ({path}.population is {rule.population}): they are in no table"
         )
     judged = log.judgement_counts()
@@ -196,7 +197,7 @@ def check_quality(log: cn.Inspected, settings: Quality, previous: Previous | Non
             share = f"{assigned.faulty / assigned.rows:.2%}, {_allowed(settings)}"
             raise QualityError(
                 f"{assigned.faulty} of {assigned.rows} assignments are faulty ({share}): they lack a test, an arm, a "
-                "user or a time"
+                f"{UNIT} or a time"
             )
         _refuse_large_values(log, counts)
     except QualityError as error:
@@ -272,7 +273,7 @@ def _several_lists(log: cn.Inspected) -> str:
         return "; if several files have the same tag, set source.experiment_from to file"
     if log.plan.columns.list:
         return ""
-    return f"; if users have several requests each, set {log.plan.options.path_of('list')} to the request's column"
+    return f"; if {UNITS} have several requests each, set {log.plan.options.path_of('list')} to the request's column"
 
 
 # ---- values and judgements

@@ -27,6 +27,7 @@ from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, USER_DAYS, Check
 from rankmetrics_spark.sources import at_midnight, whole_log
+from rankmetrics_spark.words import counted_in
 
 Progress = Callable[[str], None]
 
@@ -117,7 +118,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             f"config is a {type(config).__name__}; allowed: a Config, as load(path) and from_mapping(settings) of "
             "rankmetrics_spark.config make it"
         )
-    with session_settings(spark, config.spark) as refused:
+    with session_settings(spark, config.spark) as refused, counted_in(config.unit):
         context = _Context(spark, config, _Steps(progress), refused)
         events = Events.of(spark, config, context.record.entries)
         store = context.store
@@ -242,7 +243,7 @@ def _evaluate(context: _Context) -> Outcome:
             counts = context.counts  # without the tests that are withheld
             compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
             entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
-            entry = replace(entry, log=log_of(counts, written["user_metrics"].counts))
+            entry = replace(entry, log=log_of(counts, written["user_metrics"].counts), unit=config.unit)
             warnings = sinks.publish(store, [*written.values()], entry, context.partitions("rows"))
         path = context.record.finish(store, warnings, context.withheld, context.checks)
         if context.withheld:

@@ -15,6 +15,7 @@ from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
 from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.sinks import Store
+from rankmetrics_spark.words import UNIT, UNITS
 
 Result = TypeVar("Result")
 ATTEMPTS = 4
@@ -73,7 +74,7 @@ class Earlier:
             if gate.compares and gate.segment != sch.EVERYONE and config.source.list:
                 raise ConfigError(
                     f"gates: the gate on {gate.metric} is about a comparison in {gate.segment}, and comparison.period "
-                    "compares all users only where source.list is given; allowed: a gate without a segment"
+                    f"compares all {UNITS} only where source.list is given; allowed: a gate without a segment"
                 )
         used = sorted({date, *others})
         # Days that have not come yet are not missing.
@@ -171,8 +172,8 @@ class Earlier:
             return []
         if plan.columns.list and plan.columns.segments:
             notes.append(
-                "the comparisons of a period are of all users: the lists of a user may be in several segments, and "
-                "user_metrics does not hold them one by one"
+                f"the comparisons of a period are of all {UNITS}: the lists of a {UNIT} may be in several segments, "
+                "and user_metrics does not hold them one by one"
             )
         described = () if plan.columns.list else plan.public_segments.values()
         return [*notes, *comparison.uneven_columns(plan.scoring.metrics, described, self.pointers, self.days.dates)]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding, by_metric, label_of
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.words import Change
+from rankmetrics_spark.words import UNIT, UNITS, Change, counted
 
 
 def sentence_of_margin(found: Finding) -> str:
@@ -247,12 +247,14 @@ def _sentence_of_reversal(whole: Finding, column: str, parts: Sequence[Finding])
         return ""
     there, here = ("below", "above") if size < 0 else ("above", "below")
     some = "" if len(known) == len(parts) else " that have a difference"
-    text = f"On {whole.label}, {whole.candidate} is {there} {whole.baseline} over all users, but {here} it in each of "
-    text += f"the {len(known):,} segments of {column}{some}"
+    text = f"On {whole.label}, {whole.candidate} is {there} {whole.baseline} over all {UNITS}, but {here} it in each "
+    text += f"of the {len(known):,} segments of {column}{some}"
     if whole.design != "independent":
         # The same users are on both sides, so it is not they who differ.
         return text
-    text += f": its users are in other segments than those of {whole.baseline}, so the difference over all users is "
+    text += (
+        f": its {UNITS} are in other segments than those of {whole.baseline}, so the difference over all {UNITS} is "
+    )
     text += "one of who they are"
     plain = not whole.over_lists and whole.cluster is None and whole.share_changed is None
     # What else compare refuses to split: several columns at once.
@@ -366,7 +368,7 @@ def sentence_of_dilution(found: Finding) -> str:
         return ""
     if not found.share_changed:
         pair = f"{found.baseline} and {found.candidate}"
-        return f"Every user of both {pair} gets the same lists in each: there is no change to test"
+        return f"Every {UNIT} of both {pair} gets the same lists in each: there is no change to test"
     is_corrected = (found.n_comparisons or 1) > 1 and found.correction != "none"
     limits = ["one look"] if found.looks is not None else []
     limits += ["not corrected"] if is_corrected or found.is_widened else []
@@ -375,5 +377,5 @@ def sentence_of_dilution(found: Finding) -> str:
     if limits:
         size = f"{size[:-1]}; " if size.endswith(")") else f"{size} ("
         size += f"{', '.join(limits)})"
-    who = f"Over all {found.n_users_both:,} users, {found.candidate}"
+    who = f"Over all {counted(found.n_users_both or 0)}, {found.candidate}"
     return f"{who} changes {found.label} by {size} from {found.baseline}: same lists count as no change"

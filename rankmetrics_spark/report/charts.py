@@ -1,12 +1,13 @@
 """The charts of pages, notebooks and pictures. Needs Altair, of the extra ``report``."""
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import altair as alt
 
-from rankmetrics_spark.report.assets import LIGHT, with_colours
+from rankmetrics_spark.report.assets import LIGHT, titled, with_colours
 
 HEIGHT = 220
 """Of a chart; the page gives a chart of lines its own."""
@@ -38,9 +39,9 @@ _WHO = ("name:experiment", "metric")
 
 
 def _tips(*fields: str) -> list[alt.Tooltip]:
-    """What a mark says when it is pointed at: a field, or a field and its title."""
+    """What a mark says when it is pointed at: a field, or a field and its title. See ``titled``."""
     parts = (field.partition(":") for field in fields)
-    return [alt.Tooltip(f"{name}:N", title=title or alt.Undefined) for name, _, title in parts]
+    return [alt.Tooltip(f"{name}:N", title=title or name) for name, _, title in parts]
 
 
 def _layers(*layers: alt.Chart) -> alt.LayerChart:
@@ -242,7 +243,8 @@ def picture(rows: Sequence[Mapping[str, Any]], title: str) -> alt.LayerChart:
     """
     is_one = len({row["cut"] for row in rows}) == 1
     with alt.theme.enable("default"):
-        spec = with_colours((one_cutoff() if is_one else cutoffs()).configure(**CONFIG).to_dict(), LIGHT)
+        plain = (one_cutoff() if is_one else cutoffs()).configure(**CONFIG).to_dict()
+    spec = with_colours(json.loads(titled(json.dumps(plain))), LIGHT)
     names = list(dict.fromkeys(row["name"] for row in rows))
     colours = {row["name"]: row["colour"] for row in rows}
     legend = {"title": None, "orient": "top", "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 300}

@@ -17,7 +17,8 @@ from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import formats
-from rankmetrics_spark.report.figures import MEAN_COLUMNS, Mean, level_of, unit_of
+from rankmetrics_spark.report.figures import MEAN_COLUMNS, Mean, level_of, over_lists, over_what
+from rankmetrics_spark.words import UNIT, UNITS, worded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +96,7 @@ def grid(
     if letters:
         result.add_column("letter", no_wrap=True)
     # What means are over: lists as well where these are averaged.
-    counts = {"users": "n_users"} | ({"lists": "n_lists"} if unit_of(means) == "lists" else {})
+    counts = {str(UNITS): "n_users"} | ({"lists": "n_lists"} if over_lists(means) else {})
     for label in counts:
         result.add_column(label, justify="right", no_wrap=True)
     for metric in by_name.values():
@@ -124,9 +125,9 @@ def as_text(value: object) -> Text:
 def title(means: Sequence[Mean]) -> str:
     """What the numbers of a table are."""
     if not means:
-        return "no users"
-    first, over = means[0], unit_of(means)
-    by_user = ", errors by user" if over == "lists" else ""
+        return f"no {UNITS}"
+    first, over = means[0], over_what(means)
+    by_user = f", errors by {UNIT}" if over_lists(means) else ""
     if first.row.get(sch.PERIOD_FROM):
         dates = " to ".join(dict.fromkeys((first.row[sch.PERIOD_FROM], first.row[sch.PERIOD_TO])))
         return f"mean over {over} of {dates}{by_user}; convention {first.convention}"
@@ -188,7 +189,7 @@ def percentile_texts(means: Sequence[Mean]) -> list[dict[str, str]]:
 def print_percentiles(means: Sequence[Mean]) -> None:
     """A line per mean with its percentiles; nothing where none were asked for."""
     if texts := percentile_texts(means):
-        about = f"percentiles over the users, with {level_of(means, 'intervals')}"
+        about = f"percentiles over the {UNITS}, with {level_of(means, 'intervals')}"
         formats.print_texts(texts, ("experiment", "segment", "metric"), about)
 
 
@@ -200,13 +201,13 @@ def print_conventions(rows: list[Row]) -> None:
     labels = (sch.EXPERIMENT, sch.CONVENTION)
     names = [name for name in (rows[0] if rows else {}) if name not in labels]
     formats.print_fitting(
-        lambda some: _plain_table(rows, [*labels, *some]), names, "mean over the users of each convention"
+        lambda some: _plain_table(rows, [*labels, *some]), names, f"mean over the {UNITS} of each convention"
     )
 
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     """One line per row, one column per key; on a narrow terminal one line per key."""
-    texts = [{_SHORT.get(name, name): _plain(value) for name, value in row.items()} for row in rows]
+    texts = [{_short(name): _plain(value) for name, value in row.items()} for row in rows]
     formats.print_records(texts, _plain_table(rows, list(rows[0]) if rows else []))
 
 
@@ -216,7 +217,7 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
     for name in names:
         is_text = name in _TEXT or any(isinstance(row[name], str) for row in rows[:1])
         result.add_column(
-            escape(_SHORT.get(name, name)), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
+            escape(_short(name)), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
         )
     for _, block in groupby(rows, key=lambda row: row.get(sch.EXPERIMENT)):
         for row in block:
@@ -234,6 +235,12 @@ _SHORT = {
     "n_faulty_judgements": "faulty judgements",
     "differs": "differs from standard in",
 }
+
+
+def _short(name: str) -> str:
+    return worded(_SHORT[name]) if name in _SHORT else name
+
+
 _TEXT = (sch.EXPERIMENT, sch.CONVENTION, "differs")
 
 
@@ -308,7 +315,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     if record["judgements"] is not None:
         n_lists, n_judged = (sum(counts[name] for counts in experiments.values()) for name in ("lists", "judged_lists"))
         if n_judged < FEW * n_lists:
-            lines.append(f"warning: only {n_judged / n_lists:.1%} of the lists belong to a user with judgements")
+            lines.append(f"warning: only {n_judged / n_lists:.1%} of the lists belong to a {UNIT} with judgements")
     tied = [
         f"{name} {sch.share(counts['tied'] / counts['evaluated'])}"
         for name, counts in experiments.items()
@@ -319,7 +326,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     quality = record.get("quality", {})
     before = quality.get("previous", {}).get("overall", {})
     rates = [
-        f"{RATES[name].name if name in RATES else name} {sch.share(value)}"
+        f"{worded(RATES[name].name) if name in RATES else name} {sch.share(value)}"
         + (f" (was {sch.share(before[name])})" if name in before else "")
         for name, value in quality.get("overall", {}).items()
         if value or before.get(name)

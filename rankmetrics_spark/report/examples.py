@@ -19,6 +19,7 @@ from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
+from rankmetrics_spark.words import UNIT, UNITS, counted
 
 MOST_USERS = 200
 """Users whose lists are read."""
@@ -74,7 +75,7 @@ def examples_of(
         )
         if not chosen:
             is_paired = any(found.design == "paired" for found in figures.compared)
-            none = "The values of all users are the same" if is_paired else "Each user has seen one experiment"
+            none = f"The values of all {UNITS} are the same" if is_paired else f"Each {UNIT} has seen one experiment"
             return replace(shown, note=f"{none}, so none has lost or gained.")
         log = Log.of(spark, config)
         experiments = [str(section.baseline), *dict.fromkeys(row[sch.EXPERIMENT] for row in largest)]
@@ -108,7 +109,7 @@ def with_examples(
         config = from_mapping(figures.config)
     n = config.report.examples if n is None else n
     if n and config.assignments:
-        raise ConfigError("--examples: each user of a test sees one of its arms; allowed: --examples 0")
+        raise ConfigError(f"--examples: each {UNIT} of a test sees one of its arms; allowed: --examples 0")
     if not n:
         raise ConfigError("--config is given, and its report.examples is 0; allowed: --examples 20 with it")
     try:
@@ -145,7 +146,7 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
             for rows in (stored.where(F.col(sch.DATE) == config.evaluation_date), now)
         )
     changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
-    return f"{len(changed):,} of {len(users):,} users have other values" if changed else ""
+    return f"{len(changed):,} of {counted(len(users))} have other values" if changed else ""
 
 
 def _inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None, DataFrame | None]:

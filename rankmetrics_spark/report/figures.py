@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 from rankmetrics_spark.report.beside import losers_of
-from rankmetrics_spark.words import Fact, percent
+from rankmetrics_spark.words import UNIT, UNITS, Fact, counted_in, percent, unit_now
 
 Row = Mapping[str, Any]
 
@@ -70,9 +70,14 @@ MEAN_COLUMNS = [each.name for each in fields(Mean)][1:]
 """Columns of ``experiment_metrics`` that people see, in their order."""
 
 
-def unit_of(means: Iterable[Mean]) -> str:
-    """What these means are over: ``users``, or ``lists``."""
-    return "lists" if any(each.mean_over == "lists" for each in means) else "users"
+def over_lists(means: Iterable[Mean]) -> bool:
+    """Whether these means are over lists instead of users."""
+    return any(each.mean_over == "lists" for each in means)
+
+
+def over_what(means: Iterable[Mean]) -> str:
+    """What these means are over: users, or lists."""
+    return "lists" if over_lists(means) else str(UNITS)
 
 
 def level_of(means: Iterable[Mean], what: str) -> str:
@@ -110,6 +115,22 @@ class Examples:
     note: str = ""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_words(function: Callable[Concatenate[Figures, P], T]) -> Callable[Concatenate[Figures, P], T]:
+    """The function, whose texts are about what its figures are about: users, or queries."""
+
+    @wraps(function)
+    def said(figures: Figures, /, *arguments: P.args, **options: P.kwargs) -> T:
+        """What the function returns."""
+        with counted_in(figures.unit):
+            return function(figures, *arguments, **options)
+
+    return said
+
+
 MANY_ON_ONE_SIDE = 0.05
 """Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then."""
 
@@ -123,7 +144,7 @@ class Population:
         without_relevant: Experiment -> those of them without a relevant item.
         total: People of all experiments together; None where nobody knows how many are in several.
         design: How the experiments are compared; empty where nothing is compared.
-        unit: What people call the units of errors: users, or the clusters that were assigned as a whole.
+        cluster: What people call the clusters that were assigned as a whole; empty where users are the units of errors.
         units: Experiment -> its units; ``users`` unless they are clusters.
     """
 
@@ -131,13 +152,18 @@ class Population:
     without_relevant: dict[str, int]
     total: int | None
     design: str
-    unit: str = "users"
+    cluster: str = ""
     units: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def of_clusters(self) -> bool:
         """Whether errors are by cluster."""
-        return self.unit != "users"
+        return bool(self.cluster)
+
+    @property
+    def unit(self) -> str:
+        """What people call the units of errors: users, or the clusters."""
+        return self.cluster or str(UNITS)
 
     @property
     def text(self) -> str:
@@ -157,13 +183,13 @@ class Population:
         n, design = len(self.users), ", ".join(filter(None, [self.design, of_clusters]))
         design = f" ({design})" if design else ""
         size = range_text(self.users.values())
-        word = "user" if {*self.users.values()} == {1} else "users"
+        word = UNIT if {*self.users.values()} == {1} else UNITS
         if n == 1:
             return f"{size} {word}."
         if self.total is not None and {*self.users.values()} == {self.total}:
             return f"{size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
         if self.total is not None:
-            return f"{self.total:,} users in all, {size} in each experiment{design}."
+            return f"{self.total:,} {UNITS} in all, {size} in each experiment{design}."
         return f"{size} {word} in each of {n:,} experiments{design}."
 
 
@@ -192,6 +218,7 @@ class Figures:
         of_log: What the gates say of a log that no run has read: there is no record, and nothing was written.
         test: The test that they are of, where they are those of one of several.
         unjudged: What labels of unjudged items could change; empty unless asked for.
+        told_of: What the texts are about where there is no record: ``user`` or ``query``, as where they were made.
     """
 
     means: Sequence[Row]
@@ -213,6 +240,12 @@ class Figures:
     of_log: Sequence[sch.Check] = ()
     test: str | None = None
     unjudged: Sequence[Fact] = ()
+    told_of: str = field(default_factory=unit_now)
+
+    @property
+    def unit(self) -> str:
+        """What the texts are about."""
+        return str(self.config.get("unit") or self.told_of)
 
     @cached_property
     def tests(self) -> dict[str, Figures]:
@@ -396,8 +429,8 @@ class Figures:
         designs = {found.design for found in self.compared if found.design}
         mixture = "some pairs are paired, others independent" if designs else ""
         design = next(iter(designs)) if len(designs) == 1 else mixture
-        unit = next((found.units for found in self.compared if found.cluster), "users")
-        return Population(users, without, _total(users, overlap), design, unit, clusters or users)
+        cluster = next((found.units for found in self.compared if found.cluster), "")
+        return Population(users, without, _total(users, overlap), design, cluster, clusters or users)
 
     @property
     def on_one_side(self) -> tuple[int, float]:
@@ -421,7 +454,7 @@ def one_of(unit: str) -> str:
     >>> one_of("users"), one_of("clusters of house")
     ('user', 'cluster of house')
     """
-    return "user" if unit == "users" else unit.replace("clusters", "cluster", 1)
+    return str(UNIT) if unit == str(UNITS) else unit.replace("clusters", "cluster", 1)
 
 
 def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | None:

@@ -16,16 +16,16 @@ from rankmetrics_spark.errors import ConfigError, OutputError, every_text, print
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, sentences, story, trust
-from rankmetrics_spark.report.assets import DARK, LIGHT, as_script, css, file_text, importing, scripts
+from rankmetrics_spark.report.assets import DARK, LIGHT, as_script, css, file_text, importing, scripts, titled
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
 from rankmetrics_spark.report.console import percentile_texts
-from rankmetrics_spark.report.figures import Examples, Figures, Row, seconds_of
+from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
 from rankmetrics_spark.report.of_tests import index, name_of_page
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
-from rankmetrics_spark.words import STATES, Change, percent
+from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, percent, worded
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -56,6 +56,7 @@ _HEAD = 200
 """Bytes of a file in which the mark of a page stands."""
 
 
+@in_words
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     if len(figures.tests) > 1:
@@ -87,7 +88,7 @@ def page(figures: Figures) -> str:
     # Our own files, and JSON that ``as_script`` has made safe.
     safe = {
         "library": library,
-        "charts": charts,
+        "charts": titled(charts),
         "examples": block(figures.drawn),
         "data": _DATA,
         "style": file_text("page.css"),
@@ -105,6 +106,7 @@ def page(figures: Figures) -> str:
     return text.replace(_DATA, data, 1)
 
 
+@in_words
 def write_page(figures: Figures, file: str | Path) -> Path:
     """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten."""
     path = Path(file)
@@ -202,6 +204,8 @@ def _context(figures: Figures) -> dict[str, Any]:
         "checks": checks,
         "version": __version__,
         "licences": file_text("page.licences.md"),
+        "units": f"{UNITS}",
+        "Units": f"{UNITS:C}",
         "percentiles": percentile_texts(figures.drawn.everyone)[:MOST_PERCENTILES],
         "n_percentiles": len(figures.drawn.everyone),
         **_candidates(figures.drawn),
@@ -285,13 +289,14 @@ HINT = """<p class="fine">The users who lost and gained most, with both of their
 """How to get this part, on a page of paired users without it."""
 
 
+@in_words
 def block(figures: Figures) -> str:
     """The section with its style, data and script, or how to get it. Names are data, never markup."""
     examples = figures.examples
     if figures.primary is None or (examples is None and not figures.user_changes):
         return ""
     if examples is None:
-        return HINT
+        return worded(HINT)
     n_users = len(dict.fromkeys(row[USER] for row in examples.changes))
     while True:
         data = as_script(every_text(data_of(examples, n_users), printable))
@@ -299,7 +304,7 @@ def block(figures: Figures) -> str:
             break
         n_users = n_users * 3 // 4
     texts = {name: file_text(f"examples.{name}") for name in ("html", "css", "js")}
-    one, many = ("Query", "Queries") if examples.of_queries else ("User", "Users")
+    one, many = ("Query", "Queries") if examples.of_queries else (f"{UNIT:C}", f"{UNITS:C}")
     page = texts["html"].replace("UNITS", many).replace("UNIT", one)
     return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
 
@@ -336,7 +341,7 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "others": examples.others,
         "ahead": examples.is_ahead,
         "note": examples.note,
-        "unit": "Query" if examples.of_queries else "User",
+        "unit": "Query" if examples.of_queries else f"{UNIT:C}",
         "metrics": [
             {"label": label_of(metric), "lower": metric.higher_is_better is False} for metric in map(parse, metrics)
         ],

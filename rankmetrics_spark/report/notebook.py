@@ -23,10 +23,10 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, has_page_libraries
 from rankmetrics_spark.report.beside import sentences_of_reversals
-from rankmetrics_spark.report.figures import Figures, level_of, unit_of
+from rankmetrics_spark.report.figures import Figures, in_words, level_of, over_what
 from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
-from rankmetrics_spark.words import STATES, p_text
+from rankmetrics_spark.words import STATES, UNITS, p_text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -42,12 +42,13 @@ LONGEST_KEY = 180
 """Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
 
 
+@in_words
 def summary(figures: Figures) -> pd.DataFrame:
     """One row per experiment, segment and metric: users, mean, interval and, if compared, the difference."""
     if figures.n_means > len(figures.means):
         warnings.warn(
-            f"summary() has {len(figures.means):,} of {figures.n_means:,} rows: those of all users and of the largest "
-            "segments; to_pandas() has all",
+            f"summary() has {len(figures.means):,} of {figures.n_means:,} rows: those of all {UNITS} and of the "
+            "largest segments; to_pandas() has all",
             stacklevel=3,
         )
     for check in figures.of_log:
@@ -78,6 +79,7 @@ def summary(figures: Figures) -> pd.DataFrame:
     return table.merge(pd.DataFrame(rows), how="left", on=[*keys])
 
 
+@in_words
 def as_html(figures: Figures) -> str:
     """The answer and one line per experiment, for all users; every name is text. Several tests have one each."""
     if len(parts := [*figures.tests.values()]) > 1:
@@ -89,13 +91,13 @@ def as_html(figures: Figures) -> str:
     turned = "".join(f'<div style="margin-bottom:.8em">{escape(printable(line))}</div>' for line in lines)
     # What the numbers and marks of the table mean.
     level = level_of(figures.averages, "margin")
-    key = f"mean over {unit_of(figures.averages)}{f' ± {level}' if level else ''}"
+    key = f"mean over {over_what(figures.averages)}{f' ± {level}' if level else ''}"
     if figures.only_baseline:
         better, worse, unclear = (STATES[name].html for name in ("better", "worse", "open"))
         baseline = _text(story.Id(figures.only_baseline))
         key += f"; {better} better, {worse} worse than {baseline}, {unclear} {STATES['open'].word}"
     if any(found.among for found in figures.compared):
-        key += "; means are over all users, changes are those of the users whose lists changed"
+        key += f"; means are over all {UNITS}, changes are those of the {UNITS} whose lists changed"
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
     fine = sum(check.level == "ok" for check in checks)
@@ -134,7 +136,7 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         """All users first, then what decides."""
         return not found.is_of_all, found.metric not in names, found.segment, found.metric, str(found.candidate)
 
-    units = "clusters" if any(found.cluster for found in compared) else "users"
+    units = "clusters" if any(found.cluster for found in compared) else str(UNITS)
     heads = ("candidate", "baseline", "segment", "metric", units, "means", "difference", "p corrected")
     head = "".join(_cell(f"<b>{name}</b>") for name in heads)
     lines = []
@@ -170,7 +172,7 @@ def _table(figures: Figures) -> str:
     by_name = {str(metric): metric for metric in figures.metrics}
     names = figures.experiments[:MOST_LINES]
     heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in by_name.values())
-    lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
+    lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell(f'<b>{UNITS}</b>', 'right')}{heads}</tr>"]
     for name in names:
         users = max((mean.n_users for (experiment, _), mean in cells.items() if experiment == name), default=0)
         line = [_cell(_text(story.Id(name))), _cell(f"{users:,}", "right")]
@@ -194,6 +196,7 @@ def _cell(content: str, align: str = "left") -> str:
     return f'<td style="{style}">{content}</td>'
 
 
+@in_words
 def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     """The means of a metric with their intervals, for all users; of the metric that decides unless one is named."""
     by_name = {str(m): m for m in figures.metrics}
@@ -217,7 +220,7 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
         raise ConfigError(f"plot needs {error.name}, which is not installed; run: {INSTALL_PAGE}") from error
     first = by_name[min(chosen)]
     label = label_of(first) if len(chosen) == 1 else label_of(first).partition("@")[0]
-    level, units = level_of(figures.averages, "intervals"), unit_of(figures.averages)
+    level, units = level_of(figures.averages, "intervals"), over_what(figures.averages)
     title = f"{label}: mean over {units}{f', with {level}' if level else ''}"
     return charts.picture(_points(figures, chosen), title)
 

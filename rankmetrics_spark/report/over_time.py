@@ -8,7 +8,7 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, findings, label_of
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
-from rankmetrics_spark.words import Change, p_text, percent
+from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str, str]
@@ -86,13 +86,13 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, s
     if not is_shown:
         effect = f"the difference between {candidate} and {baseline}"
     if slope.p_adjusted is None:
-        return False, f"Nobody can tell yet whether {effect} {on} changes with a user's days: {slope.note}."
+        return False, f"Nobody can tell yet whether {effect} {on} changes with a {UNIT}'s days: {slope.note}."
     change = slope.change(_in_percent(slope))
     if change is None:
         return False, ""
-    per_day = f"{change.text} per day within users ({_interval(slope, change)}, {slope.p})"
+    per_day = f"{change.text} per day within {UNITS} ({_interval(slope, change)}, {slope.p})"
     if not _is_shown(slope, slope.p_adjusted):
-        verb = "fades or grows" if is_shown else "changes with a user's days"
+        verb = "fades or grows" if is_shown else f"changes with a {UNIT}'s days"
         return False, f"No sign that {effect} {on} {verb}: {per_day}."
     rises = (slope.difference or 0.0) > 0
     verb = "rises" if rises else "falls"
@@ -100,8 +100,8 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, s
         verb = "grows" if rises == ((whole.difference or 0.0) > 0) else "fades"
     of_first = next((found for found in kinds.get("days_since_first", ()) if found.day_number == 0), None)
     first = of_first and of_first.change(_in_percent(of_first))
-    start = f" It is {first.text} on a user's first day." if first else ""
-    return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {per_day}.{start}"
+    start = f" It is {first.text} on a {UNIT}'s first day." if first else ""
+    return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a {UNIT}'s days: {per_day}.{start}"
 
 
 def _before(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
@@ -110,7 +110,7 @@ def _before(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, s
     change = found.change(_in_percent(found)) if found else None
     if found is None or change is None or found.p_adjusted is None:
         return False, ""
-    users = f"the users of {found.candidate} and {found.baseline}"
+    users = f"the {UNITS} of {found.candidate} and {found.baseline}"
     if found.doubt:
         return False, f"Whether {users} differed before {found.at} on {found.label} is {found.doubt}."
     who = f"Before {found.at}, {users}"
@@ -149,13 +149,13 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     sentences, about = sentences_over_time(rows, metrics), days.sentence_part
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last}
     if style == "json":
-        more = {"missing": days.missing, "dates": f"users of {about}"}
+        more = {"missing": days.missing, "dates": f"{UNITS} of {about}"}
         print_json({"period": period, **more, "over_time": [*rows], "sentences": sentences})
         return
     if style == "csv":
         print_csv([{**period, **row} for row in rows])
         return
-    for line in (*sentences, f"Users of {about}."):
+    for line in (*sentences, f"{UNITS:C} of {about}."):
         print_sentence(line)
     main = deciding_metric(rows, metrics)
     others = len({row[sch.METRIC] for row in rows}) - 1
@@ -169,7 +169,7 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
             "baseline": str(found.baseline),
             "kind": KIND_NAMES[found.kind],
             "label": "" if found.kind == "slope" else found.at,
-            "users": f"{found.n_users:,}",
+            str(UNITS): f"{found.n_users:,}",
             "difference": f"{difference} ({low} to {high})",
             "change": change.plain if change else "-",
             "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),

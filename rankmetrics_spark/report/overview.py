@@ -9,8 +9,8 @@ from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
 from rankmetrics_spark.report.story import Card, Id, Words
-from rankmetrics_spark.report.trust import GATES, look_of, looked_at
-from rankmetrics_spark.words import STATES, Change, Fact, judged_apart, p_text, p_value
+from rankmetrics_spark.report.trust import GATES, SPLIT, look_of, looked_at
+from rankmetrics_spark.words import STATES, UNITS, Change, Fact, counted, judged_apart, p_text, p_value, worded
 
 MOST_NAMED = 4
 """Metrics that a sentence names."""
@@ -21,8 +21,8 @@ def status_line(figures: Figures) -> list[Fact]:
     checks = looked_at(figures)
     people, shown, items = figures.people, _last_date(figures), []
     if people.users:
-        total, each = people.total, f"{range_text(people.users.values())} users in each experiment"
-        items = [Fact(each if total is None else "1 user" if total == 1 else f"{total:,} users", "ok")]
+        total, each = people.total, f"{range_text(people.users.values())} {UNITS} in each experiment"
+        items = [Fact(each if total is None else counted(total), "ok")]
     # Runs of newer dates that failed have lines of their own.
     newer = [record for record in figures.history if str(record.get(sch.DATE)) > shown and not _has_failed(record)]
     if newer := [record for record in newer if str(record.get(sch.DATE))[:1].isdigit()]:
@@ -49,7 +49,7 @@ def status_line(figures: Figures) -> list[Fact]:
         shares = {str(check.experiment): check.observed or 0.0 for check in judged}
         items.append(Fact(judged_apart(parse(judged[0].metric or "").cut, shares), "warn"))
     if any(check.name == "population_difference" for check in checks):
-        items.append(Fact("the population has different users", "warn"))
+        items.append(Fact(f"the population has different {UNITS}", "warn"))
     if not figures.compared:
         return items
     items.append(_split(figures))
@@ -64,7 +64,7 @@ def weak_checks(checks: Sequence[Fact], is_verdict: bool) -> list[Fact]:
     ['Ties and Books weaken the answer']
     """
     bad = dict.fromkeys(check.topic for check in checks if check.level in ("fail", "warn"))
-    *topics, last = [topic for topic in bad if topic not in ("Gates", "Split of the users", "Looks")] or [""]
+    *topics, last = [topic for topic in bad if topic not in ("Gates", worded(SPLIT), "Looks")] or [""]
     if not last:
         return []
     names = f"{', '.join(topics)} and {last}" if topics else last
@@ -184,6 +184,6 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
         texts += [f"without a normal distribution, {' and '.join(parts)} (not corrected)"] if parts else []
         if found.aa_share is not None:
             finding = f"finds a difference in {100 * found.aa_share:.1f} % of the tries"
-            texts.append(f"with users on random sides, the test {finding} ({100 * found.level:.3g} % is right)")
+            texts.append(f"with {UNITS} on random sides, the test {finding} ({100 * found.level:.3g} % is right)")
         lines += [f"{who}: {text}" for text in texts]
     return lines

@@ -11,6 +11,8 @@ const isPhone = matchMedia("(max-width: 720px)").matches, LABEL = isPhone ? 20 :
 
 const rowsOf = (table) => table.e.map((_, i) => Object.fromEntries(Object.entries(table).map(([k, v]) => [k, v[i]])));
 const means = rowsOf(data.means), compared = rowsOf(data.compared), trend = rowsOf(data.trend), developed = rowsOf(data.overTime);
+/** What people call the statistical units: a user, users; or a query, queries. */
+const [UNIT, UNITS, Units] = data.nouns;
 const users = rowsOf(data.users), changes = rowsOf(data.userChanges), STEPS = data.steps;
 /** The map of the metric that decides holds all segments, without intervals. */
 const mapped = rowsOf(data.map).map(({ e, s, n, x, percent, state }) => ({ e, s, n, b: data.baselines[0], m: data.deciding, state, d: x, low: null, high: null, meanB: percent ? 1 : null, rel: percent ? x : null, relLow: null, relHigh: null }));
@@ -132,7 +134,7 @@ let drawing = new Set();
 /** Axes without a mark would say nothing. */
 const NOTHING = {
   forest: { is: (row) => isNothing(row.value), text: "There is nothing to draw: no difference is known, and the table says why." },
-  changes: { is: (row) => row.what === "no change", text: "There is nothing to draw: the value of every user stays the same." },
+  changes: { is: (row) => row.what === "no change", text: `There is nothing to draw: the value of every ${UNIT} stays the same.` },
 };
 /** A chart with its heading and legend; a reader of the screen hears its name, and finds the numbers in the table below. */
 function draw(parent, template, rows, { heading, small, about, unit, domain, edit, legend }) {

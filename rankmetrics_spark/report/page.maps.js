@@ -66,7 +66,7 @@ function segmentMap(found) {
   const more = make("button", { type: "button", className: "quiet", hidden: lines.length === known.length, onclick: () => { moreSegments = true; segmentMap(segmentsFound()); } }, `Show all ${whole(known.length)}`);
   const line = (s) => [make("bdi", { title: data.segments[s].length > LABEL ? data.segments[s] : "" }, cut(data.segments[s], LABEL)), candidates.map((e) => mapCell(byKey.get(`${e} ${s}`), most))];
   map("segments", "by-segment", `Change by segment and candidate on ${data.metrics[m].label}, ${unitNote(rows)}`, select, candidates.map(shortName),
-    [["all users", candidates.map((e) => mapCell(wholes.get(e), most))], ...lines.map(line)], [make("p", { className: "key" }, left, more)]);
+    [[`all ${UNITS}`, candidates.map((e) => mapCell(wholes.get(e), most))], ...lines.map(line)], [make("p", { className: "key" }, left, more)]);
 }
 
 // ---- all pairs

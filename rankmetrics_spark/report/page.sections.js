@@ -23,13 +23,13 @@ const differenceColumns = (more) => [
 ];
 const meanColumns = (more) => [
   names("experiment", (row) => name(row.e)), ...more, names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
-  bounds("interval", (row) => row.low, (row) => row.high, (row) => interval(row.low, row.high)), column("users", (row) => row.n),
+  bounds("interval", (row) => row.low, (row) => row.high, (row) => interval(row.low, row.high)), column(UNITS, (row) => row.n),
 ];
 function line(row, text, inPercent) {
   const drawn = span(row, inPercent), { value, low, high } = drawn, state = row.state;
   const ink = state === "better" ? "var(--accent)" : state === "worse" ? "var(--ink)" : "var(--faint)";
   return { label: cut(text, LABEL), name: short(pair(row)), metric: label(row), segment: segment(row), value, low: low ?? value, high: high ?? value, stroke: ink,
-    fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: data.units === "users" ? whole(row.n) : `${whole(row.n)} ${data.units}`, p: row.said ?? "–", says: wordOf(row),
+    fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: data.units === UNITS ? whole(row.n) : `${whole(row.n)} ${data.units}`, p: row.said ?? "–", says: wordOf(row),
     interval: spanText(drawn) };
 }
 /** Charts share a scale where they share a unit: percent. */
@@ -70,7 +70,7 @@ function differences() {
     const mine = wholeRows.filter((row) => row.m === m && shown(row)).sort(inPlace), inPercent = allPercentages(mine);
     if (mine.length) draw(grid, "forest", unique(mine.map((row) => line(row, pair(row), inPercent))), { heading: data.metrics[m].label, small: `${against()}; ${direction(m)}`, about: `Differences on ${data.metrics[m].label}`, unit: inPercent ? " %" : "", domain });
   });
-  numbers("differences", (at) => table(at, `Differences for all users${held("differences", wholeRows)}`, differenceColumns([]), inOrder(wholeRows, (row) => byRole.indexOf(row.m), false)));
+  numbers("differences", (at) => table(at, `Differences for all ${UNITS}${held("differences", wholeRows)}`, differenceColumns([]), inOrder(wholeRows, (row) => byRole.indexOf(row.m), false)));
 }
 /** All that was computed of a difference beside the test that decides. */
 function furtherTests() {
@@ -81,7 +81,7 @@ function furtherTests() {
   const made = columns.map(({ title, kind, keys }) => kind === "interval"
     ? bounds(title, (row) => row[keys[0]], (row) => row[keys[1]], (row) => isNothing(row[keys[0]]) ? "–" : `${signed(row[keys[0]], 4)} to ${signed(row[keys[1]], 4)}`)
     : (kind === "text" ? names : column)(title, (row) => row[keys[0]] ?? (kind === "text" ? "–" : null), (row) => isNothing(row[keys[0]]) ? "–" : show[kind](row[keys[0]])));
-  numbers("further", (at) => table(at, `Further numbers of each difference, for all users${held("further", rows)}`, [
+  numbers("further", (at) => table(at, `Further numbers of each difference, for all ${UNITS}${held("further", rows)}`, [
     names("experiment", (row) => name(row.e)), ...(several ? [names("against", (row) => name(row.b))] : []), names("metric", label), ...made,
   ], inOrder(rows, (row) => byRole.indexOf(row.m), false)));
 }
@@ -89,7 +89,7 @@ function furtherTests() {
 const wholeMeans = means.filter(everyone);
 function meansByCutoff() {
   if (!wholeMeans.length) return;
-  say("means", `${data.overLists ? "Mean over lists, whose errors are by user," : "Mean over users"} with its ${data.confidence} interval.${limited()}${heldNote("means", wholeMeans)} Axes of cut-offs may not start at 0.`);
+  say("means", `${data.overLists ? `Mean over lists, whose errors are by ${UNIT},` : `Mean over ${UNITS}`} with its ${data.confidence} interval.${limited()}${heldNote("means", wholeMeans)} Axes of cut-offs may not start at 0.`);
   const families = [...new Set(metricsShown().map((m) => data.metrics[m].family))];
   const places = [...chosen.experiments].sort((a, b) => a - b), middle = (places.length - 1) / 2;
   panels("means", families, (grid, family) => {
@@ -107,8 +107,8 @@ function meansByCutoff() {
       for (const layer of spec.layer) if (layer.encoding.x?.field === "cut") Object.assign(layer.encoding.x.axis ?? {}, { values: ticks, labelExpr: cuts.includes(Infinity) ? `datum.value == ${end} ? 'all' : format(datum.value, 'd')` : "format(datum.value, 'd')" });
     } });
   });
-  numbers("means", (at) => table(at, `${data.overLists ? "Means over the lists of all users" : "Means over all users"}${held("means", wholeMeans)}`,
-    [...meanColumns([]), column("users with a relevant item", (row) => row.relevant)], inOrder(wholeMeans, (row) => byRole.indexOf(row.m), false)));
+  numbers("means", (at) => table(at, `${data.overLists ? `Means over the lists of all ${UNITS}` : `Means over all ${UNITS}`}${held("means", wholeMeans)}`,
+    [...meanColumns([]), column(`${UNITS} with a relevant item`, (row) => row.relevant)], inOrder(wholeMeans, (row) => byRole.indexOf(row.m), false)));
 }
 /** Means have no sign. */
 const plainAxis = (spec) => { for (const { encoding } of spec.layer) if (encoding.x?.axis?.labelExpr) encoding.x.axis.labelExpr = "format(datum.value, '~g')"; };
@@ -122,7 +122,7 @@ const steps = (row) => row.counts.map((n, i) => ({ ...row, step: i - 1, n })).fi
 function distribution() {
   if (changes.length) return distributionOfChanges();
   if (!users.length) return;
-  say("users", `Share of the users at or below each value. The lower a line, the more users have high values.${limited()}${counted(users)}${heldNote("users", users)}`);
+  say("users", `Share of the ${UNITS} at or below each value. The lower a line, the more ${UNITS} have high values.${limited()}${counted(users)}${heldNote("users", users)}`);
   panels("users", metricsShown(), (grid, m) => {
     const made = [], mine = users.filter((row) => row.m === m && chosen.experiments.has(row.e)).sort((a, b) => a.e - b.e);
     for (const row of mine) {
@@ -135,18 +135,18 @@ function distribution() {
           upto: fixed(edge, 3), text: `${(100 * sum / of).toFixed(1)} %`, users: `${whole(sum)} of ${whole(of)}` });
       });
     }
-    if (made.length) draw(grid, "distribution", made, { heading: data.metrics[m].label, small: "users at or below", about: `Distribution of ${data.metrics[m].label} over users`, legend: mine.map((row) => row.e) });
+    if (made.length) draw(grid, "distribution", made, { heading: data.metrics[m].label, small: `${UNITS} at or below`, about: `Distribution of ${data.metrics[m].label} over ${UNITS}`, legend: mine.map((row) => row.e) });
   });
-  numbers("users", (at) => table(at, `Users by value, in ${STEPS} steps${held("users", users)}`, [
+  numbers("users", (at) => table(at, `${Units} by value, in ${STEPS} steps${held("users", users)}`, [
     names("experiment", (row) => name(row.e)), names("metric", label), column("value up to", (row) => edgeOf(row, row.step), (row) => fixed(edgeOf(row, row.step), 3)),
-    column("users", (row) => row.n), column("share", (row) => row.n / total(row), (row) => `${(100 * row.n / total(row)).toFixed(1)} %`),
+    column(UNITS, (row) => row.n), column("share", (row) => row.n / total(row), (row) => `${(100 * row.n / total(row)).toFixed(1)} %`),
   ], users.flatMap(steps)));
 }
 /** Of paired experiments: how many users gained and lost how much. */
 function distributionOfChanges() {
   const pairs = [...new Map(changes.map((row) => [pair(row), row])).values()].sort(inPlace);
   const at = Math.max(0, Math.min(chosen.pair, pairs.length - 1)), one = pairs[at], mine = changes.filter((row) => row.e === one.e && row.b === one.b);
-  say("users", `The same users see both: how much the value of each user changes from ${short(name(one.b))} to ${short(name(one.e))}. Users whose value stays the same are a bar at 0.${limited()}${heldNote("userChanges", changes)}`);
+  say("users", `The same ${UNITS} see both: how much the value of each ${UNIT} changes from ${short(name(one.b))} to ${short(name(one.e))}. ${Units} whose value stays the same are a bar at 0.${limited()}${heldNote("userChanges", changes)}`);
   if (pairs.length > 1) choose("users", several ? "Pair" : "Candidate", pairs.map(pair), at, (i) => { chosen.pair = i; distribution(); bySegment(); drawAll(); });
   const edges = (row, i) => { const width = (row.high - row.low) / STEPS, step = i - STEPS; return step === 0 ? [0, 0] : step > 0 ? [(step - 1) * width, step * width] : [step * width, (step + 1) * width]; };
   const words = (row, i) => { const [low, high] = edges(row, i); return low === high ? "no change" : `${signed(low, 3) || "0"} to ${signed(high, 3) || "0"}`; };
@@ -160,11 +160,11 @@ function distributionOfChanges() {
         what: words(row, i), users: whole(n), share: `${(100 * n / of).toFixed(1)} %`, metric: data.metrics[m].label };
     }).filter(({ n }) => n);
     const [down, up] = [row.counts.slice(0, STEPS), row.counts.slice(STEPS + 1)].map((part) => part.reduce((a, b) => a + b, 0)), [gained, lost] = lower ? [down, up] : [up, down];
-    draw(grid, "changes", made, { heading: data.metrics[m].label, small: `${whole(gained)} better, ${whole(row.counts[STEPS])} equal, ${whole(lost)} worse of ${whole(of)} users`, about: `Changes of ${data.metrics[m].label} by user` });
+    draw(grid, "changes", made, { heading: data.metrics[m].label, small: `${whole(gained)} better, ${whole(row.counts[STEPS])} equal, ${whole(lost)} worse of ${whole(of)} ${UNITS}`, about: `Changes of ${data.metrics[m].label} by ${UNIT}` });
   });
-  numbers("users", (place) => table(place, `Users by change${held("userChanges", changes)}`, [
+  numbers("users", (place) => table(place, `${Units} by change${held("userChanges", changes)}`, [
     names("experiment", (row) => name(row.e)), names("against", (row) => name(row.b)), names("metric", label),
-    column("change", (row) => edges(row, row.i)[0], (row) => words(row, row.i)), column("users", (row) => row.n), column("share", (row) => row.n / total(row), (row) => `${(100 * row.n / total(row)).toFixed(1)} %`),
+    column("change", (row) => edges(row, row.i)[0], (row) => words(row, row.i)), column(UNITS, (row) => row.n), column("share", (row) => row.n / total(row), (row) => `${(100 * row.n / total(row)).toFixed(1)} %`),
   ], changes.flatMap((row) => row.counts.map((n, i) => ({ ...row, i, n })).filter(({ n }) => n))));
 }
 
@@ -180,13 +180,13 @@ function bySegment() {
   if (!segmentRows.length) return segmentMeans(averages, drawnSegments, left);
   const pairs = [...new Map(segmentRows.map((row) => [pair(row), row])).values()].sort((a, b) => (b.e === chosen.focus) - (a.e === chosen.focus) || inPlace(a, b));
   const at = Math.min(chosen.pair, pairs.length - 1), one = pairs[at], mine = compared.filter((row) => row.e === one.e && row.b === one.b);
-  say("segments", `Each chart shows one candidate by segment, with all users first${data.valid ? `; intervals are ${data.valid}` : ""}.${left}${heldNote("segments", segmentRows)}`);
+  say("segments", `Each chart shows one candidate by segment, with all ${UNITS} first${data.valid ? `; intervals are ${data.valid}` : ""}.${left}${heldNote("segments", segmentRows)}`);
   choose("segments", "Candidate", pairs.map(pair), at, (i) => { chosen.pair = i; bySegment(); drawAll(); });
   const order = [data.segments.indexOf("all"), ...drawnSegments], there = new Set(order);
   const domain = sharedDomain(mine.filter((row) => chosen.metrics.has(row.m) && there.has(row.s)));
   panels("segments", metricsShown(), (grid, m) => {
     const lines = mine.filter((row) => row.m === m && there.has(row.s)).sort((a, b) => order.indexOf(a.s) - order.indexOf(b.s)), inPercent = allPercentages(lines);
-    if (lines.some((row) => !everyone(row))) draw(grid, "forest", unique(lines.map((row) => line(row, everyone(row) ? "all users" : segment(row), inPercent))), { heading: data.metrics[m].label, small: several ? cut(pair(one), 2 * LABEL) : `${cut(name(one.e), LABEL)}, ${against()}`, about: `Differences on ${data.metrics[m].label} by segment`, unit: inPercent ? " %" : "", domain });
+    if (lines.some((row) => !everyone(row))) draw(grid, "forest", unique(lines.map((row) => line(row, everyone(row) ? `all ${UNITS}` : segment(row), inPercent))), { heading: data.metrics[m].label, small: several ? cut(pair(one), 2 * LABEL) : `${cut(name(one.e), LABEL)}, ${against()}`, about: `Differences on ${data.metrics[m].label} by segment`, unit: inPercent ? " %" : "", domain });
   });
   if (!several) segmentMap(found);
   numbers("segments", (place) => table(place, `Differences by segment${held("segments", segmentRows)}`, differenceColumns([names("segment", segment)]), segmentRows));
@@ -198,7 +198,7 @@ function segmentMeans(rows, drawnSegments, left) {
   const order = [data.segments.indexOf("all"), ...drawnSegments], there = new Set(order);
   panels("segments", metricsShown(), (grid, m) => {
     const found = means.filter((row) => row.m === m && row.e === one && row.mean !== null && there.has(row.s)).sort((a, b) => order.indexOf(a.s) - order.indexOf(b.s));
-    if (found.length) draw(grid, "forest", unique(found.map((row) => meanLine(row, everyone(row) ? "all users" : segment(row)))), { heading: data.metrics[m].label, small: `${cut(name(one), LABEL)}; ${direction(m)}`, about: `Means of ${data.metrics[m].label} by segment`, edit: plainAxis });
+    if (found.length) draw(grid, "forest", unique(found.map((row) => meanLine(row, everyone(row) ? `all ${UNITS}` : segment(row)))), { heading: data.metrics[m].label, small: `${cut(name(one), LABEL)}; ${direction(m)}`, about: `Means of ${data.metrics[m].label} by segment`, edit: plainAxis });
   });
   numbers("segments", (place) => table(place, `Means by segment${held("segmentMeans", rows)}`, meanColumns([names("segment", segment)]), rows));
 }
@@ -234,7 +234,7 @@ function checksTable() {
 
 // ---- over time
 
-const KINDS = { cumulative: "up to each day", day: "per day", days_since_first: "by days since a user's first date" };
+const KINDS = { cumulative: "up to each day", day: "per day", days_since_first: `by days since a ${UNIT}'s first date` };
 const SHADES = { warned: 0.16, missing: 0.3, failed: 0.45 };
 const STATES = { failed: "the run failed", warned: "the run warned", missing: "nothing is published" };
 const BANDS = 3;
@@ -257,7 +257,7 @@ function overTime() {
   const kind = kinds[Math.min(chosen.kind, kinds.length - 1)], byDate = kind !== "days_since_first";
   const rows = developed.filter((row) => row.kind === kind).sort((a, b) => byDate ? (a.label > b.label) - (a.label < b.label) : a.label - b.label);
   const dates = [...new Set(rows.map((row) => row.label))].sort(), bad = byDate ? badDays(dates) : [];
-  const about = { cumulative: "Difference over all days up to each day", day: "Difference of each day by itself", days_since_first: "Difference of all users by how many days after their first date it is" }[kind];
+  const about = { cumulative: "Difference over all days up to each day", day: "Difference of each day by itself", days_since_first: `Difference of all ${UNITS} by how many days after their first date it is` }[kind];
   const there = Object.keys(SHADES).filter((state) => bad.some((each) => each.state === state)).map((state) => STATES[state]);
   const shaded = bad.length ? ` Grey days${there.length > 1 ? ", from light to dark" : ""}: ${there.join(", ")}.` : "";
   const series = new Set(rows.filter(shown).map(pair)), thin = series.size > BANDS ? " Intervals are drawn for the highlighted experiment; hover over a point for the others." : "";
@@ -285,7 +285,7 @@ function overTime() {
       names("experiment", (row) => name(row.e)), ...(several ? [names("against", (row) => name(row.b))] : []), names("metric", label),
       column("baseline", (row) => row.meanB, (row) => fixed(row.meanB)), column("candidate", (row) => row.meanC, (row) => fixed(row.meanC)),
       { ...column("difference", (row) => row.d, (row) => changeText(span(row, false))), first: true },
-      bounds("interval", (row) => row.low, (row) => row.high, (row) => spanText(span(row, false))), ...changeColumns, column("users", (row) => row.n),
+      bounds("interval", (row) => row.low, (row) => row.high, (row) => spanText(span(row, false))), ...changeColumns, column(UNITS, (row) => row.n),
     ], rows);
     if (bad.length) badDayTable(place, bad);
   });

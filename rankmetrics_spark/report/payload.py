@@ -11,9 +11,9 @@ from typing import Any
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import FURTHER, Finding, findings, label_of
 from rankmetrics_spark.metrics import DIRECTIONS
-from rankmetrics_spark.report.figures import STEPS, Figures, Row, unit_of
+from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.report.story import leader
-from rankmetrics_spark.words import STATES, p_text, percent
+from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
 
 Table = dict[str, list[Any]]
 
@@ -47,8 +47,9 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "metrics": metrics,
         "deciding": index[sch.METRIC].get(figures.primary_name, 0),
         "confidence": percent(level) if len(confidence) == 1 and (level := next(iter(confidence))) else "",
-        "overLists": unit_of(part.averages) == "lists",
+        "overLists": over_lists(part.averages),
         "units": _units(figures),
+        "nouns": [f"{UNIT}", f"{UNITS}", f"{UNITS:C}"],
         "valid": next(filter(None, (found.valid_at for found in part.found)), ""),
         "widened": any(found.is_widened for found in part.found),
         "totals": _totals(figures),
@@ -70,7 +71,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
 
 def _units(figures: Figures) -> str:
     """What the differences count; their means are always over users."""
-    return "clusters" if any(found.cluster for found in figures.found) else "users"
+    return "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
 
 
 def _map_rows(figures: Figures) -> list[Finding]:
@@ -193,7 +194,7 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
         "adjusted_minimum_detectable_effect": f"detectable, corrected{power}",
     }
     chosen = [column for column in FURTHER if {*column["keys"]} <= held]
-    columns = [column | {"title": powered.get(column["keys"][0], column["title"])} for column in chosen]
+    columns = [column | {"title": powered.get(column["keys"][0], worded(column["title"]))} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
     return {

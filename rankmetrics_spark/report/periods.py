@@ -22,6 +22,7 @@ from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, 
 from rankmetrics_spark.report.trust import GATES, check_rows
 from rankmetrics_spark.report.verdict import outlook_sentence
 from rankmetrics_spark.sinks import settled
+from rankmetrics_spark.words import UNITS
 
 MOST_ROWS_OF_FRAMES = 10_000
 """Rows of segments that are read of a result."""
@@ -275,7 +276,7 @@ def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], 
     if parted(rows, pointers)[1] or not compared_as_now(pointers, tables.date, days.dates):
         baseline, period = shlex.quote(str(rows[0][sch.BASELINE])), f"--from {days.first} --to {days.last}"
         return [], (
-            "Its comparisons are left out: later runs have replaced users that they are about. "
+            f"Its comparisons are left out: later runs have replaced {UNITS} that they are about. "
             f"rankmetrics compare --baseline {baseline} {period} compares what is published"
         )
     return rows, ""

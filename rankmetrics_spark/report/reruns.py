@@ -7,6 +7,7 @@ from typing import Any
 
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, NULL_PARTITION, RUN, WARN, Check
+from rankmetrics_spark.words import UNITS
 
 Record = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -122,7 +123,7 @@ def checks_of_runs(stored: Sequence[Record], computed: Sequence[Check], replaced
     baselines = [*dict.fromkeys(baseline for _, baseline in pairs)]
     are, date = "is" if len(named) == 1 else "are", str(replaced[0][DATE])
     sentence = (
-        f"{text} {are} left out: a later run of {date} has other users of {', '.join(baselines[:MOST_NAMED])}. "
+        f"{text} {are} left out: a later run of {date} has other {UNITS} of {', '.join(baselines[:MOST_NAMED])}. "
         f"rankmetrics compare --baseline {shlex.quote(baselines[0])} --date {date} compares what is published"
     )
     return [*kept, *anew, *(Check("comparisons", WARN, sentence, name).as_row() for name in candidates)]

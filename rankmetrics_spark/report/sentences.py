@@ -10,7 +10,7 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.beside import reversals
 from rankmetrics_spark.report.figures import Row
 from rankmetrics_spark.schemas import segment_columns
-from rankmetrics_spark.words import Change, p_value
+from rankmetrics_spark.words import UNIT, WHO, Change, p_value, worded
 
 MOST_NAMED = 5
 """Segments of a column that are named for a candidate."""
@@ -174,11 +174,11 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
     for knob, words_of in _WORDS.items():
         value = chosen.get(knob, "")
         is_relevant = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob != "ties")
-        words = words_of.get(value)
+        words = worded(words_of.get(value, ""))
         if knob == "ideal_pool" and not has_judgements:
             words = _WITHOUT_JUDGEMENTS.get(value, words)
         if (knob, value, has_judgements) == ("zero_relevant", "skip", True) and only_shown:
-            words = "A user who was shown no relevant item is left out of every mean, even if one was judged."
+            words = f"A {UNIT} {WHO} was shown no relevant item is left out of every mean, even if one was judged."
         if is_relevant and words and (has_judgements or knob != "relevant_pool"):
             lines.append(words)
     return [origin, relevant, *lines]

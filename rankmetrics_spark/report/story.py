@@ -13,7 +13,7 @@ from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_g
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.trust import split_is_off
 from rankmetrics_spark.report.verdict import part_of_error
-from rankmetrics_spark.words import STATES, Change, Level, least_p, percent
+from rankmetrics_spark.words import STATES, UNITS, Change, Level, counted, least_p, percent
 
 
 class Id(str):
@@ -165,7 +165,7 @@ def answer(figures: Figures) -> Answer:
     """Who won, by how much, and how sure that is."""
     metric, comparisons = figures.primary, cards(figures)
     if metric is None:
-        return Answer(("There are no users to compare",))
+        return Answer((f"There are no {UNITS} to compare",))
     if figures.is_empty:
         check = "Check clicks and grades (source.columns.relevance, events, judgements) and convention.relevant_from."
         return Answer(("Nobody has a relevant item, so there is nothing to compare",), sure=(check,), level="none")
@@ -315,7 +315,7 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
         # Short on the first line; the line below has all digits.
         title = (f"{label_of(metric)} of ", Id(best), f" is {mean.mean:.3f}")
         sure = "There is one experiment, so nothing to compare it with."
-    units = "1 user" if mean.n_users == 1 else f"{mean.n_users:,} users"
+    units = counted(mean.n_users)
     if mean.mean_over == "lists":
         units = f"{mean.n_lists:,} lists of {units}"
     return Answer(title, f"{mean.mean:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,), won=False)

@@ -17,7 +17,7 @@ from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import console, formats
 from rankmetrics_spark.report.beside import raised
-from rankmetrics_spark.report.figures import Figures, Mean, period_means
+from rankmetrics_spark.report.figures import Figures, Mean, in_words, period_means
 from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import answer, cards
@@ -29,7 +29,7 @@ from rankmetrics_spark.report.verdict import (
     shortened,
     verdict_of,
 )
-from rankmetrics_spark.words import STATES, Change, p_text
+from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
 
 Row = Mapping[str, Any]
 
@@ -39,6 +39,7 @@ MOST_TESTS = 5
 """Up to so many tests have a table each."""
 
 
+@in_words
 def print_result(figures: Figures, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs; that of each test where few are."""
     if len(tests := figures.tests) > 1:
@@ -59,14 +60,14 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         unknown = ", ? no verdict" if any(each.state == "doubtful" for each in compared) else ""
         lines.append(f"▲ better, ▼ worse than {baseline}, ≈ no difference shown{valid}{unknown}")
         if found.among:
-            lines.append("means are over all users; changes are those of the users whose lists changed")
+            lines.append(f"means are over all {UNITS}; changes are those of the {UNITS} whose lists changed")
     if figures.letters:
         how = CORRECTIONS[figures.found[0].correction]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
     of_metrics = by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
         lines.append(
-            f"a percentage is against the mean of {baseline} over the users of both experiments, which differs "
+            f"a percentage is against the mean of {baseline} over the {UNITS} of both experiments, which differs "
             "from pair to pair: mean_baseline of the table comparisons"
         )
     formats.print_fitting(lambda some: table(figures, some), figures.metrics, *lines)
@@ -80,15 +81,15 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         {
             "segment": mean.segment,
             "experiment": mean.experiment_id,
-            "users": f"{mean.n_users:,}",
+            str(UNITS): f"{mean.n_users:,}",
             "mean": f"{mean.mean:.4f}",
-            "all users": f"{figures.primary_means[mean.experiment_id]:.4f}",
+            f"all {UNITS}": f"{figures.primary_means[mean.experiment_id]:.4f}",
         }
         for mean in telling(figures)
     ]
     if texts and metric:
         n = len({mean.segment for mean in figures.averages if not mean.is_of_all})
-        about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users"
+        about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all {UNITS}"
         formats.print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
 
 
@@ -209,7 +210,7 @@ def print_comparisons(
             "metric": each.label,
             "design": each.design or "",
             "test": each.test or "-",
-            "users" if each.cluster is None else "clusters": f"{each.n_users:,}",
+            str(UNITS) if each.cluster is None else "clusters": f"{each.n_users:,}",
             "means": each.movement or "-",
             "difference": change.plain if change else "-",
             "change": Change(share.value, share.unit).plain if share else "-",
@@ -271,8 +272,8 @@ class Compared:
     def of_day(self) -> str:
         """The date of the users, or their dates, as a note for people."""
         if self.days is not None:
-            return f"users of {self.days.sentence_part}"
-        return f"users of {self.date}" + (f", one of {self.dates} evaluation dates" if self.dates > 1 else "")
+            return f"{UNITS} of {self.days.sentence_part}"
+        return f"{UNITS} of {self.date}" + (f", one of {self.dates} evaluation dates" if self.dates > 1 else "")
 
 
 def print_all(of: Compared, style: str) -> None:
@@ -290,9 +291,9 @@ def print_all(of: Compared, style: str) -> None:
     elif style == "csv":
         formats.print_csv([{sch.DATE: of.date, **period, **row} for row in next(iter(of.more.values()), of.rows)])
     else:
-        print_comparisons(of.rows, verdict, "" if days else f"Users of {of.date}.", of.metrics)
+        print_comparisons(of.rows, verdict, "" if days else f"{UNITS:C} of {of.date}.", of.metrics)
         for name, table in of.more.items():
-            formats.print_sentence(_TITLES[name])
+            formats.print_sentence(worded(_TITLES[name]))
             console.LIST_PRINTERS[style](list(table))
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
-from rankmetrics_spark.report.figures import Figures, one_of, range_text
+from rankmetrics_spark.report.figures import Figures, in_words, one_of, range_text
 from rankmetrics_spark.report.verdict import sentences_of_looks
-from rankmetrics_spark.words import Fact, Level, p_text
+from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, worded
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
@@ -29,6 +29,7 @@ _BAD: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
 _RATES = "Rates of the log"
 GATES = ("min", "max_drop", "max_relative_drop", "trusted")
 """Names of the checks that are gates."""
+SPLIT = "Split of the users"
 _NAMES = {
     "Gates": GATES,
     "Books": ("books_rows", "books_lists", "books_quarantine", "books_means"),
@@ -36,7 +37,7 @@ _NAMES = {
     "Comparisons": ("comparisons",),
     "Number of users": ("n_users",),
     "Users without a relevant item": ("users_without_relevant", "users_left_out"),
-    "Split of the users": ("sample_ratio",),
+    SPLIT: ("sample_ratio",),
     "Faulty rows": ("faulty_rate",),
     "Ties": ("tied_rate",),
     "Judgements": ("beyond_judgements",),
@@ -59,6 +60,7 @@ _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
 
 
+@in_words
 def checks(figures: Figures) -> list[Fact]:
     """What was looked at, what weakens the answer first: from the rows of ``checks``, where they were written.
 
@@ -71,11 +73,11 @@ def checks(figures: Figures) -> list[Fact]:
             group.setdefault(check.status, {})[check.sentence] = None
     counts = _counts(figures).values()
     lists, outside = (sum(count.get(name, 0) for count in counts) for name in ("lists_outside", "rows_outside"))
-    but = f"; except {lists:,} lists ({outside:,} rows) of users without judgements, who are outside the population"
+    but = f"; except {lists:,} lists ({outside:,} rows) of {UNITS} without judgements, {WHO} are outside the population"
     books = f"Every row and every list of the log is in a table, in each experiment{but if lists else ''}."
     lines = []
-    for title in sorted(groups, key=[*_NAMES, _RATES].index):
-        group = groups[title]
+    for name in sorted(groups, key=[*_NAMES, _RATES].index):
+        group, title = groups[name], worded(name)
         for level in _BAD:
             sentences = [*group.get(level, ())]
             lines += [Fact(_words(title, [text]), level, title) for text in sentences[:_MOST_SENTENCES]]
@@ -139,6 +141,7 @@ def _words(title: str, texts: Sequence[str]) -> str:
 # ---- the rows
 
 
+@in_words
 def check_rows(figures: Figures, others: Sequence[sch.Check] = ()) -> list[sch.Check]:
     """What the tables and the record of a date, or of a period, say about themselves: rows of ``checks``.
 
@@ -186,7 +189,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
     told: set[str] = set()
     people = figures.people
     few_clusters = people.of_clusters and any(n < FEW_CLUSTERS for n in people.units.values())
-    limit, unit = (FEW_CLUSTERS, people.unit) if few_clusters else (FEW_USERS, "users")
+    limit, unit = (FEW_CLUSTERS, people.unit) if few_clusters else (FEW_USERS, str(UNITS))
     counts = people.units if few_clusters else people.users
     small = sorted((n, name) for name, n in counts.items() if n < limit)
     lead = ""
@@ -220,10 +223,10 @@ def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
             name: count.get("lists", 0) - count.get("lists_outside", 0) for name, count in _counts(figures).items()
         }
         shares = {name: _counts(figures)[name].get("no_relevant", 0) / n for name, n in lists.items() if n}
-        of, effect = "lists", "; their users are left out of the mean"
+        of, effect = "lists", f"; their {UNITS} are left out of the mean"
     else:
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
-        of, effect = "users", f"; {_COUNTED[rule]}" if rule in _COUNTED else ""
+        of, effect = str(UNITS), f"; {_COUNTED[rule]}" if rule in _COUNTED else ""
         metric, first = figures.primary, figures.experiments[0]
         known = (mean for mean in figures.everyone if figures.decides(mean) and mean.experiment_id == first)
         mean, others = next(((each.mean, each.mean_with_relevant) for each in known), (None, None))
@@ -251,7 +254,7 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
         counts = figures.record.get("experiments", {}).values()
         return "lists without a relevant item", f"{sum(count.get('no_relevant', 0) for count in counts):,}"
     people = figures.people
-    title, numbers = "users without a relevant item", people.without_relevant.values()
+    title, numbers = f"{UNITS} without a relevant item", people.without_relevant.values()
     if not numbers:
         return title, "-"
     if people.total == sum(people.users.values()):
@@ -311,7 +314,7 @@ def _off(figures: Figures) -> str:
         )
         off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
     p = "" if ratio is None else f" (p {p_text(ratio, sch.SMALL_RATIO_P)})"
-    what = f"the {people.unit}" if people.of_clusters else "users"
+    what = f"the {people.unit}" if people.of_clusters else UNITS
     return f"The split of {what} is off{off}{p}"
 
 
@@ -329,7 +332,7 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[sch.Check]:
         yield _at_most("faulty_rate", share, MANY_FAULTY, text, name)
         if n is not None and n_left_out is not None and n_evaluated is not None:
             n_outside = count.get("rows_outside", 0)
-            outside = f" ({n_outside:,} of users outside the population)" if n_outside else ""
+            outside = f" ({n_outside:,} of {UNITS} outside the population)" if n_outside else ""
             of_books = f"{n:,} rows in = {n_evaluated:,} evaluated{outside} + {n_left_out:,} left out"
             difference = n_evaluated + n_left_out - n
             status = sch.FAIL if difference else sch.OK
@@ -356,7 +359,7 @@ def _judged(figures: Figures) -> Iterator[sch.Check]:
     if not figures.record.get("judgements"):
         return
     n_lists, n_judged = (sum(count.get(key, 0) for count in counts.values()) for key in ("lists", "judged_lists"))
-    text = f"{n_judged / max(1, n_lists):.1%} of the lists belong to a user with judgements."
+    text = f"{n_judged / max(1, n_lists):.1%} of the lists belong to a {UNIT} with judgements."
     for name, count in counts.items():
         if count.get("lists"):
             share = count["judged_lists"] / count["lists"]

@@ -12,7 +12,7 @@ from rankmetrics_spark.config import Days, without_gap
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import beside
-from rankmetrics_spark.words import STATES, Fact
+from rankmetrics_spark.words import STATES, UNIT, UNITS, WHO, Fact
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
@@ -127,13 +127,13 @@ def units_of_means(found: Sequence[Finding]) -> list[str]:
     by_lists, cluster = any(each.over_lists for each in found), next((each.cluster for each in found), None)
     for side in (side for each in found if by_lists or cluster for side in each.sides):
         parts = [f"{side.n_lists:,} lists"] if by_lists else []
-        parts += [f"{side.n_users:,} {'clusters' if cluster else 'users'}"]
-        parts += [f"{side.n_members:,} users"] if cluster else []
+        parts += [f"{side.n_users:,} {'clusters' if cluster else UNITS}"]
+        parts += [f"{side.n_members:,} {UNITS}"] if cluster else []
         counts[side.name] = f"{' of '.join(parts)} in {side.name}"
     more = f", and {len(counts) - MOST_UNITS:,} more experiments" if len(counts) > MOST_UNITS else ""
     named = ", ".join([*counts.values()][:MOST_UNITS])
     what = "Means are over lists, and errors" if by_lists else "Errors are"
-    return [f"{what} by {cluster or 'user'}: {named}{more}"] if counts else []
+    return [f"{what} by {cluster or UNIT}: {named}{more}"] if counts else []
 
 
 def sentences_of_period(days: Days | None) -> list[str]:
@@ -190,9 +190,9 @@ def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
     days = max(planned, default=1)
     if days > 1:
         lines.append(
-            "The bounds of planned looks count on users who are new at each look. If many of them return on several of "
-            f"the {days} days, up to 9 instead of 5 of 100 tests without a difference 'beat'; looks: any has no such "
-            "limit"
+            f"The bounds of planned looks count on {UNITS} {WHO} are new at each look. If many of them return on "
+            f"several of the {days} days, up to 9 instead of 5 of 100 tests without a difference 'beat'; looks: any "
+            "has no such limit"
         )
     return lines
 
@@ -212,7 +212,7 @@ def outlook_sentence(outlook: Outlook) -> str:
     effect = size if share is None else f"{100 * share:.3g} %"
     limit = f", {outlook.limit}" if outlook.limit else ""
     takes = f"a change of {effect}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
-    users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} users"
+    users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} {UNITS}"
     chance = Finding({}, power=outlook.power).with_power
     looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
     last = outlook.last_effect if share is None else 100 * share * outlook.last_effect / outlook.effect
@@ -221,14 +221,14 @@ def outlook_sentence(outlook: Outlook) -> str:
     if outlook.days and outlook.has_new_users:
         # The new users are a lower bound.
         fewer = " or fewer" if outlook.days > 1 else ""
-        text = f"if users keep arriving as they do, {takes}{fewer} ({users}, {looks}) to be found{chance}"
+        text = f"if {UNITS} keep arriving as they do, {takes}{fewer} ({users}, {looks}) to be found{chance}"
     elif outlook.days:
-        text = f"no new users arrive; if the same ones keep coming, {takes} ({looks}) to be found{chance}"
+        text = f"no new {UNITS} arrive; if the same ones keep coming, {takes} ({looks}) to be found{chance}"
     elif outlook.has_new_users:
-        text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}, perhaps smaller ones too; "
+        text = f"if {UNITS} keep arriving as they do, {_days(outlook.furthest)} {find}, perhaps smaller ones too; "
         text += f"{effect}{limit}{',' if limit else ''} takes {users} to be found{chance}"
     else:
-        text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
+        text = f"no new {UNITS} arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
         text += f"not of {effect}{limit}"
     return f"{outlook.candidate} against {outlook.baseline} on {fd.label_of(parse(outlook.metric))}: {text}"
 

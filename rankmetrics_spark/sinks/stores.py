@@ -16,9 +16,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark.config import Sink, local_path
-from rankmetrics_spark.engines import engine_of, sail_path, spark_path
+from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_unit
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
-from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, parse
+from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OK, PARTITION, RUN, USER_DAYS, Check, quoted
 from rankmetrics_spark.sinks.files import of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
@@ -27,6 +27,7 @@ from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled
 from rankmetrics_spark.sinks.refusals import SCHEMA, begin
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import problem_with_name
+from rankmetrics_spark.words import UNITS
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
@@ -136,11 +137,11 @@ def check_row_counts(
         # "" and null share a partition.
         shares_partition = not name and {"", None} <= counts.keys()
         others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
-        lists = "lists of users with judgements" if count["lists_outside"] else "lists"
+        lists = f"lists of {UNITS} with judgements" if count["lists_outside"] else "lists"
         checks = (
             ("books_lists", lists, count["lists"] - count["lists_outside"], users.totals.get(key, 0)),
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
-            ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
+            ("books_means", f"{UNITS} with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
         for check, noun, n_input, n_tables in checks:
             sentence = f"experiment '{name}' has {n_input} {noun} in the input and {n_tables} in the tables"
@@ -242,26 +243,27 @@ def previous_quality(store: Store, experiments: Iterable[str | None], needed: bo
 def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
     path = path.rstrip("/")
-    rows = _read(spark, path, format)
-    return rows.drop(EXPERIMENT) if path.endswith(USER_DAYS) else rows
+    rows, pointers = _read(spark, path, format)
+    return rows.drop(EXPERIMENT) if path.endswith(USER_DAYS) else with_unit(rows, unit_in(pointers))
 
 
-def _read(spark: SparkSession, path: str, format: str) -> DataFrame:
+def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Mapping[str, Pointer]]:
     if format != "parquet" and "/" not in path:
         schema, _, table = path.rpartition(".")
-        rows = CatalogSchema(spark, schema, "", format).existing(table)
+        store = CatalogSchema(spark, schema, "", format)
+        rows = store.existing(table)
         if rows is None:
             raise InputError(f"cannot read {format} from '{path}': there is no such table")
-        return rows
+        return rows, store.pointers()
     folder, _, table = path.rpartition("/")
     root = folder or "."
     if table == REFUSED:
-        return _refused(spark, path)
+        return _refused(spark, path), {}
     pointers = pointers_of(spark, root)
     if format == "delta" or any(pointer.format == "delta" for pointer in pointers.values()):
         rows = DeltaFolder(spark, root, "").existing(table)
         if rows is not None:
-            return rows
+            return rows, pointers
 
     def select(pointers: Mapping[str, Pointer]) -> DataFrame:
         """The rows that the pointers name; the files are listed here."""
@@ -273,7 +275,7 @@ def _read(spark: SparkSession, path: str, format: str) -> DataFrame:
                 return spark.createDataFrame([], columns)
             raise
 
-    return settled(root, lambda: pointers_of(spark, root), select, pointers)
+    return settled(root, lambda: pointers_of(spark, root), select, pointers), pointers
 
 
 def _refused(spark: SparkSession, path: str) -> DataFrame:

@@ -20,6 +20,7 @@ from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, typed_judgements
 from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, ROLES, USER, Columns
 from rankmetrics_spark.studies.frame import added_up
+from rankmetrics_spark.words import UNIT, UNITS
 
 MOST_FAULTY = 0.01
 """The usual ``max_invalid_fraction``, as in ``evaluate``."""
@@ -235,9 +236,9 @@ def refuse(totals: Mapping[str | None, Any], allowed: Allowed) -> None:
     n_rows, n = (sum(int(totals[name][place]) for name in names) for place in range(2))
     if n > allowed.faulty * n_rows:
         raise InputError(
-            f"{n:,} of {n_rows:,} rows repeat a rank of their user in one experiment ({_limit(n, n_rows, allowed)}); "
-            "allowed: one list per user: if users have several requests each, name the column of the request as the "
-            "user (columns.user)"
+            f"{n:,} of {n_rows:,} rows repeat a rank of their {UNIT} in one experiment ({_limit(n, n_rows, allowed)}); "
+            f"allowed: one list per {UNIT}: if {UNITS} have several requests each, name the column of the request as "
+            "the user (columns.user)"
         )
     if names and allowed.baseline is not None and allowed.baseline not in names:
         raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))

@@ -23,6 +23,7 @@ from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, 
 from rankmetrics_spark.statistics import poisson_weights
 from rankmetrics_spark.studies import refusals
 from rankmetrics_spark.studies.frame import row_batches
+from rankmetrics_spark.words import UNITS
 
 EXPOSURE = sch.columns(
     "string: experiment_id metric; long: n_shown n_items n_catalogue n_outside n_unknown; double: value ci_low "
@@ -303,7 +304,7 @@ def _apart(sizes: Mapping[str | None, Floats], name: str | None, baseline: str |
         return None
     return (
         f"not compared: {name} shows {one[0]:,.0f} items and {baseline} {other[0]:,.0f}, and more items cover more; "
-        "leave out users of the larger experiment by chance until both show as many"
+        f"leave out {UNITS} of the larger experiment by chance until both show as many"
     )
 
 

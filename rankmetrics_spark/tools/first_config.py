@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE
+from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE, letters
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.tools import guessing
 from rankmetrics_spark.tools.event_sample import TIMES, AssignmentSample, EventSample, named
@@ -358,6 +358,9 @@ class FirstConfig:
                     if chosen and not _is_written(self.truth, chosen):
                         name = lists.written(chosen.column) if lists else chosen.column
                         yield f"    {role}: {_scalar(name)}  # {chosen.reason}"
+        column = self.columns["user"].column if "user" in self.columns else ""
+        if self.log.ranked_by_format or re.match("(query|qid|topic)", letters(column)):
+            yield "unit: query  # texts call users so: a guess, by the format or the name of the column"
         yield f"rank_by: {self.rank_by}"
         of_trec = self.log.format in ("trec_run", "json_document")
         yield f"metrics: [ndcg@10, {'ap' if of_trec else 'ap@10'}, p@10, rr]"

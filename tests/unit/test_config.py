@@ -315,6 +315,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "metrics": ["ap@10"],
         "convention": resolve("standard").text(),
         "percentiles": [],
+        "unit": "user",
         "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant",
                     "gates": {}, "on_broken_split": "fail"},
         "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,

@@ -13,7 +13,7 @@ from rankmetrics_spark.metrics import Floats
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.refusals import MOST_FAULTY
-from rankmetrics_spark.words import p_value
+from rankmetrics_spark.words import UNIT, UNITS, p_value
 
 COLUMNS = sch.columns(
     "string: ranker_a ranker_b credit; long: n_users users_a users_b n_lists n_lists_clicked lists_a lists_b "
@@ -176,7 +176,7 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
         return f"No click counts for {a} or {b} in {lists} that both are in, so nothing says which one is better."
     won = f"Lists that {b} won: {row['lists_b']:,}, that {a} won: {row['lists_a']:,}, ties: {row['lists_tied']:,}"
     if n == 1:
-        return f"Only 1 user clicked on items of {a} or {b}, too few for an interval. {won}."
+        return f"Only 1 {UNIT} clicked on items of {a} or {b}, too few for an interval. {won}."
     alpha = round(1 - row["confidence"], 12)
     corrected = f", corrected for {n_pairs} pairs" if n_pairs > 1 else ""
     ahead, other, sign = (b, a, 1) if row["preference"] >= 0 else (a, b, -1)
@@ -184,8 +184,8 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     any_look = row["looks"] == "any"
     level = f"{100 * row['confidence']:.10g} % interval{' at every look' if any_look else ''}"
     interval = _bounds(row, "sequential_ci" if any_look else "ci", sign)
-    spread = f"{level} {interval}" if interval else "the same for each user, so there is no interval"
-    summary = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half ({spread})"
+    spread = f"{level} {interval}" if interval else f"the same for each {UNIT}, so there is no interval"
+    summary = f"on average, {ahead} won {share} of a {UNIT}'s lists with a click, ties counted half ({spread})"
     p = p_value(row["p_adjusted"], alpha)
     if row["p_adjusted"] < alpha:
         first = f"{ahead} beats {other}: {summary}."
@@ -198,7 +198,7 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     if row["p_adjusted"] < alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    return " ".join(filter(None, (first, chance, wait, f"{won}; users: {n:,}.")))
+    return " ".join(filter(None, (first, chance, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
 def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
@@ -226,13 +226,13 @@ def _left_out_in_words(row: Mapping[str, Any]) -> str:
     if row["n_faulty_rows"] > many:
         share = _percent(row["n_faulty_rows"] / row["n_rows"])
         sentences.append(
-            f"{share} of the rows have a fault and are left out: a missing or wrong user, list, rank or click."
+            f"{share} of the rows have a fault and are left out: a missing or wrong {UNIT}, list, rank or click."
         )
     if row["n_repeated"] > many:
         share = _percent(row["n_repeated"] / row["n_rows"])
         sentences.append(
             f"{share} of the rows repeat a rank of their list and are left out: name the columns that tell the lists "
-            "of a user apart."
+            f"of a {UNIT} apart."
         )
     return " ".join(sentences)
 

@@ -14,6 +14,7 @@ from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Bools, Floats, Ints, Metric, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, Measure, Sums, group_sums
 from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
+from rankmetrics_spark.words import UNIT
 
 MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
 PAIRS = sch.columns(
@@ -257,7 +258,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     metric = parse(row["metric"]).headline
     low, high = row["low"], row["high"]
     if not row["n_users"]:
-        return f"The judgements do not say who is ahead on {metric}: no user is in both {a} and {b}"
+        return f"The judgements do not say who is ahead on {metric}: no {UNIT} is in both {a} and {b}"
     if low is None or high is None:
         return f"The judgements do not say who is ahead on {metric}: a value is too large to be summed"
     labels = "label of the unjudged item is" if n == 1 else f"labels of the {n:,} unjudged items are"

@@ -21,6 +21,7 @@ from scipy.special import stdtrit
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
+from rankmetrics_spark.words import UNITS
 
 COLUMNS = sch.columns(
     "string: experiment_id metric estimator; double: value ci_low ci_high; long: n_users n_rows; double: "
@@ -290,7 +291,7 @@ def _notes(counts: Mapping[str, int], rules: Rules) -> Iterator[str]:
     if counts["repeated"] > MOST_FAULTY * counts["all"]:
         yield (
             f"{counts['repeated']:,} of {counts['all']:,} rows repeat an item or a rank of their list and are left "
-            "out: if users have several requests each, give list"
+            f"out: if {UNITS} have several requests each, give list"
         )
 
 
@@ -303,15 +304,14 @@ def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int]
         return f"no usable row; rows with a fault in another column: {counts['faulty']:,}"
     if n := counts["beyond"]:
         clicks = " from relevance 0 or 1 (dcg takes grades)" if key.metric.startswith("ndcg") else ""
-        return (
-            f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {st.LARGEST_SUMMAND:.2g}"
-        )
+        allowed = f"none, so every value{clicks} up to {st.LARGEST_SUMMAND:.2g}"
+        return f"{UNITS} without a usable value: {n:,}; allowed: {allowed}"
     if key.estimator == "self_normalised" and rules.weighting.target is None:
         return (
             "there is no self-normalised estimate without a target: a row is shown with certainty, so "
             "the mean of 1 / propensity is not 1 in expectation; use ips or clipped"
         )
-    sizes = [(effective["rows"], counts["rows"], "rows"), (effective["users"], counts["n"], "users")]
+    sizes = [(effective["rows"], counts["rows"], "rows"), (effective["users"], counts["n"], str(UNITS))]
     for size, n, what in sizes:
         if size < rules.weighting.least_effective:
             return (
