@@ -1,8 +1,7 @@
 """Clicks in rows of their own: which impression an event belongs to, and the grade that it gives.
 
-Impressions and events are rows of one table, grouped by the columns that both have: one shuffle. Windows over the rows
-of an item find the impression of each event; an event then leaves the log with its status as its fault, so that it is
-counted in the same pass.
+An event has the time of the impression that it belongs to: of its list, or the latest one of its user and item, which
+windows over the few rows of items with events find. The best grade of each item is then joined to the rows of the log.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from rankmetrics_spark.road.checking import literal, micros
 from rankmetrics_spark.road.nested import Nested, flat_judgements, flat_log
 
 _EVENT, _AT, _ITEM, _KIND, _FAULTY = "_event", "_at", "_item_of_both", "_grade_of_kind", "_no_event"
-_SHOWN_AT, _N_SHOWN, _STATE = "_shown_at", "_n_shown", "_state"
-IS_EVENT = f"coalesce({sch.REJECTED}.{sch.REASON} IN ({', '.join(map(repr, sch.EVENT_STATES))}), false)"
-"""SQL: whether a group of faulty rows holds events, and not rows of the log."""
+_SHOWN_AT, _IS_SHOWN, _BEST = "_shown_at", "_is_shown", "_best"
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,8 @@ class Timed:
 
 def with_grades(
     shown: DataFrame, events: DataFrame, options: Options, day: str | None = None
-) -> tuple[DataFrame, Options, Timed | None]:
-    """The impressions with the grades that their events give, and the events beside them, each with its status.
+) -> tuple[DataFrame, Options, Timed | None, DataFrame]:
+    """The impressions with the grades that their events give, and the status of each event, as ``reason``.
 
     Args:
         shown: A row per shown item.
@@ -69,26 +66,33 @@ def with_grades(
     if "relevance" not in options.columns and (own := first_of(shown, [sch.RELEVANCE])):
         one = f"allowed: one of the two, such as {path}.relevance: null with the events"
         raise InputError(f"the impressions have a column '{own}', and events are given; {one}")
-    # Impressions and events with the same keys are in one partition, and so are the rows of a list.
-    both = sides.shown.unionByName(sides.events, allowMissingColumns=True).repartition(*sides.keys)
-    of_list = ", ".join(sides.keys)
-    of_item, at = f"{of_list}, {_ITEM}", f"CASE WHEN NOT {_EVENT} THEN {_AT} END"
-    in_order = f"PARTITION BY {of_item} ORDER BY {_AT}, {_EVENT} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-    first, latest = f"min({at}) OVER (PARTITION BY {of_list})", f"last({at}, true) OVER ({in_order})"
-    n_shown = f"count(CASE WHEN NOT {_EVENT} THEN 1 END) OVER (PARTITION BY {of_item}) AS {_N_SHOWN}"
-    found = both.selectExpr("*", n_shown).selectExpr("*", f"{first if sides.by_list else latest} AS {_SHOWN_AT}")
-    states = found.selectExpr("*", f"{_state(options, day, sides.is_timed)} AS {_STATE}")
-    best = f"max(CASE WHEN {_STATE} = '{sch.MATCHED}' THEN {_KIND} END)"
-    receives = of_item if sides.by_list else f"{of_item}, {_SHOWN_AT}"
-    graded = states.selectExpr("*", f"{best} OVER (PARTITION BY {receives}) AS _best")
+    state, of_item = _state(options, day, sides.is_timed), [*sides.keys, _ITEM]
+    events, seen = sides.events, sides.shown.join(sides.events.select(*of_item), of_item, "left_semi")
+    if sides.by_list:
+        if sides.is_timed:
+            events = events.join(sides.shown.groupBy(*sides.keys).agg(F.min(_AT).alias(_SHOWN_AT)), sides.keys, "left")
+        found = seen.select(*of_item).distinct().selectExpr("*", f"1 AS {_IS_SHOWN}")
+        events, states = events.selectExpr("*", f"1 AS {_IS_SHOWN}"), events.join(found, of_item, "left")
+    else:
+        both, item = seen.unionByName(events, allowMissingColumns=True), f"PARTITION BY {', '.join(of_item)}"
+        in_order = f"{item} ORDER BY {_AT}, {_EVENT} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        latest = f"last(CASE WHEN NOT {_EVENT} THEN {_AT} END, true) OVER ({in_order}) AS {_SHOWN_AT}"
+        is_shown = f"max(CASE WHEN NOT {_EVENT} THEN 1 END) OVER ({item}) AS {_IS_SHOWN}"
+        events = states = both.selectExpr("*", is_shown, latest).where(_EVENT)
+        of_item = [*of_item, _SHOWN_AT]
+    best = events.where(f"{state} = '{sch.MATCHED}'").groupBy(*of_item).agg(F.max(_KIND).alias(_BEST))
+    same = F.expr(" AND ".join(map(" = ".join, zip(sides.sql, of_item, strict=False))))
+    log = shown
+    if engine_of(shown.sparkSession) == "spark":
+        # The rows of a list stay together, and are not sorted.
+        best = best.repartition(*sides.keys).hint("shuffle_hash")
+        log = shown.repartition(*map(F.expr, sides.sql[: len(sides.keys)]))
     kind = "bigint" if all(grade.is_integer() for grade in options.grades.values()) else "double"
-    relevance = f"CASE WHEN NOT {_EVENT} THEN {kind}(coalesce(_best, 0D)) END AS {sch.GRADE_OF_EVENTS}"
-    kept = [sch.quoted(name) for name in shown.columns if name != sch.LIST_FAULT]
-    fault = f"coalesce({sch.LIST_FAULT}, {_STATE})" if sch.LIST_FAULT in shown.columns else _STATE
-    rows = graded.selectExpr(*kept, relevance, f"{fault} AS {sch.LIST_FAULT}")
+    relevance = f"{kind}(coalesce({_BEST}, 0D)) AS {sch.GRADE_OF_EVENTS}"
+    rows = log.join(best, same, "left").selectExpr(*map(sch.quoted, shown.columns), relevance)
     options = replace(options, columns={**options.columns, "relevance": sch.GRADE_OF_EVENTS})
-    within = microseconds(options.within) if options.within else None
-    return rows, options, None if within is None else Timed(sides.shown, sides.events, within)
+    timed = Timed(sides.shown, sides.events, microseconds(options.within)) if options.within else None
+    return rows, options, timed, states.selectExpr(f"{state} AS {sch.REASON}")
 
 
 def flattened(
@@ -97,10 +101,10 @@ def flattened(
     events: AnyTable | None,
     options: Options,
     day: str | None = None,
-) -> tuple[DataFrame, DataFrame | None, Options, Nested | None, Timed | None]:
+) -> tuple[DataFrame, DataFrame | None, Options, Nested | None, Timed | None, DataFrame | None]:
     """Impressions and judgements with a row per item, and the options that fit them; the lists as they came.
 
-    Events give the impressions their grades; their lists are then read as items.
+    Events give the impressions their grades; their lists are then read as items. Last, see ``with_grades``.
     """
     if events is not None:
         named, usual = options.event_columns, (name for names in sch.EVENT_NAMES.values() for name in names)
@@ -110,18 +114,22 @@ def flattened(
     if judgements is not None:
         judgements, options = flat_judgements(judgements, options)
     if events is None:
-        return impressions, judgements, options, lists, None
-    impressions, options, timed = with_grades(impressions, events, options, day)
-    return impressions, judgements, options, None, timed
+        return impressions, judgements, options, lists, None, None
+    impressions, options, timed, states = with_grades(impressions, events, options, day)
+    return impressions, judgements, options, None, timed, states
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """Impressions and events with the columns that both have: keys, item, time, and whether a row is an event."""
+    """Impressions and events with the columns that both have: keys, item, time, and whether a row is an event.
+
+    ``sql`` are keys, item and time of an impression, as SQL.
+    """
 
     shown: DataFrame
     events: DataFrame
-    keys: Sequence[str]
+    keys: list[str]
+    sql: Sequence[str]
     by_list: bool
     is_timed: bool
 
@@ -172,6 +180,7 @@ class _Sides:
                 ),
             ),
             keys,
+            left,
             bool(lists),
             is_timed,
         )
@@ -211,7 +220,7 @@ def _grade(events: DataFrame, kind: str | None, options: Options) -> str:
 
 
 def _state(options: Options, day: str | None, is_timed: bool) -> str:
-    """SQL: what becomes of an event; null for an impression. The first that applies counts."""
+    """SQL: what becomes of an event. The first that applies counts."""
     within = microseconds(options.within) if options.within else None
     earlier = ""
     if day and within is not None:
@@ -222,15 +231,15 @@ def _state(options: Options, day: str | None, is_timed: bool) -> str:
     timed = f"WHEN {_SHOWN_AT} IS NULL OR {_AT} < {_SHOWN_AT} THEN {before} " if is_timed else ""
     late = f"WHEN {_AT} > {_SHOWN_AT} + {within}L THEN 'event_after_window' " if within is not None else ""
     return (
-        f"CASE WHEN NOT {_EVENT} THEN NULL WHEN {_KIND} IS NULL THEN 'kind_without_grade' WHEN {_FAULTY} THEN "
-        f"'faulty_event' WHEN {_N_SHOWN} = 0 THEN {none} {timed}{late}ELSE '{sch.MATCHED}' END"
+        f"CASE WHEN {_KIND} IS NULL THEN 'kind_without_grade' WHEN {_FAULTY} THEN "
+        f"'faulty_event' WHEN {_IS_SHOWN} IS NULL THEN {none} {timed}{late}ELSE '{sch.MATCHED}' END"
     )
 
 
-def event_counts(groups: DataFrame) -> dict[str, int]:
-    """Status of events -> how many, in the order in which they are looked for; from groups of faulty rows."""
-    events = groups.where(IS_EVENT).groupBy(F.col(f"{sch.REJECTED}.{sch.REASON}").alias("state"))
-    found = {row["state"]: int(row["n"]) for row in few_rows(events.agg(F.sum(sch.N_ROWS).alias("n")))}
+def event_counts(states: DataFrame) -> dict[str, int]:
+    """Status of events -> how many, in the order in which they are looked for."""
+    counted = states.groupBy(sch.REASON).agg(F.count(F.lit(1)).alias("n"))
+    found = {row[sch.REASON]: int(row["n"]) for row in few_rows(counted)}
     return {state: found[state] for state in sch.EVENT_STATES if state in found}
 
 
@@ -243,8 +252,7 @@ def unmatched_rate(counts: Mapping[str, int]) -> float | None:
 def shown_rows(log: DataFrame, options: Options, events: AnyTable | None = None) -> tuple[DataFrame, Options]:
     """A row per shown item with the relevance that its events give, and the options that fit them.
 
-    It is for what reads rows and no tables of an evaluation: rows of events, and why they do not count, are left out.
+    It is for what reads rows and no tables of an evaluation.
     """
     rows, _, options, *_ = flattened(log, None, events, options)
-    states = ", ".join(map(repr, sch.EVENT_STATES))
-    return rows if events is None else rows.where(f"NOT coalesce({sch.LIST_FAULT} IN ({states}), false)"), options
+    return rows, options

@@ -21,7 +21,7 @@ from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation as agg, checking, nested as nst, ranking, scoring
 from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
 from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
-from rankmetrics_spark.road.events import IS_EVENT, Timed, event_counts, flattened
+from rankmetrics_spark.road.events import Timed, event_counts, flattened
 from rankmetrics_spark.road.plan import Plan, make_plan
 
 Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
@@ -40,6 +40,7 @@ class Tables:
         keep: Stores what several tables are made from, when the first of them is made; None stores nothing.
         nested: The log as it came, if its rows are lists.
         timed: The times of impressions and events, if events count for some time.
+        states: The status of each event, if there are events.
         assigned: Who is in which test, if assignments say so: what is read of lists is that of its experiments.
     """
 
@@ -50,6 +51,7 @@ class Tables:
     keep: Keep | None = None
     nested: nst.Nested | None = None
     timed: Timed | None = None
+    states: DataFrame | None = None
     assigned: Assigned | None = None
 
     @classmethod
@@ -78,7 +80,8 @@ class Tables:
         if judgements is not None:
             own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
-        impressions, judgements, options, lists, timed = flattened(impressions, judgements, events, options, day)
+        flat = flattened(impressions, judgements, events, options, day)
+        impressions, judgements, options, lists, timed, states = flat
         schema, assigned = None if judgements is None else judgements.schema, None
         if assignments is not None:
             stored = keep or (lambda rows, name: rows)
@@ -100,30 +103,23 @@ class Tables:
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
         if keep is not None and lists is None and events is None:
             plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
-        return cls(plan, rows, judgements, pools, keep, lists, timed, assigned)
+        return cls(plan, rows, judgements, pools, keep, lists, timed, states, assigned)
 
     # ---- the pass over the input
-
-    @property
-    def outcome(self) -> DataFrame:
-        """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
-        return self._everything.where(f"NOT {IS_EVENT}") if self.plan.options.with_events else self._everything
 
     @cached_property
     def event_counts(self) -> dict[str, int] | None:
         """What became of the events: status -> how many; None without events. The first look starts a job."""
-        if not self.plan.options.with_events:
-            return None
-        return event_counts(self._faulty_groups(self._packed) if self.keep is None else self._everything)
+        return None if self.states is None else event_counts(self.states)
 
     @cached_property
-    def _everything(self) -> DataFrame:
-        """The outcome, with the events among the faulty rows."""
+    def outcome(self) -> DataFrame:
+        """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
         plan, keep = self.plan, self.keep
         if plan.scoring.finite:
             # The gates refuse what is infinite, and name the experiment.
             lenient = replace(plan.scoring, finite=False)
-            return replace(self, plan=replace(plan, scoring=lenient))._everything
+            return replace(self, plan=replace(plan, scoring=lenient)).outcome
         if self.nested is not None:
             return self._of_nested[1]
         packed = self._packed
@@ -240,8 +236,7 @@ class Tables:
     def faulty(self) -> DataFrame:
         """Groups of equal faulty rows."""
         if self.keep is None and self.nested is None:
-            groups = self._faulty_groups(self._packed)
-            return groups.where(f"NOT {IS_EVENT}") if self.plan.options.with_events else groups
+            return self._faulty_groups(self._packed)
         return _faulty_of(self.outcome, self.plan.columns)
 
     @cached_property
