@@ -17,14 +17,14 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from rankmetrics_spark.errors import OutputError
-from rankmetrics_spark.sinks.files import STAGING, Files
+from rankmetrics_spark.sinks.files import STAGING, Files, as_record
 from rankmetrics_spark.sinks.partitions import Partitions
 
 LEASE = 900.0
@@ -56,6 +56,39 @@ def claims(files: Files) -> list[str]:
     return [text for text in files.for_each(lambda name: files.read(f"{STAGING}/{name}"), names) if text]
 
 
+@dataclass(frozen=True)
+class ClaimContent:
+    """The content of a claim.
+
+    Attributes:
+        run: Id of the run; empty if the claim has none.
+        date: Evaluation date of its partitions; None while the run does not know them yet.
+        experiments: Experiments of its partitions.
+        state: Of a lease: ``asking`` or ``holding``; empty while it claims no partitions.
+    """
+
+    run: str = ""
+    date: str | None = None
+    experiments: tuple[str | None, ...] = ()
+    state: str = field(default="", compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> ClaimContent:
+        """Parse a claim; a broken one is empty, because its run was killed while writing it."""
+        content = as_record(text)
+        experiments = tuple(content.get("experiments") or ())
+        return cls(content.get("run") or "", content.get("date"), experiments, content.get("state", ""))
+
+    def shared(self, partitions: Partitions) -> list[str | None]:
+        """The experiments that some partitions have in common with this claim."""
+        experiments = set(self.experiments) if self.date == partitions.date else set()
+        return [name for name in partitions.experiments if name in experiments]
+
+
+Recover = Callable[[ClaimContent], None]
+"""Cleans up after a killed run."""
+
+
 class Lease:
     """The claim of one run on some partitions of an output without locks; see ``Claim``."""
 
@@ -67,11 +100,12 @@ class Lease:
         # A renewal must not restore a claim that was just released or changed.
         self._writing = threading.Lock()
 
-    def open(self) -> None:
+    def open(self) -> bool:
         """Announce this run, and clean up after killed ones."""
         self._living()
         self._set_content({"run": self._run_id, "lease": self._lease, **process_identity()})
         threading.Thread(target=self._beat, daemon=True).start()
+        return True
 
     def take(self, partitions: Partitions, output: str) -> None:
         """Claim these partitions until ``release``."""
@@ -80,8 +114,8 @@ class Lease:
         self._set_content(self._content | claim | {"state": "asking"})
         while True:
             # The pointer of a date is read, changed and written without a lock, so a date has one writer.
-            others = [other for other in self._living() if other.get("date") == partitions.date]
-            first = any(other["state"] == "holding" or other["run"] < self._run_id for other in others)
+            others = [other for other in self._living() if other.date == partitions.date]
+            first = any(other.state == "holding" or other.run < self._run_id for other in others)
             if first or (others and time.monotonic() > end):
                 self._set_content(
                     {name: value for name, value in self._content.items() if name not in (*claim, "state")}
@@ -105,23 +139,17 @@ class Lease:
                 if self._content:
                     self._do(write_claim, self._run_id, self._content)
 
-    def _living(self) -> list[dict[str, Any]]:
-        """Return claims of other running runs; clean up after killed ones."""
-        living: list[dict[str, Any]] = []
-        dead: list[dict[str, Any]] = []
+    def _living(self) -> list[ClaimContent]:
+        """Return claims of other running runs on partitions; clean up after killed ones."""
+        living, dead = list[ClaimContent](), list[ClaimContent]()
         for text in self._do(claims):
-            with suppress(ValueError):
-                claim = json.loads(text)
-                if claim.get("run") not in (None, "", self._run_id):
-                    (living if lives(claim) else dead).append(claim)
-        for claim in dead:
-            content = ClaimContent.parse(json.dumps(claim))
-            others = [other for other in living if other.get("date") == content.date]
-            experiments = {name for other in others for name in other.get("experiments", ())}
-            unclaimed = tuple(name for name in content.experiments if name not in experiments)
-            self._recover(replace(content, experiments=unclaimed))
-            self._do(remove_claim, content.run)
-        return [claim for claim in living if "state" in claim]
+            claim = ClaimContent.parse(text)
+            if claim.run not in ("", self._run_id):
+                (living if lives(as_record(text)) else dead).append(claim)
+        for claim in _left_by(dead, living):
+            self._recover(claim)
+            self._do(remove_claim, claim.run)
+        return [claim for claim in living if claim.state]
 
     def release(self, complete: bool = True) -> None:
         """Release the partitions; see ``Claim.release``."""
@@ -172,63 +200,30 @@ _GATE = ".gate"
 """Locked while a run reads all claims and writes its own."""
 
 
-@dataclass(frozen=True)
-class ClaimContent:
-    """The content of a claim.
-
-    Attributes:
-        run: Id of the run; empty if the claim has none.
-        date: Evaluation date of its partitions; None while the run does not know them yet.
-        experiments: Experiments of its partitions.
-    """
-
-    run: str = ""
-    date: str | None = None
-    experiments: tuple[str | None, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> ClaimContent:
-        """Parse a claim; a broken one is empty, because its run was killed while writing it."""
-        try:
-            content = json.loads(text or "{}")
-            return cls(content.get("run", ""), content.get("date"), tuple(content.get("experiments", ())))
-        except (ValueError, AttributeError, TypeError):
-            return cls()
-
-    def shared(self, partitions: Partitions) -> list[str | None]:
-        """The experiments that some partitions have in common with this claim."""
-        experiments = set(self.experiments) if self.date == partitions.date else set()
-        return [name for name in partitions.experiments if name in experiments]
-
-
-Recover = Callable[[ClaimContent], None]
-"""Cleans up after a killed run."""
-
-
 class Claim:
     """The claim of one run on some partitions of a folder. As long as it is open, the run counts as living."""
 
-    def __init__(self, run_id: str = "", recover: Recover = lambda dead: None) -> None:
+    def __init__(self, folder: Path, run_id: str = "", recover: Recover = lambda dead: None) -> None:
         """A claim on nothing."""
-        self._run_id, self._recover = run_id, recover
+        self._folder, self._run_id, self._recover = folder, run_id, recover
         self._file: IO[str] | None = None
 
-    def open(self, folder: Path) -> bool:
+    def open(self) -> bool:
         """Announce this run, and clean up after killed ones; return False if there are no locks."""
-        with gate(folder) as supported:
+        with gate(self._folder) as supported:
             if supported and self._file is None:
-                self._living(folder)
+                self._living()
                 # In one step: a claim that is not locked belongs to a killed run.
-                self._file = (folder / f"{self._run_id or uuid.uuid4().hex}.claim").open("w", encoding="utf-8")
+                self._file = (self._folder / f"{self._run_id or uuid.uuid4().hex}.claim").open("w", encoding="utf-8")
                 _lock(self._file, wait=False)
             return supported
 
-    def take(self, folder: Path, partitions: Partitions, output: str) -> None:
+    def take(self, partitions: Partitions, output: str) -> None:
         """Claim these partitions until ``release``."""
-        if not self.open(folder) or self._file is None:
+        if not self.open() or self._file is None:
             return
-        with gate(folder):
-            for other in self._living(folder):
+        with gate(self._folder):
+            for other in self._living():
                 refuse_shared(other, partitions, output)
             self._file.seek(0)
             self._file.truncate()
@@ -236,21 +231,19 @@ class Claim:
             json.dump(content, self._file)
             self._file.flush()
 
-    def _living(self, folder: Path) -> list[ClaimContent]:
+    def _living(self) -> list[ClaimContent]:
         """Return claims of other running runs; clean up after killed ones."""
-        living: list[tuple[Path, ClaimContent]] = []
-        dead: list[tuple[Path, ClaimContent]] = []
-        for path in sorted(folder.glob("*.claim")):
+        living, dead = list[ClaimContent](), list[ClaimContent]()
+        for path in sorted(self._folder.glob("*.claim")):
             if self._file is None or Path(self._file.name) != path:
                 with suppress(FileNotFoundError), path.open("r+", encoding="utf-8") as file:
                     is_dead = _lock(file, wait=False)
-                    (dead if is_dead else living).append((path, ClaimContent.parse(file.read())))
-        for path, claim in dead:
-            experiments = {name for _, other in living if other.date == claim.date for name in other.experiments}
-            unclaimed = tuple(name for name in claim.experiments if name not in experiments)
-            self._recover(replace(claim, run=claim.run or path.stem, experiments=unclaimed))
-            path.unlink(missing_ok=True)
-        return [claim for _, claim in living]
+                    claim = replace(ClaimContent.parse(file.read()), run=path.stem)
+                    (dead if is_dead else living).append(claim)
+        for claim in _left_by(dead, living):
+            self._recover(claim)
+            (self._folder / f"{claim.run}.claim").unlink(missing_ok=True)
+        return living
 
     def release(self, complete: bool = True) -> None:
         """Release the partitions; do nothing if none were claimed."""
@@ -264,6 +257,20 @@ class Claim:
         with suppress(OSError):
             if not any(claim.parent.glob("*.claim")):
                 (claim.parent / _GATE).unlink()
+
+
+def ways(run_id: str, recover: Recover, folder: Path | None, do: Task, lease: float = LEASE) -> Iterator[Claim | Lease]:
+    """The ways to claim, of which the first counts that opens: a lock in a folder of this machine, else a lease."""
+    if folder is not None:
+        yield Claim(folder, run_id, recover)
+    yield Lease(do, run_id, recover, lease)
+
+
+def _left_by(dead: Sequence[ClaimContent], living: Sequence[ClaimContent]) -> Iterator[ClaimContent]:
+    """The claims of killed runs, without the experiments that living runs claim on the same date."""
+    for claim in dead:
+        taken = {name for other in living if other.date == claim.date for name in other.experiments}
+        yield replace(claim, experiments=tuple(name for name in claim.experiments if name not in taken))
 
 
 def refuse_shared(claim: ClaimContent, partitions: Partitions, output: str) -> None:

@@ -214,6 +214,15 @@ class Files:
             return list(pool.map(function, items, *more))
 
 
+def as_record(text: str | None) -> dict[str, Any]:
+    """What the text of a record or of a claim says; empty for one that was cut off."""
+    try:
+        record = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 def _sync(path: str) -> None:
     """Wait until a file or a folder is on the disk, if the file system supports that."""
     try:

@@ -19,7 +19,7 @@ from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, USER_DAYS, quoted
 from rankmetrics_spark.sinks import files as fl, partitions as pt, reading, swapping
-from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
+from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
 
 _MISSING_FILE = re.compile(
@@ -47,7 +47,7 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
 
 
 @dataclass
-class Folder:
+class Folder(pt.Store):
     """A folder with staging in ``_staging`` and run records in ``runs``.
 
     Attributes:
@@ -56,11 +56,12 @@ class Folder:
         run_id: Name of the run.
         settings: Settings of the config, such as the address and the keys of an object store.
         by_date: Whether small tables are not partitioned by experiment.
+        files_name_runs: Whether the tables are plain files that carry the id of their run.
+        _open_record: Whether the record says that the run goes on.
+        _left: Whether files are left that the next run has to remove.
     """
 
     files_name_runs: ClassVar[bool] = True
-    """Whether the tables are plain files that carry the id of their run."""
-
     spark: SparkSession
     path: str
     run_id: str
@@ -70,9 +71,7 @@ class Folder:
     _claim: Claim | Lease | None = field(default=None, init=False, repr=False)
     _staged: list[str] = field(default_factory=list, init=False, repr=False)
     _open_record: bool = field(default=False, init=False, repr=False)
-    """Whether the record says that the run goes on."""
     _left: bool = field(default=False, init=False, repr=False)
-    """Whether files are left that the next run has to remove."""
 
     def check(self) -> None:
         """Refuse a folder that cannot be written, before anything is computed."""
@@ -125,18 +124,12 @@ class Folder:
         if self._claim is not None or self._reach is None:
             return
         self._reach.do(swapping.remove_unclaimed)
-        if self._reach.here and self._reach.files.local:
-            self._claim = Claim(self.run_id, self._recover)
-            if self._claim.open(self._staging_folder):
+        here, files = self._reach.here, self._reach.files
+        folder = Path(files.at(fl.STAGING)) if here and files.local else None
+        for claim in ways(self.run_id, self._recover, folder, self._reach.do, LEASE if here else SLOW_LEASE):
+            self._claim = claim
+            if claim.open():
                 return
-        lease = LEASE if self._reach.here else SLOW_LEASE
-        self._claim = Lease(self._reach.do, self.run_id, self._recover, lease)
-        self._claim.open()
-
-    @property
-    def _staging_folder(self) -> Path:
-        assert self._reach is not None
-        return Path(self._reach.files.at(fl.STAGING))
 
     def _recover(self, dead: ClaimContent) -> None:
         assert self._reach is not None
@@ -156,9 +149,7 @@ class Folder:
                     f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
                     "allowed: folders of the output itself"
                 )
-            if isinstance(self._claim, Claim):
-                self._claim.take(self._staging_folder, partitions, self.path)
-            elif self._claim is not None:
+            if self._claim is not None:
                 self._claim.take(partitions, self.path)
 
     def discard(self, like: DataFrame | None = None) -> None:

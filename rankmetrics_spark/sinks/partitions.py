@@ -270,11 +270,19 @@ MOST_ROWS = 500_000
 
 
 class Store(Protocol):
-    """A place that holds the tables of runs, partitioned by experiment and date, with staging and run records."""
+    """A place that holds the tables of runs, partitioned by experiment and date, with staging and run records.
 
-    @property
-    def path(self) -> str:
-        """The folder, or the schema of a catalog."""
+    Attributes:
+        spark: The session.
+        path: The folder, or the schema of a catalog.
+        run_id: Name of the run.
+        by_date: Whether small tables are not partitioned by experiment.
+    """
+
+    spark: SparkSession
+    path: str
+    run_id: str
+    by_date: bool
 
     def name_of(self, table: str) -> str:
         """The full name of a table, for SQL and for messages."""
@@ -293,6 +301,7 @@ class Store(Protocol):
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date; None if nothing is."""
+        return self.pointers().get(date)
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> what is published there."""

@@ -7,7 +7,6 @@ the files without the pointers sees a part of the date. Each date is claimed as 
 that writes the date exclude each other.
 """
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,8 +25,8 @@ from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
 from rankmetrics_spark.schemas import DATE, PARTITION, RUN, SMALL_TABLES, USER_DAYS
 from rankmetrics_spark.sinks import swapping
-from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
-from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk
+from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, ways
+from rankmetrics_spark.sinks.files import STAGING, Files, as_record, file_system, of_disk
 from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sinks.partitions import Partitions
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema, commit
@@ -328,10 +327,7 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
     names = {*map(swapping.experiment_of, experiments), *(pointer.run_of() if pointer else ())}
     partitions = Partitions(date, sorted(names, key=str))
     with _announced(output.files, run) as claim:
-        if isinstance(claim, Lease):
-            claim.take(partitions, output.path)
-        else:
-            claim.take(Path(output.files.at(STAGING)), partitions, output.path)
+        claim.take(partitions, output.path)
         yield run
 
 
@@ -347,15 +343,15 @@ def _announced(files: Files, run: str) -> Iterator[Claim | Lease]:
         """Clean up after a killed run."""
         swapping.recover(files, dead.run, dead.date, dead.experiments)
 
-    claim = Claim(run, recovered)
-    lease = None
+    folder, claim = Path(files.at(STAGING)) if files.local else None, None
     try:
-        if not (files.local and claim.open(Path(files.at(STAGING)))):
-            lease = Lease(lambda do, *values: do(files, *values), run, recovered)
-            lease.open()
-        yield lease or claim
+        for claim in ways(run, recovered, folder, lambda do, *values: do(files, *values)):
+            if claim.open():
+                yield claim
+                break
     finally:
-        (lease or claim).release()
+        if claim is not None:
+            claim.release()
         swapping.discard(files, run)
 
 
@@ -373,11 +369,8 @@ def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]
     names = [name for name in files.names("runs") if name.endswith(".json") and name.removesuffix(".json") not in named]
     records: dict[str, list[str]] = {}
     for name, text in zip(names, files.for_each(lambda name: files.read(f"runs/{name}"), names), strict=True):
-        try:
-            record = json.loads(text or "{}")
-        except ValueError:
-            continue
-        if not isinstance(record, dict) or not record.get(RUN) or record.get("outcome") in _OPEN:
+        record = as_record(text)
+        if not record.get(RUN) or record.get("outcome") in _OPEN:
             continue
         date = str(record.get(DATE, ""))
         if date and date < first and date not in stay:

@@ -9,7 +9,7 @@ import json
 import re
 import time
 import uuid
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from rankmetrics_spark.errors import OutputError, first_sentence
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, SMALL_TABLES, USER_DAYS, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
-from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, count_rows, rows_of_arrow
+from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, as_json, count_rows, rows_of_arrow
 from rankmetrics_spark.sinks.reading import published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
 
@@ -72,18 +72,10 @@ def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
     return replace(pointer, entries=tuple(entries), format=tables.format)
 
 
-class SqlTables(ABC):
+class SqlTables(Store):
     """The tables of a run under their SQL names. Each row holds the id of the run that wrote it."""
 
-    spark: SparkSession
-    path: str
-    run_id: str
     format: str
-    by_date: bool
-
-    @abstractmethod
-    def name_of(self, table: str) -> str:
-        """The SQL name of a table."""
 
     def current(self, table: str) -> DataFrame | None:
         """The current table, of all runs, or None if it does not exist."""
@@ -132,24 +124,12 @@ class SqlTables(ABC):
         columns |= {EXPERIMENT: F.col(EXPERIMENT), DATE: F.col(DATE).cast("string")}
         return rows.select(*(column.alias(name) for name, column in columns.items()))
 
-    def pointer(self, date: str) -> Pointer | None:
-        """What is published on a date, or None."""
-        return self.pointers().get(date)
-
-    @abstractmethod
-    def pointers(self) -> dict[str, Pointer]:
-        """Date -> its pointer."""
-
     @abstractmethod
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once."""
 
-    def claim(self, partitions: Partitions) -> None:  # noqa: B027  no store of SQL tables has more to do
+    def claim(self, partitions: Partitions) -> None:
         """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
-
-    @abstractmethod
-    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
-        """Write rows to the staging of this run, as they are; return them as written."""
 
     def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
         """Write the rows of a table beside it, with counts per experiment; nothing is published."""
@@ -261,9 +241,6 @@ class CatalogSchema(SqlTables):
         self._drop(lambda name: run_part in name.lower())
         self._drop(self._is_dead)
 
-    def release(self) -> None:
-        """Do nothing: nothing is claimed."""
-
     def _is_dead(self, name: str) -> bool:
         """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""
         row = self.spark.sql(f"SHOW TBLPROPERTIES {self.name_of(quoted(name))}").where(F.col("key") == _HOLDER).first()
@@ -304,9 +281,6 @@ class CatalogSchema(SqlTables):
         rows = rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run))
         self._write_rows(REFUSED, rows, lambda: rows.writeTo(self.name_of(REFUSED)).append())
 
-    def note(self, record: Mapping[str, Any]) -> None:
-        """Do nothing: a record in a catalog is written once, when the run has ended."""
-
     def _write_rows(self, table: str, rows: DataFrame, write: Callable[[], None]) -> None:
         def work() -> None:
             if self.current(table) is None:
@@ -315,10 +289,6 @@ class CatalogSchema(SqlTables):
             write()
 
         commit(self.format, self.name_of(table), work)
-
-    def write_page(self, text: str) -> str | None:
-        """Do nothing: a catalog holds no pages."""
-        return None
 
     def records(self) -> list[str]:
         """The texts of all run records."""

@@ -4,7 +4,6 @@ A sink receives finished tables. It knows nothing about how they were computed. 
 conventions, choose the partitions, publish, and read what was published.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_uni
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OK, PARTITION, RUN, USER_DAYS, Check, quoted
-from rankmetrics_spark.sinks.files import of_disk
+from rankmetrics_spark.sinks.files import as_record, of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, rows_of_arrow
 from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled
@@ -193,14 +192,7 @@ def unreadable_pointers(path: str) -> list[str]:
 
 
 def _parsed(texts: list[str]) -> list[dict[str, Any]]:
-    records: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        try:
-            record = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and RUN in record:
-            records[record[RUN]] = record
+    records = {record[RUN]: record for record in map(as_record, texts) if RUN in record}
     return [records[name] for name in sorted(records, reverse=True)]
 
 

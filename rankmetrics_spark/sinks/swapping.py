@@ -32,7 +32,7 @@ from rankmetrics_spark.errors import OutputError, printable_json
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, SMALL_TABLES, USER_DAYS
 from rankmetrics_spark.sinks.claims import gate
-from rankmetrics_spark.sinks.files import STAGING, Files
+from rankmetrics_spark.sinks.files import STAGING, Files, as_record
 from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", USER_DAYS)
@@ -290,11 +290,7 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
             if own not in {current, *living} and run in (own, current):
                 outdated.append(path)
         remove(files, outdated)
-    text = files.read(record_path(run))
-    try:
-        record = json.loads(text or "{}")
-    except ValueError:
-        record = {}
+    record = as_record(files.read(record_path(run)))
     if record.get("outcome") in ("running", "publishing"):
         pointer = pointer_of(files, str(record.get(DATE)))
         published = pointer is not None and run in pointer.run_of().values()

@@ -217,8 +217,8 @@ def test_an_error_about_something_else_keeps_its_own_words() -> None:
 @pytest.mark.outcome("an experiment and date that another run is writing", "exit 1; the other run is not disturbed")
 def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession, tmp_path: Path) -> None:
     log, out, steps = parquet(tmp_path / "log", LOG), tmp_path / "o[1]{a,b}*?\\", list[str]()
-    claim = Claim()
-    claim.take(out / "_staging", Partitions(DATE, ["b"]), str(out))
+    claim = Claim(out / "_staging")
+    claim.take(Partitions(DATE, ["b"]), str(out))
     with pytest.raises(
         OutputError, match=f"^another run is writing experiment 'b' of {DATE} in .*; run this again when it has ended$"
     ):
@@ -235,22 +235,23 @@ def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession
 
 
 def test_claims_of_other_partitions_and_of_ended_runs_do_not_count(tmp_path: Path) -> None:
-    folder, first, second = tmp_path / "_staging", Claim(), Claim()
+    folder = tmp_path / "_staging"
+    first, second = Claim(folder), Claim(folder)
     code = (
         "import os; from pathlib import Path; from rankmetrics_spark.sinks.claims import Claim\n"
         "from rankmetrics_spark.sinks.partitions import Partitions\n"
-        f"Claim().take(Path({str(folder)!r}), Partitions({DATE!r}, ['a']), 'out'); os._exit(9)"
+        f"Claim(Path({str(folder)!r})).take(Partitions({DATE!r}, ['a']), 'out'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 9
     assert len(list(folder.glob("*.claim"))) == 1
-    first.take(folder, Partitions(DATE, ["a", None]), "out")
-    second.take(folder, Partitions(DATE, ["b"]), "out")
-    second.take(folder, Partitions("2026-11-19", ["a"]), "out")
+    first.take(Partitions(DATE, ["a", None]), "out")
+    second.take(Partitions(DATE, ["b"]), "out")
+    second.take(Partitions("2026-11-19", ["a"]), "out")
     for taken, what in ((["b", "a"], "experiment 'a'"), ([None], "rows without an experiment")):
         with pytest.raises(OutputError, match=f"^another run is writing {what} of {DATE} in out; run this again"):
-            second.take(folder, Partitions(DATE, taken), "out")
+            second.take(Partitions(DATE, taken), "out")
     first.release()
-    second.take(folder, Partitions(DATE, ["a"]), "out")
+    second.take(Partitions(DATE, ["a"]), "out")
     second.release()
     assert list(folder.iterdir()) == []
 

@@ -1,7 +1,5 @@
 """Claims of runs on partitions: by locks, and where there are none."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -20,17 +18,17 @@ DATE = "2026-11-20"
 
 def test_a_run_cleans_up_after_killed_ones_and_leaves_living_ones_alone(tmp_path: Path) -> None:
     dead: list[ClaimContent] = []
-    living, killed, mine = Claim("living"), Claim("killed"), Claim("mine", dead.append)
-    living.take(tmp_path, Partitions(DATE, ["a"]), "out")
-    killed.take(tmp_path, Partitions(DATE, ["b", "c"]), "out")
+    living, killed, mine = (Claim(tmp_path, name, dead.append) for name in ("living", "killed", "mine"))
+    living.take(Partitions(DATE, ["a"]), "out")
+    killed.take(Partitions(DATE, ["b", "c"]), "out")
     # As the system does when a process ends: the lock goes, the file stays.
     killed._file.close()  # type: ignore[union-attr]
-    mine.open(tmp_path)
+    mine.open()
     assert dead == [ClaimContent("killed", DATE, ("b", "c"))]
     assert sorted(path.name for path in tmp_path.glob("*.claim")) == ["living.claim", "mine.claim"]
     with pytest.raises(OutputError, match="another run is writing experiment 'a'"):
-        mine.take(tmp_path, Partitions(DATE, ["a", "b"]), "out")
-    mine.take(tmp_path, Partitions("2026-11-19", ["a"]), "out")
+        mine.take(Partitions(DATE, ["a", "b"]), "out")
+    mine.take(Partitions("2026-11-19", ["a"]), "out")
 
 
 def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Retention: old dates go as a whole, and what a pointer names stays, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -23,7 +21,7 @@ from rankmetrics_spark.pointers import Compared, Entry, Pointer, newest
 from rankmetrics_spark.sinks import DatePruned, Files, Partitions, files_of, live_files, prune, pruning
 
 # The reason: a prune and a run exclude each other by the claims of runs.
-from rankmetrics_spark.sinks.claims import Claim, Lease
+from rankmetrics_spark.sinks.claims import ways
 from tests.helpers.kills import Killed
 
 TABLES = ("user_metrics", "experiment_metrics")
@@ -254,15 +252,11 @@ def test_an_object_store_is_pruned_with_claims_that_expire(root: Path) -> None:
 def test_what_a_run_is_writing_stays(root: Path, locks: bool) -> None:
     before = tree(root)
     # A backfill of another experiment of the first date, and one of the same experiment of the second date.
-    staging = root / "_staging"
     files = files_of(str(root)) if locks else store_of(root)
-    claim: Any = Claim("20261103T010000-00000001")
-    if locks:
-        claim.take(staging, Partitions(OLD[1], ["a/b"]), "out")
-    else:
-        claim = Lease(lambda do, *values: do(files, *values), "20261103T010000-00000001", lambda dead: None)
-        claim.open()
-        claim.take(Partitions(OLD[1], ["z"]), "out")
+    run, do = "20261103T010000-00000001", lambda do, *values: do(files, *values)
+    claim = next(ways(run, lambda dead: None, root / "_staging" if locks else None, do))
+    claim.open()
+    claim.take(Partitions(OLD[1], ["a/b" if locks else "z"]), "out")
     try:
         rows = prune(files, "out", 90)
     finally:
