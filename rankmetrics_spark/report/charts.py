@@ -36,6 +36,11 @@ CONFIG: dict[str, Any] = {
 """What all charts look like: no frame, a faint grid, text in the page's ink."""
 
 _WHO = ("name:experiment", "metric")
+_OF_MEAN = (*_WHO, "text:mean", "interval", "users")
+_COLOUR, _DASH = alt.Color("colour:N", scale=None), alt.StrokeDash("dash:N", scale=None)
+_FILL, _STROKE = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
+_ACROSS: dict[str, Any] = {"x": alt.X("low:Q", title=None), "x2": "high:Q"}
+_UPRIGHT: dict[str, Any] = {"y": alt.Y("low:Q", title=None), "y2": "high:Q"}
 
 
 def _tips(*fields: str) -> list[alt.Tooltip]:
@@ -56,16 +61,10 @@ def forest() -> alt.LayerChart:
     tooltip = _tips(*_WHO, "segment", "difference", "interval", "p:p, corrected", "users", "says:verdict")
     base = alt.Chart(ROWS).encode(y=y)
     zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(x="zero:Q")
-    stroke = alt.Stroke("stroke:N", scale=None)
-    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(
-        x=alt.X("low:Q", title=None), x2="high:Q", stroke=stroke
-    )
-    point = base.mark_point(size=70, strokeWidth=2, opacity=1).encode(
-        x=x, stroke=stroke, fill=alt.Fill("fill:N", scale=None), tooltip=tooltip
-    )
+    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(**_ACROSS, stroke=_STROKE)
+    point = base.mark_point(size=70, strokeWidth=2, opacity=1).encode(x=x, stroke=_STROKE, fill=_FILL, tooltip=tooltip)
     target = base.mark_rule(strokeWidth=18, opacity=0).encode(x="low:Q", x2="high:Q", tooltip=tooltip)
-    suffix = alt.param(name="suffix", value="")
-    chart: alt.LayerChart = _layers(zero, line, point, target).add_params(suffix)
+    chart: alt.LayerChart = _layers(zero, line, point, target).add_params(alt.param(name="suffix", value=""))
     return chart
 
 
@@ -77,14 +76,12 @@ def cutoffs() -> alt.LayerChart:
     axis = alt.Axis(labelAngle=0, labelColor="var(--ink)", grid=False)
     x = alt.X("cut:Q", title="cut-off", axis=axis, scale=alt.Scale(type="log", nice=False, padding=24))
     y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=5, format=".3~f"))
-    colour = alt.Color("colour:N", scale=None)
-    tooltip = _tips(*_WHO, "text:mean", "interval", "users")
-    base = alt.Chart(ROWS).encode(x=x, color=colour)
-    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+    tooltip = _tips(*_OF_MEAN)
+    base = alt.Chart(ROWS).encode(x=x, color=_COLOUR)
+    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(**_UPRIGHT)
     point = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip)
     target = base.mark_rule(strokeWidth=16, opacity=0).encode(y="low:Q", y2="high:Q", tooltip=tooltip)
-    dash = alt.StrokeDash("dash:N", scale=None)
-    path = base.mark_line(strokeWidth=1.2, opacity=0.6).encode(y=y, detail="name:N", strokeDash=dash)
+    path = base.mark_line(strokeWidth=1.2, opacity=0.6).encode(y=y, detail="name:N", strokeDash=_DASH)
     return _layers(path, line, point, target)
 
 
@@ -92,10 +89,9 @@ def one_cutoff() -> alt.LayerChart:
     """Means with their intervals on one scale, a line for each experiment. Rows as of ``cutoffs``."""
     x = alt.X("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format="~g"))
     y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=300, labelColor="var(--ink)"))
-    base = alt.Chart(ROWS).encode(y=y, color=alt.Color("colour:N", scale=None))
-    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(x=alt.X("low:Q", title=None), x2="high:Q")
-    tooltip = _tips(*_WHO, "text:mean", "interval", "users")
-    return _layers(line, base.mark_point(filled=True, size=70, opacity=1).encode(x=x, tooltip=tooltip))
+    base = alt.Chart(ROWS).encode(y=y, color=_COLOUR)
+    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(**_ACROSS)
+    return _layers(line, base.mark_point(filled=True, size=70, opacity=1).encode(x=x, tooltip=_tips(*_OF_MEAN)))
 
 
 def distribution() -> alt.LayerChart:
@@ -103,10 +99,10 @@ def distribution() -> alt.LayerChart:
     axis = alt.Axis(format="~g", tickCount=5, grid=False)
     x = alt.X("edge:Q", title="value of a user", axis=axis, scale=alt.Scale(nice=False))
     y = alt.Y("share:Q", title=None, axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
-    base = alt.Chart(ROWS).encode(x=x, y=y, color=alt.Color("colour:N", scale=None), detail="name:N")
+    base = alt.Chart(ROWS).encode(x=x, y=y, color=_COLOUR, detail="name:N")
     tooltip = _tips(*_WHO, "upto:users with at most", "text:share", "users")
     line = base.mark_line(strokeJoin="round", interpolate="step-after").encode(
-        strokeWidth=alt.StrokeWidth("weight:Q", scale=None), strokeDash=alt.StrokeDash("dash:N", scale=None)
+        strokeWidth=alt.StrokeWidth("weight:Q", scale=None), strokeDash=_DASH
     )
     point = base.mark_point(size=120, filled=True, opacity=0).encode(tooltip=tooltip)
     return _layers(line, point)
@@ -119,13 +115,8 @@ def changes() -> alt.LayerChart:
     x = alt.X("from:Q", title="change of a user's value", axis=axis, scale=alt.Scale(nice=False, zero=True, padding=4))
     y = alt.Y("n:Q", title=None, axis=alt.Axis(tickCount=4, format=",d", tickMinStep=1), scale=alt.Scale(zero=True))
     tooltip = _tips("what:change", "metric", "users", "share:of all")
-    fill, stroke = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
-    bar = (
-        alt.Chart(ROWS)
-        .mark_rect(strokeWidth=1)
-        .encode(x=x, x2="to:Q", y=y, y2="zero:Q", fill=fill, stroke=stroke, tooltip=tooltip)
-    )
-    return _layers(bar)
+    bar = alt.Chart(ROWS).mark_rect(strokeWidth=1)
+    return _layers(bar.encode(x=x, x2="to:Q", y=y, y2="zero:Q", fill=_FILL, stroke=_STROKE, tooltip=tooltip))
 
 
 def trend() -> alt.LayerChart:
@@ -134,11 +125,10 @@ def trend() -> alt.LayerChart:
     # Dates have no time zone: read and written as UTC, they stay the same everywhere.
     x = alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc"))
     y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format=".3~f"))
-    base = alt.Chart(ROWS).transform_filter("!datum.alert").encode(x=x, color=alt.Color("colour:N", scale=None))
-    band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", title=None), y2="high:Q", detail="name:N")
-    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=alt.StrokeDash("dash:N", scale=None))
-    tooltip = _tips("day:date", *_WHO, "text:mean", "interval", "users")
-    point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
+    base = alt.Chart(ROWS).transform_filter("!datum.alert").encode(x=x, color=_COLOUR)
+    band = base.mark_area(opacity=0.14).encode(**_UPRIGHT, detail="name:N")
+    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=_DASH)
+    point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=_tips("day:date", *_OF_MEAN))
     alerts = alt.Chart(ROWS).transform_filter("datum.alert").encode(x=x)
     alert_tooltip = _tips("day:date", "alert")
     rule = alerts.mark_rule(strokeDash=[3, 3], color="var(--faint)", strokeWidth=1.5).encode(tooltip=alert_tooltip)
@@ -168,20 +158,15 @@ def difference(by: str) -> alt.LayerChart:
     opacity = alt.Opacity("shade:Q", scale=None)
     shade = bad.mark_rect(color="var(--faint)").encode(x=alt.X("from:T", title=None), x2="to:T", opacity=opacity)
     zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(y=alt.Y("zero:Q"))
-    base = alt.Chart(ROWS).transform_filter("!datum.state").encode(x=x, color=alt.Color("colour:N", scale=None))
-    low, detail = alt.Y("low:Q", title=None), "name:N"
-    bounds = base.mark_area().encode(y=low, y2="high:Q", detail=detail, opacity=alt.Opacity("band:Q", scale=None))
-    dash = alt.StrokeDash("dash:N", scale=None)
-    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=dash)
+    base = alt.Chart(ROWS).transform_filter("!datum.state").encode(x=x, color=_COLOUR)
+    bounds = base.mark_area().encode(**_UPRIGHT, detail="name:N", opacity=alt.Opacity("band:Q", scale=None))
+    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=_DASH)
     tooltip = _tips(f"label:{by}", *_WHO, "text:difference", "interval", "means", "users")
-    rule = base.mark_rule(strokeWidth=1.5)
-    whisker = rule.encode(y=low, y2="high:Q", opacity=alt.Opacity("rule:Q", scale=None))
+    whisker = base.mark_rule(strokeWidth=1.5).encode(**_UPRIGHT, opacity=alt.Opacity("rule:Q", scale=None))
     point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
     name = base.mark_text(align="right", dx=-2, dy=-11).encode(y=y, text="end:N", color=alt.value("var(--ink)"))
-    layers = [bounds, zero, line, whisker, point, name]
-    layers = [shade, *layers] if by == "date" else layers
-    suffix = alt.param(name="suffix", value="")
-    chart: alt.LayerChart = _layers(*layers).add_params(suffix)
+    layers = [*[shade] * (by == "date"), bounds, zero, line, whisker, point, name]
+    chart: alt.LayerChart = _layers(*layers).add_params(alt.param(name="suffix", value=""))
     return chart
 
 

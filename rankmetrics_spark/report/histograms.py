@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS, Figures
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER
@@ -102,21 +103,27 @@ def step_column(column: str, low: float, high: float) -> Column:
     return F.when(finite, F.least(F.greatest(step, F.lit(0)), F.lit(STEPS)).cast("int"))
 
 
+def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first: int = 0) -> list[dict[str, Any]]:
+    """Users per (experiment_id, metric, step), which begin with ``first``; ``steps`` has those of each metric."""
+    parts = (F.struct(F.lit(name).alias(METRIC), step.alias("step")) for name, step in steps.items())
+    known = rows.select(EXPERIMENT, F.inline(F.array(*parts))).where("step IS NOT NULL")
+    groups = few_rows(known.groupBy(EXPERIMENT, METRIC, "step").count())
+    return [step_row(experiment, metric, first + step, n, edges) for experiment, metric, step, n in groups]
+
+
 def changes_between(
     users: DataFrame, baseline: str, experiments: Sequence[str], metrics: Sequence[Metric], edges: Edges
-) -> DataFrame:
+) -> list[dict[str, Any]]:
     """Users per (experiment_id, metric, step) who are also in the baseline, by the step of ``change_steps``."""
     columns = [F.col(metric.column).alias(f"_b{i}") for i, metric in enumerate(metrics)]
     theirs = users.where(F.col(EXPERIMENT) == baseline).select(USER, *columns)
     both = users.where(F.col(EXPERIMENT).isin([*experiments])).join(theirs, USER)
-    steps = []
+    steps = {}
     for i, metric in enumerate(metrics):
         low, high = edges[str(metric)]
         change = F.col(metric.column) - F.col(f"_b{i}")
         size = F.ceil(F.round(F.abs(change) / ((high - low) or 1.0) * STEPS, 9))
         step = F.signum(change) * F.least(F.greatest(size, F.lit(1)), F.lit(STEPS))
         finite = change.isNotNull() & ~F.isnan(change) & (F.abs(change) != float("inf"))
-        known = F.when(finite, F.when(change == 0, 0).otherwise(step).cast("int"))
-        steps.append(F.struct(F.lit(str(metric)).alias(METRIC), known.alias("step")))
-    rows = both.select(EXPERIMENT, F.inline(F.array(*steps))).where("step IS NOT NULL")
-    return rows.groupBy(EXPERIMENT, METRIC, "step").agg(F.count(F.lit(1)).alias("users"))
+        steps[str(metric)] = F.when(finite, F.when(change == 0, 0).otherwise(step).cast("int"))
+    return [{**row, BASELINE: baseline} for row in step_rows(both, steps, edges)]

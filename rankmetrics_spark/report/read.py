@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -299,46 +300,33 @@ class SparkTables:
         newest = few_rows(rows.orderBy(F.col(sch.DATE).desc(), sch.EXPERIMENT, sch.METRIC).limit(MOST_ROWS))
         return sorted(map(plain, newest), key=lambda row: (row[sch.DATE], row[sch.EXPERIMENT], row[sch.METRIC]))
 
-    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
+    def _users(self, date: str, metrics: Sequence[Metric]) -> tuple[Any, list[Metric]]:
+        """The users of a date, and those of the metrics that they have."""
         users = self._of_date("user_metrics", date)
-        columns = [] if users is None else [metric for metric in metrics if metric.column in users.columns]
-        if users is None or not columns:
+        return users, [metric for metric in metrics if users is not None and metric.column in users.columns]
+
+    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
+        users, stored = self._users(date, metrics)
+        if not stored:
             return {}
-        row = users.agg(*(end(F.col(metric.column)) for metric in columns for end in (F.min, F.max))).first() or ()
-        pairs = zip(columns, row[::2], row[1::2], strict=True)
+        row = users.agg(*(end(F.col(metric.column)) for metric in stored for end in (F.min, F.max))).first() or ()
+        pairs = zip(stored, row[::2], row[1::2], strict=True)
         return {str(metric): (min(0.0, low or 0.0), max(0.0, high or 0.0)) for metric, low, high in pairs}
 
     def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
-        users = self._of_date("user_metrics", date)
-        if users is None:
+        users, stored = self._users(date, metrics)
+        if not stored:
             return []
-        steps = [
-            F.struct(
-                F.lit(str(metric)).alias(sch.METRIC),
-                histograms.step_column(metric.column, *edges[str(metric)]).alias("step"),
-            )
-            for metric in metrics
-            if metric.column in users.columns
-        ]
-        rows = users.where(F.col(sch.EXPERIMENT).isin([*experiments])).select(sch.EXPERIMENT, F.inline(F.array(*steps)))
-        groups = few_rows(rows.where("step IS NOT NULL").groupBy(sch.EXPERIMENT, sch.METRIC, "step").count())
-        return [histograms.step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in groups]
+        steps = {str(each): histograms.step_column(each.column, *edges[str(each)]) for each in stored}
+        return histograms.step_rows(users.where(F.col(sch.EXPERIMENT).isin([*experiments])), steps, edges, first=-1)
 
     def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
-        users = self._of_date("user_metrics", date)
-        chosen = [] if users is None else [metric for metric in metrics if metric.column in users.columns]
-        if users is None or not chosen:
-            return []
+        users, stored = self._users(date, metrics)
         by_baseline: dict[str, list[str]] = {}
-        for experiment, baseline in pairs:
+        for experiment, baseline in pairs if stored else ():
             by_baseline.setdefault(baseline, []).append(experiment)
-        return [
-            {**histograms.step_row(experiment, metric, step, n, edges), sch.BASELINE: baseline}
-            for baseline, experiments in by_baseline.items()
-            for experiment, metric, step, n in few_rows(
-                histograms.changes_between(users, baseline, experiments, chosen, edges)
-            )
-        ]
+        changes = (histograms.changes_between(users, *pair, stored, edges) for pair in by_baseline.items())
+        return [*chain.from_iterable(changes)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         newest_first: list[dict[str, Any]] = sinks.run_records(self.store)
