@@ -26,7 +26,7 @@ from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, USER_DAYS, Check
-from rankmetrics_spark.sources import at_midnight, whole_log
+from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log
 from rankmetrics_spark.words import counted_in
 
 Progress = Callable[[str], None]
@@ -34,12 +34,11 @@ Progress = Callable[[str], None]
 
 @dataclass
 class _Steps:
-    """Times the steps of a run and reports them to the caller."""
+    """Times the steps of a run and reports them to the caller; ``rows`` are evaluated, 0 until they are counted."""
 
     progress: Progress
     seconds: dict[str, float] = field(default_factory=dict)
     rows: int = 0
-    """Evaluated rows; 0 until they are counted."""
 
     @contextmanager
     def __call__(self, name: str, text: str = "") -> Iterator[None]:
@@ -53,22 +52,29 @@ class _Steps:
 
 @dataclass
 class _Context:
-    """What the steps of a run share."""
+    """What the steps of a run share.
+
+    Attributes:
+        spark: The session.
+        config: What to evaluate.
+        steps: How long each step took.
+        refused: Settings of the config that the session does not take.
+        earlier: What other runs have published that the comparisons read; known after the plan.
+        checks: What was checked so far.
+        tables: The tables of the evaluation; known after the plan.
+        counts: What was counted, per experiment; known after the pass over the input.
+        withheld: Says which tests are not published, if their own gates have failed.
+    """
 
     spark: SparkSession
     config: Config
     steps: _Steps
     refused: list[str]
     earlier: Earlier = field(default_factory=Earlier)
-    """What other runs have published that the comparisons read; known after the plan."""
     checks: list[Check] = field(default_factory=list)
-    """What was checked so far."""
     tables: Tables = field(init=False)
-    """The tables of the evaluation; known after the plan."""
     counts: Counts = field(init=False)
-    """What was counted, per experiment; known after the pass over the input."""
     withheld: MetricGateError | None = None
-    """Says which tests are not published, if their own gates have failed."""
 
     @cached_property
     def convention(self) -> tuple[str, str]:
@@ -251,16 +257,6 @@ def _evaluate(context: _Context) -> Outcome:
         return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
     finally:
         store.discard(like=tables.rows)
-
-
-def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None]:
-    """Return impressions and judgements of a config; only schemas are read."""
-    described = filter(None, (config.options.covariate, config.options.cluster))
-    impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
-    if (judged := config.judgements) is None:
-        return impressions, None
-    # Judgements with the column of lists are clicks, which the plan refuses.
-    return impressions, sources.read(spark, judged, (*judged.required_columns(), *config.source.list))
 
 
 # ---- publish

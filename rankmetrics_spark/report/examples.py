@@ -11,7 +11,6 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 from rankmetrics_spark import comparison, road, schemas as sch, sources
-from rankmetrics_spark.comparison import UserTable
 from rankmetrics_spark.config import Comparison, Config, Sink, from_mapping, load
 from rankmetrics_spark.engines import few_rows, session_settings
 from rankmetrics_spark.errors import HIDDEN, ConfigError, InputError
@@ -62,7 +61,9 @@ def examples_of(
         if users is None:
             return None
         section = sides_of(figures)
-        changes = Changes(UserTable.of(users.where(F.col(sch.DATE) == config.evaluation_date)), section, figures)
+        changes = Changes(
+            comparison.UserTable.of(users.where(F.col(sch.DATE) == config.evaluation_date)), section, figures
+        )
         largest = changes.largest(n)
         chosen = [*dict.fromkeys(row[sch.USER] for row in largest)][:MOST_USERS]
         shown = Examples(
@@ -130,7 +131,7 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
     stored = tables.read("user_metrics")
     assert stored is not None
     with session_settings(spark, config.spark):
-        impressions, judgements, events = _inputs(spark, config)
+        (impressions, judgements), events = sources.inputs(spark, config), sources.read_events(spark, config.events)
         log = road.Tables.of(impressions, judgements, config.options, events=events, day=config.evaluation_date)
         of_users = F.col(sch.USER).isin(users)
         pools = None if log.pools is None else log.pools.where(of_users)
@@ -147,14 +148,6 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
         )
     changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
     return f"{len(changed):,} of {counted(len(users))} have other values" if changed else ""
-
-
-def _inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None, DataFrame | None]:
-    """The schemas of impressions, judgements and events."""
-    described, judged = filter(None, (config.options.covariate, config.options.cluster)), config.judgements
-    impressions = sources.read(spark, config.source, (*config.source.required_columns(), *described))
-    judgements = None if judged is None else sources.read(spark, judged, judged.required_columns())
-    return impressions, judgements, sources.read_events(spark, config.events)
 
 
 def _alike(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> bool:
@@ -188,11 +181,11 @@ class Changes:
         figures: What the page shows besides: which metric decides, and how many users are compared.
     """
 
-    table: UserTable
+    table: comparison.UserTable
     section: Comparison
     figures: Figures
 
-    def fitting(self, n: int) -> UserTable:
+    def fitting(self, n: int) -> comparison.UserTable:
         """The users with all metrics, the one that decides first; with it alone where so many of each are too many."""
         stored = {str(metric) for metric in self.table.metrics}
         metrics = [metric for metric in self.figures.metrics if str(metric) in stored]
@@ -246,7 +239,7 @@ class Log:
     @classmethod
     def of(cls, spark: SparkSession, config: Config) -> Log:
         """Read the schemas."""
-        tables = _inputs(spark, config)
+        tables = *sources.inputs(spark, config), sources.read_events(spark, config.events)
         impressions, judgements, options, *_ = road.flattened(*tables, config.options, config.evaluation_date)
         plan = road.make_plan(options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(sch.ITEM) in impressions.columns))

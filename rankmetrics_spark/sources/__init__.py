@@ -97,6 +97,16 @@ def check_ready(spark: SparkSession, section: cfg.Source) -> None:
         raise cfg.unready(section) from None
 
 
+def inputs(spark: SparkSession, config: cfg.Config) -> tuple[DataFrame, DataFrame | None]:
+    """Return impressions and judgements of a config; only schemas are read."""
+    described = filter(None, (config.options.covariate, config.options.cluster))
+    impressions = read(spark, config.source, (*config.source.required_columns(), *described))
+    if (judged := config.judgements) is None:
+        return impressions, None
+    # Judgements with the column of lists are clicks, which the plan refuses.
+    return impressions, read(spark, judged, (*judged.required_columns(), *config.source.list))
+
+
 def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | None:
     """Read the events, or the assignments, of a config, if it has some; see ``read``."""
     return None if section is None else read(spark, section, section.required_columns())
@@ -132,7 +142,7 @@ def _read_error(
         of_file = on_sail.broken_file(section) or on_sail.failed_line(error, [section])
         odd = files.odd_file(section) if "merge schema" in str(error) else None
         sentence = of_file or odd or on_sail.failed_file(error, [section]) or failed_filter(error, [section])
-    location = section.table or ", ".join(_paths(section))
+    location = section.table or ", ".join(section.paths)
     cause = err.no_file_system(location, error) or err.first_sentence(error)
     return sentence or err.InputError(f"cannot read {section.format} from '{location}': {cause}")
 
@@ -158,15 +168,11 @@ def _unknown_column(error: Exception) -> str | None:
     return ".".join(re.findall(pattern, parts))
 
 
-def _paths(section: cfg.Input) -> list[str]:
-    return list(section.path or ())
-
-
 @source("parquet", "orc", "delta", "iceberg")
 def _files(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     if section.table:
         return spark.read.options(**section.options).table(section.table)
-    paths = _paths(section)
+    paths = [*section.paths]
 
     def loaded(reader: DataFrameReader) -> DataFrame:
         """Read the files with this reader, which may have a schema."""
@@ -185,7 +191,7 @@ def _files(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> D
 
 @source("table")
 def _table(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
-    return spark.read.options(**section.options).table(section.table or _paths(section)[0])
+    return spark.read.options(**section.options).table(section.table or section.paths[0])
 
 
 @source("csv")
@@ -196,7 +202,7 @@ def _csv(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Dat
     separator = options.get("sep", options.get("delimiter", ","))
     if len(separator) > 1 and eng.engine_of(spark) == "sail":
         return split_lines(spark, section, separator)
-    rows = files.load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
+    rows = files.load_folders(spark, section, lambda reader: reader.options(**options).csv([*section.paths]))
     own = [name for name in rows.columns if name not in {EXPERIMENT, *files.folder_values(section.paths)}]
     is_named = options["header"].lower() == "true"
     if is_named and cfg.values_as_names(own, [name for name in own if name in section.numbers()]):
@@ -309,7 +315,8 @@ def _json(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Da
         # The filter may name any column, so Spark has to infer the other columns, and from every row.
         inference = {"columnnameofcorruptrecord": files.UNREADABLE, "samplingratio": "1.0"}
         options = {"primitivesasstring": "true"} | files.json_options(section.options)
-        inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(files.UNREADABLE).schema.fields
+        reader = spark.read.options(**options, **inference)
+        inferred = reader.json([*section.paths]).drop(files.UNREADABLE).schema.fields
         # A list stays one.
         fields = [f if isinstance(f.dataType, T.ArrayType) else requested.get(f.name, f) for f in inferred]
         return eng.own_or_field(files.read_json_lines(spark, section, options, fields), requested)
@@ -337,7 +344,7 @@ def _json(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Da
 
 def _with_other_names(spark: SparkSession, rows: DataFrame, section: cfg.Input) -> DataFrame:
     """The rows with a column for each key of the first line, so that a missing column is refused with their names."""
-    first = spark.read.text(_paths(section)).first()
+    first = spark.read.text([*section.paths]).first()
     with suppress(ValueError, TypeError, AttributeError):
         others = [key for key in {**json.loads(first[0] if first else "")} if key not in rows.columns]
         return rows.withColumns({key: F.lit(None).cast("string") for key in others if "." not in key})
@@ -416,7 +423,7 @@ def _trec_qrels(spark: SparkSession, section: cfg.Input, columns: Iterable[str])
 def _fields(spark: SparkSession, section: cfg.Input, fields: Mapping[str, int], width: int) -> DataFrame:
     """Split lines at white space; a line with too few fields has only nulls and is quarantined."""
     words = F.split(F.trim(F.regexp_replace("value", r"[\s\ufeff]+", " ")), " ")
-    lines = spark.read.options(**section.options).text(_paths(section)).where(F.trim("value") != "")
+    lines = spark.read.options(**section.options).text([*section.paths]).where(F.trim("value") != "")
     experiment = files.experiment_column(spark, section)
     named = [] if experiment is None else [experiment.alias(EXPERIMENT)]
     if named and EXPERIMENT in fields:  # the last field, the tag, has no use

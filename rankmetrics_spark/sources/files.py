@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
@@ -53,22 +53,21 @@ def expand_path(path: str) -> Iterator[str]:
         yield from sorted(glob.glob(pattern)) if _WILDCARDS.search(pattern) else [pattern] * os.path.exists(pattern)
 
 
-def files_of(path: str) -> Iterator[str]:
-    """Yield the files that a local path matches, also those in its folders; hidden ones are skipped."""
-    for base in expand_path(path):
+def files_of(*paths: str) -> Iterator[str]:
+    """Yield the files that local paths match, also those in their folders; hidden ones are skipped."""
+    for base in chain.from_iterable(map(expand_path, paths)):
         yield from files_below(base)
 
 
 def folder_values(paths: Sequence[str]) -> dict[str, set[str]]:
     """Return the values of partition folders such as ``day=2026-11-20`` below these paths, by column."""
     values: defaultdict[str, set[str]] = defaultdict(set)
-    for path in paths:
-        for base in expand_path(path):
-            for file in files_below(base):
-                for folder in os.path.relpath(file, base).split(os.sep)[:-1]:
-                    name, equals, value = folder.partition("=")
-                    if equals:
-                        values[unquote(name)].add(unquote(value))
+    for base in chain.from_iterable(map(expand_path, paths)):
+        for file in files_below(base):
+            for folder in os.path.relpath(file, base).split(os.sep)[:-1]:
+                name, equals, value = folder.partition("=")
+                if equals:
+                    values[unquote(name)].add(unquote(value))
     return dict(values)
 
 
@@ -111,7 +110,7 @@ def refuse_lines(section: Input) -> None:
     """
     of_lists = {section.columns.get("intents", INTENTS)}
     names = [name for name in section.required_columns() if name not in of_lists]
-    for file in islice((file for path in section.paths for file in files_of(path)), _MOST_FILES):
+    for file in islice(files_of(*section.paths), _MOST_FILES):
         if problem := problem_with_lines(Path(file), section.format, section.options, names):
             raise InputError(f"cannot read {section.format} from '{file}': {problem}")
 
@@ -140,7 +139,7 @@ def folders_of_files(section: Input) -> Input:
     if getattr(section, "experiment_from", "tag") == "tag":
         return section
     paths: list[str] = []
-    for path in section.path or ():
+    for path in section.paths:
         places: list[str] = []
         for base in expand_path(path):
             # Above any partition folders, but not above those that the path chooses.
@@ -208,7 +207,7 @@ def load_folders(spark: SparkSession, section: Input, files: Load, own: T.Struct
         if own is None:
             rows.schema  # noqa: B018  where a type cannot be read, the caller names the columns
         else:
-            folders = (F.col(quoted(name)) for name in folder_values(section.path or ()) if name not in own.names)
+            folders = (F.col(quoted(name)) for name in folder_values(section.paths) if name not in own.names)
             casts = (F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in own.fields)
             rows = rows.select(*casts, *folders)
         return named_after_files(typed_on_sail(rows, section), experiment)
@@ -227,7 +226,7 @@ def load_folders(spark: SparkSession, section: Input, files: Load, own: T.Struct
 def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
     """Give partition columns on Sail the nulls and types that Spark infers; ids stay text."""
     columns = {}
-    for name, values in folder_values(section.path or ()).items():
+    for name, values in folder_values(section.paths).items():
         if name in rows.columns:
             text = F.when(F.col(quoted(name)) != NULL_PARTITION, F.col(quoted(name)))
             is_id = name in (*section.ids(), OF_FILE)
@@ -261,7 +260,7 @@ def read_json_lines(
     spark: SparkSession, section: Input, options: Mapping[str, str], fields: Sequence[T.StructField]
 ) -> DataFrame:
     """Read objects of JSON files as rows with these columns, partition columns, and ``UNREADABLE``."""
-    paths, experiment = list(section.path or ()), experiment_column(spark, section)
+    paths, experiment = list(section.paths), experiment_column(spark, section)
     lower_options = {name: value for name, value in json_options(options).items() if name != "mode"}
     if any(name in lower_options for name in _OTHER_ENCODING):
         # Spark reads text as UTF-8 only.
@@ -346,7 +345,7 @@ def readable_columns(section: Input, engine: str, error: Exception) -> T.StructT
 
 def _has_nanoseconds(section: Input, name: str) -> bool:
     """Whether a time of a column in local files has more digits than microseconds have."""
-    for file in (file for path in section.path or () for file in files_of(path)):
+    for file in files_of(*section.paths):
         for batch in pq.ParquetFile(file).iter_batches(columns=[name]):
             times = batch.column(0)
             if times.type.unit == "ns" and (np.asarray(times.cast(pa.int64()).fill_null(0)) % 1000).any():
@@ -371,7 +370,7 @@ def unreadable_column(section: Input, engine: str, name: str) -> str | None:
 def odd_file(section: Input) -> InputError | None:
     """Return an error that names a local Parquet file in which a column has another type than in most; else None."""
     schemas: dict[str, pa.Schema] = {}
-    for file in (file for path in section.paths if section.format == "parquet" for file in files_of(path)):
+    for file in files_of(*section.paths) if section.format == "parquet" else ():
         with suppress(OSError, pa.ArrowException):
             schemas[file] = pq.read_schema(file)
     for name in dict.fromkeys(name for schema in schemas.values() for name in schema.names):
@@ -390,8 +389,7 @@ def odd_file(section: Input) -> InputError | None:
 
 def _own_columns(section: Input) -> pa.Schema | None:
     """Return the schema of the first file; None if the files are not local."""
-    files = (file for path in section.path or () for file in files_of(path))
-    if (file := next(files, None)) is None:
+    if (file := next(files_of(*section.paths), None)) is None:
         return None
     try:
         return pq.read_schema(file)

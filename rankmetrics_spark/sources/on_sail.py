@@ -35,7 +35,7 @@ _UNSIGNED = re.compile(r"Can't cast value (\d+) to type Int64")
 def check(section: Input) -> None:
     """Refuse an input that Sail would misread, and paths that do not exist."""
     if not FORMATS[section.format].on_sail:
-        location = section.table or ", ".join(section.path or ())
+        location = section.table or ", ".join(section.paths)
         raise InputError(
             f"cannot read {section.format} from '{location}': the engine sail has no reader for it; {_OTHER}"
         )
@@ -56,7 +56,7 @@ def check(section: Input) -> None:
     if section.format == "csv" and len(separator) != 1 and options.get("header", "true").lower() == "true":
         raise InputError(f"the engine sail separates named fields by one character, not by {separator!r}; allowed: one "
                          f"(sed 's/{separator}/\\t/g'), header: false, or {_OTHER}")  # fmt: skip
-    for path in section.path or ():
+    for path in section.paths:
         files = sorted(fl.files_of(path))
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
             raise InputError(f"cannot read {section.format} from '{path}': there is no such file or folder")
@@ -103,9 +103,7 @@ def expand_paths(section: Input) -> Input:
 
     Sail reads no braces and few wildcards, and may have been started in another folder.
     """
-    places = [
-        place for path in section.path or () for place in (fl.expand_path(path) if fl.is_pattern(path) else [path])
-    ]
+    places = [each for path in section.paths for each in (fl.expand_path(path) if fl.is_pattern(path) else [path])]
     absolute = [
         place if (local := local_path(place)) is None or local.is_absolute() else str(local.absolute())
         for place in places
@@ -119,7 +117,7 @@ def by_experiment(section: Input) -> Input:
         return section
     root = Path(tempfile.mkdtemp(dir=temporary_folder("inputs")))
     numbers = count()
-    for base in chain.from_iterable(map(fl.expand_path, section.path or ())):
+    for base in chain.from_iterable(map(fl.expand_path, section.paths)):
         for file in fl.files_below(base):
             name = quote(fl.experiment_in(os.path.abspath(file), section), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
@@ -131,12 +129,11 @@ def by_experiment(section: Input) -> Input:
 
 def broken_file(section: Input) -> InputError | None:
     """Return an error that names the broken Parquet file, which Sail does not; None if all are readable."""
-    for path in section.path or () if section.format == "parquet" else ():
-        for file in fl.files_of(path):
-            try:
-                pq.read_schema(file)
-            except (OSError, pa.ArrowException):
-                return InputError(f"cannot read '{file}': it is broken, or it is no Parquet file")
+    for file in fl.files_of(*section.paths) if section.format == "parquet" else ():
+        try:
+            pq.read_schema(file)
+        except (OSError, pa.ArrowException):
+            return InputError(f"cannot read '{file}': it is broken, or it is no Parquet file")
     return None
 
 
@@ -146,7 +143,7 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
         return None
     find_fault = _uneven_line if _UNEVEN in str(error) else _line_of_other_encoding
     for section in inputs:
-        for file in chain.from_iterable(map(fl.files_of, section.path or ())):
+        for file in fl.files_of(*section.paths):
             if sentence := find_fault(file, section):
                 return InputError(f"cannot read '{file}': {sentence}")
     return None
@@ -154,9 +151,7 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
 
 def failed_file(error: Exception, inputs: Iterable[Input]) -> InputError | None:
     """Return an error that names a compressed file that is cut short; Sail names none. None for other errors."""
-    packed = (
-        file for each in inputs for path in each.paths for file in fl.files_of(path) if file.endswith((".gz", ".zst"))
-    )
+    packed = (file for each in inputs for file in fl.files_of(*each.paths) if file.endswith((".gz", ".zst")))
     for file in packed if _CUT.search(str(error)) else ():
         try:
             with fl.open_file(file) as stream:

@@ -15,7 +15,7 @@ from rankmetrics_spark.sources.files import experiment_in, files_of, load_folder
 
 def parsed_rows(section: Input) -> pa.Table:
     """Parse the local files of an input here; the values are texts, as in the files."""
-    files = [file for path in section.paths for file in files_of(path)]
+    files = [*files_of(*section.paths)]
     if not files:
         raise InputError(f"cannot read {section.format} from '{section.place}': only files of this machine are "
                              f"parsed; allowed: one of them, or {ROWS_OF[section.format]}")  # fmt: skip
@@ -50,7 +50,7 @@ def without_nameless(rows: DataFrame, section: Input) -> DataFrame:
 
 def _first_line(section: Input) -> str:
     """The first line of the first local file, without its end; empty if there is none."""
-    for file in (file for path in section.paths for file in files_of(path)):
+    for file in files_of(*section.paths):
         with open_file(file) as lines:
             return lines.readline().decode("utf-8", "replace").rstrip("\r\n")
     return ""
