@@ -12,14 +12,12 @@ from rankmetrics_spark.comparison.measures import SIDES
 from rankmetrics_spark.comparison.notes import notes
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import replicate_means
-from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME, CLUSTER as CLUSTER_NAME
-from rankmetrics_spark.statistics import users_needed as users_that_show
 
 PAIRED_T, WELCH = "paired t", "welch"
 Texts = list[str | None]
 
 
-@statistic(sch.EXPERIMENT, BASELINE_NAME, sch.SEGMENT, sch.METRIC, type="string")
+@statistic(sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT, sch.METRIC, type="string")
 def names(rows: Compared) -> tuple[Texts, ...]:
     """The candidate, what it is compared with, the users, and the metric."""
     fields = ("candidate", "baseline", "segment", "metric")
@@ -157,7 +155,7 @@ def lists(rows: Compared) -> tuple[st.Ints, ...]:
     return tuple(sums.ratio("y", "n").lists.astype(np.int64) for sums in rows.totals.sides("arm_lists", rows.keys))
 
 
-@statistic(CLUSTER_NAME, type="string", needs="cluster")
+@statistic(sch.CLUSTER, type="string", needs="cluster")
 def cluster(rows: Compared) -> Texts:
     """The column whose values are the units of errors instead of the users. Then `n_users` and its kin, `wins`, `ties`,
     `losses`, `users_needed`, `min_users`, `tuning_users` and the sample ratio count clusters. See "Which unit".
@@ -236,7 +234,7 @@ def users_needed(rows: Compared) -> st.Floats:
     tested, request, n = _with_spread(rows), rows.request, rows.n_users
     if rows.has("looks"):
         return rows.by_look(lambda rule: rule.users_needed(tested, n, 1 - request.confidence, request.power))
-    return users_that_show(rows.n_users, tested.difference, tested.standard_error, request.confidence, request.power)
+    return st.users_needed(rows.n_users, tested.difference, tested.standard_error, request.confidence, request.power)
 
 
 @statistic(needs="ranks")

@@ -22,7 +22,6 @@ from rankmetrics_spark.comparison.table import UserTable, by_user, check_column
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, Step
-from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.words import worded
 
 OVER_TIME = sch.columns(
@@ -121,7 +120,7 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
         columns = _points(rows, start, doubts)
         slopes = _slopes(of_slopes, rows, doubts)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
-    fields = (merged[name] for name in (BASELINE_NAME, sch.EXPERIMENT, sch.METRIC, "kind", "day_number"))
+    fields = (merged[name] for name in (sch.BASELINE, sch.EXPERIMENT, sch.METRIC, "kind", "day_number"))
     places = [
         (baseline is None, baseline, candidate is None, candidate, metric, daily.KINDS.index(kind), day or 0)
         for baseline, candidate, metric, kind, day in zip(*fields, strict=True)
@@ -203,7 +202,7 @@ def _columns(
 ) -> dict[str, Any]:
     """What each row has: its names, its test and the same as a share of the baseline, and both corrected."""
     (plain, relative), (absolute, share) = tests, corrected
-    fields = {BASELINE_NAME: "baseline", sch.EXPERIMENT: "candidate", sch.METRIC: "metric"}
+    fields = {sch.BASELINE: "baseline", sch.EXPERIMENT: "candidate", sch.METRIC: "metric"}
     adjusted = (absolute.ci_low, absolute.ci_high, share.ci_low, share.ci_high)
     return {
         **{column: [getattr(key, field) for key in rows.keys] for column, field in fields.items()},

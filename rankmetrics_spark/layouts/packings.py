@@ -131,13 +131,16 @@ def no_pool() -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True)
 class Masks:
-    """Relevant rows as bits of integers; see the module for what fits."""
+    """Relevant rows as bits of integers; see the module for what fits.
+
+    Attributes:
+        payload: Without nulls: pandas would turn a column with a null into doubles and lose bits above 2**53.
+    """
 
     name: ClassVar[str] = "masks"
     all_rows_seen: ClassVar[str] = "false"
     arrays: ClassVar[bool] = False
     payload: ClassVar[tuple[str, ...]] = tuple(f"coalesce({plane}, 0L) AS {plane}" for plane in PLANE_COLUMNS)
-    """Without nulls: pandas would turn a column with a null into doubles and lose bits above 2**53."""
 
     def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
         """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""

@@ -23,7 +23,6 @@ from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, s
 from rankmetrics_spark.report.of_tests import index, name_of_page
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import payload_of
-from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, percent, worded
 
@@ -200,7 +199,7 @@ def _context(figures: Figures) -> dict[str, Any]:
             *(outlook if answer.won else ()),
         ],
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
-        "differing": sentences_of_segments(figures.comparisons, figures.primary),
+        "differing": sentences.sentences_of_segments(figures.comparisons, figures.primary),
         "checks": checks,
         "version": __version__,
         "licences": file_text("page.licences.md"),
