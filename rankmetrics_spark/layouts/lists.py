@@ -13,18 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.metrics import (
-    Array,
-    Batch,
-    Bools,
-    Convention,
-    Floats,
-    Ints,
-    has_repeat,
-    order_within,
-    pair_starts,
-)
+from rankmetrics_spark import metrics as mx, schemas as sch
 
 Arrays: TypeAlias = Mapping[str, pa.Array]
 """Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
@@ -42,7 +31,7 @@ class Reading:
         hashed_to: Rank down to which the items of a list are hashed; 0 = none.
     """
 
-    convention: Convention
+    convention: mx.Convention
     repeats: bool = True
     by_position: bool = True
     only_relevant: bool = False
@@ -63,13 +52,13 @@ class RankedLists:
         list_hash: (n,) hash of the items of the list, where it is asked for.
     """
 
-    batch: Batch
-    n_repeated: Ints
-    n_tied: Ints
-    hash: Ints | None = None
-    all_rows_seen: Bools | None = None
+    batch: mx.Batch
+    n_repeated: mx.Ints
+    n_tied: mx.Ints
+    hash: mx.Ints | None = None
+    all_rows_seen: mx.Bools | None = None
     intents: EntryIntents | None = None
-    list_hash: Ints | None = None
+    list_hash: mx.Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -83,10 +72,10 @@ class EntryIntents:
         order: (e,) sorts the entries by list, and within a list by item id, the highest one first.
     """
 
-    entry: Ints
-    hash: Ints
-    grade: Floats
-    order: Ints
+    entry: mx.Ints
+    hash: mx.Ints
+    grade: mx.Floats
+    order: mx.Ints
 
 
 @dataclass(frozen=True)
@@ -161,36 +150,36 @@ class Entries:
         intents: Hashes of the intents of all rows of the batch, an array for each row.
     """
 
-    list: Ints
-    hash: Ints
-    grade: Floats
-    position: Ints | Floats | None = None
-    score: Floats | None = None
-    exact: Ints | None = None
-    row: Ints | None = None
+    list: mx.Ints
+    hash: mx.Ints
+    grade: mx.Floats
+    position: mx.Ints | mx.Floats | None = None
+    score: mx.Floats | None = None
+    exact: mx.Ints | None = None
+    row: mx.Ints | None = None
     text: pa.Array | None = None
     intents: pa.Array | None = None
 
     @property
-    def ranked_by(self) -> Floats:
+    def ranked_by(self) -> mx.Floats:
         """(e,) the sort key of the scores."""
         assert self.score is not None
         return self.score if self.exact is None else self.exact.astype(np.float64)
 
-    def take(self, index: Array) -> Entries:
+    def take(self, index: mx.Array) -> Entries:
         """The entries of an index or a mask."""
         values: dict[str, Any] = dict(vars(self))
         of_batch = {name: values.pop(name) for name in ("text", "intents")}
         return Entries(**{name: value[index] for name, value in values.items() if value is not None}, **of_batch)
 
-    def own_intents(self) -> tuple[Ints, Ints]:
+    def own_intents(self) -> tuple[mx.Ints, mx.Ints]:
         """Entry and hash, of each intent in the entries' own column."""
         if self.intents is None or self.row is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         at, values = flat(self.intents.take(pa.array(self.row)))
         return at, ints(values)
 
-    def tie_breakers(self) -> Sequence[Ints]:
+    def tie_breakers(self) -> Sequence[mx.Ints]:
         """Sort keys that tell rows apart which are equal in grade, rank and item, if their intents differ."""
         if self.intents is None:
             return []
@@ -220,7 +209,7 @@ def entries_of(columns: Arrays) -> Entries:
     )
 
 
-def _exact_order(scores: pa.Array) -> Ints | None:
+def _exact_order(scores: pa.Array) -> mx.Ints | None:
     """Whole numbers in the order of integers or decimals, equal where they are equal; None for doubles.
 
     >>> _exact_order(pa.array([2**53 + 1, 2**53, 2**53 + 1])).tolist()
@@ -245,23 +234,23 @@ def field_names(columns: Arrays) -> set[str]:
     return {field.name for field in columns[sch.ENTRIES].type.value_type}
 
 
-def flat(lists: pa.Array) -> tuple[Ints, pa.Array]:
+def flat(lists: pa.Array) -> tuple[mx.Ints, pa.Array]:
     """An array of arrays as (list index, values); a null array counts as empty."""
     lengths = numbers(pc.list_value_length(lists).fill_null(0), np.int64)
     return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
 
 
-def numbers(array: pa.Array, kind: type[Any]) -> Array:
+def numbers(array: pa.Array, kind: type[Any]) -> mx.Array:
     """An Arrow array as NumPy; null becomes NaN."""
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(kind, copy=False)
 
 
-def ints(array: pa.Array) -> Ints:
+def ints(array: pa.Array) -> mx.Ints:
     """An Arrow array of whole numbers as NumPy."""
     return numbers(array, np.int64)
 
 
-def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entries, Ints]:
+def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entries, mx.Ints]:
     """Keep one row per item and, with ranks given, one per rank.
 
     Of several rows of an item the highest grade stays, then the best rank; ``duplicates: best_rank`` swaps the two
@@ -269,7 +258,7 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
     Of several rows at one rank the highest grade stays, then the smallest hash.
     """
     rule, rows = reading.convention, entries
-    if reading.repeats and rule.duplicates != "count" and has_repeat(entries.list, entries.hash):
+    if reading.repeats and rule.duplicates != "count" and mx.has_repeat(entries.list, entries.hash):
         ranked_by = entries.position if reading.by_position or entries.score is None else -entries.ranked_by
         order = [np.asarray(ranked_by, float), _highest_grade_first(entries)]
         if rule.duplicates == "best_rank":
@@ -277,7 +266,7 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
         # The rank of the row that stays is read under ``ties: position``, so it may not be that of the first row.
         breaks_ties = [] if reading.by_position or entries.position is None else [entries.position]
         rows = entries.take(_firsts(entries.list, entries.hash, [*entries.tie_breakers(), *breaks_ties, *order]))
-    if reading.by_position and has_repeat(rows.list, np.asarray(rows.position)):
+    if reading.by_position and mx.has_repeat(rows.list, np.asarray(rows.position)):
         keys = (*rows.tie_breakers(), rows.hash, _highest_grade_first(rows))
         rows = rows.take(_firsts(rows.list, np.asarray(rows.position), keys))
     if rows is entries:
@@ -288,13 +277,13 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
 def by_position(entries: Entries) -> Entries:
     """The rows of each list in the order of their ranks."""
     assert entries.position is not None
-    return entries.take(order_within(entries.list, entries.position.astype(float)))
+    return entries.take(mx.order_within(entries.list, entries.position.astype(float)))
 
 
-def by_score(entries: Entries, convention: Convention) -> tuple[Ints, Bools]:
+def by_score(entries: Entries, convention: mx.Convention) -> tuple[mx.Ints, mx.Bools]:
     """Indices of the rows of each list by descending score, equal scores by the rule; a mask of the tied ones."""
     scores = entries.ranked_by
-    order = order_within(entries.list, -scores)
+    order = mx.order_within(entries.list, -scores)
     # Rows move within their list only, so row i is still of list[i].
     key = scores[order]
     equals, tied = key[1:] == key[:-1], np.zeros(len(order), bool)
@@ -326,20 +315,20 @@ def by_score(entries: Entries, convention: Convention) -> tuple[Ints, Bools]:
 _LARGEST = 2**62
 
 
-def _highest_grade_first(entries: Entries) -> Floats:
+def _highest_grade_first(entries: Entries) -> mx.Floats:
     """Sort key: highest grade first, unjudged last."""
     return np.where(np.isnan(entries.grade), np.inf, -entries.grade)
 
 
-def _firsts(index: Ints, key: Ints, order: Sequence[Array]) -> Bools:
+def _firsts(index: mx.Ints, key: mx.Ints, order: Sequence[mx.Array]) -> mx.Bools:
     """Mask of the first row of each (list, key) by ``order`` (last array first, as in lexsort)."""
     by = np.lexsort((*order, key, index))
     mask = np.empty(len(by), bool)
-    mask[by] = pair_starts(index[by], key[by])
+    mask[by] = mx.pair_starts(index[by], key[by])
     return mask
 
 
-def item_order(entries: Entries) -> Array:
+def item_order(entries: Entries) -> mx.Array:
     """Order of the item ids as UTF-8 text, which is how trec_eval and Spark compare them."""
     if entries.text is None or entries.row is None:
         return entries.hash
@@ -350,7 +339,7 @@ def item_order(entries: Entries) -> Array:
     return np.asarray(place[items.indices.to_numpy()])
 
 
-def _position_order(entries: Entries) -> Array:
+def _position_order(entries: Entries) -> mx.Array:
     """Order by rank, missing ranks last; equal ranks by descending item id.
 
     Rows of one item at one rank are equal.
@@ -362,7 +351,7 @@ def _position_order(entries: Entries) -> Array:
     return np.asarray(rank * (item.max(initial=0) + 1) + item)
 
 
-_TIE_KEYS: dict[str, Callable[[Entries], Array]] = {
+_TIE_KEYS: dict[str, Callable[[Entries], mx.Array]] = {
     "item_desc": lambda entries: -item_order(entries),
     "item_asc": item_order,
     "position": _position_order,

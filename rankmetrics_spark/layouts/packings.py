@@ -22,10 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.layouts import lists as li
 from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
-from rankmetrics_spark.metrics import Array, Batch, Bools, Convention, Floats, Ints, order_within, pair_starts, place
 
 COUNT_ROWS = {sch.N_ROWS: "count(1)"}
 NO_HASH = "0L"
@@ -124,7 +123,7 @@ _PLANES = {
 """Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
 
 
-def no_pool() -> tuple[Ints, Floats]:
+def no_pool() -> tuple[mx.Ints, mx.Floats]:
     """The judged items of a batch that has none yet."""
     return np.empty(0, np.int64), np.empty(0)
 
@@ -159,7 +158,7 @@ class Masks:
         bits = np.unpackbits(np.bitwise_or.reduce(planes, axis=0).astype("<i8").view(np.uint8), bitorder="little")
         row, column = np.divmod(np.flatnonzero(bits.view(np.bool_)), 64)
         grade = sum((planes[b][row] >> column & 1) << b for b in range(PLANES))
-        batch = Batch(len(sizes), row, column + 1, np.asarray(grade, float), sizes, *no_pool())
+        batch = mx.Batch(len(sizes), row, column + 1, np.asarray(grade, float), sizes, *no_pool())
         none = np.zeros(len(sizes), np.int64)
         return li.RankedLists(batch, none, none)
 
@@ -206,23 +205,23 @@ class Relevant:
 
 
 def _ranked_lists(
-    entries: li.Entries, sizes: Ints, reading: li.Reading, all_rows_seen: Bools | None = None
+    entries: li.Entries, sizes: mx.Ints, reading: li.Reading, all_rows_seen: mx.Bools | None = None
 ) -> li.RankedLists:
     """Lists of these sizes with given ranks, from some of their rows."""
     rows, n_repeated = li.without_repeats(entries, len(sizes), reading)
     rows = li.by_position(rows)
-    batch = Batch(
+    batch = mx.Batch(
         len(sizes), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes - n_repeated, *no_pool()
     )
     n_tied = np.zeros(len(sizes), np.int64)
     return li.RankedLists(batch, n_repeated, n_tied, rows.hash if reading.repeats else None, all_rows_seen)
 
 
-def with_tie_groups(batch: Batch, ranked: li.Entries, convention: Convention) -> Batch:
+def with_tie_groups(batch: mx.Batch, ranked: li.Entries, convention: mx.Convention) -> mx.Batch:
     """Add the first and last rank of each entry's group of equal scores, if the convention averages over ties."""
     if not convention.averages_ties or ranked.score is None:
         return batch
-    starts = pair_starts(batch.list, ranked.ranked_by)
+    starts = mx.pair_starts(batch.list, ranked.ranked_by)
     group = np.cumsum(starts) - 1
     first_rank = batch.rank[starts]
     size = np.bincount(group) if len(group) else np.empty(0, np.int64)
@@ -268,7 +267,7 @@ class Rows:
             at = np.flatnonzero(rows.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
             ranked = rows.take(order[at])
             rank = at - (np.cumsum(sizes) - sizes)[ranked.list] + 1
-        batch = Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
+        batch = mx.Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
         hashes = ranked.hash if reading.repeats else None
         list_hash = hashed_lists(entries, size, reading) if reading.hashed_to else None
@@ -338,7 +337,7 @@ class Numbers:
     def unpack(self, columns: li.Arrays, reading: li.Reading) -> li.RankedLists:
         """The lists of a batch: ``_rows`` and the arrays."""
         sizes = li.ints(columns[sch.N_ROWS])
-        grades: Array
+        grades: mx.Array
         if self.small:
             halves = li.ints(columns[RANKS].flatten()).view("<i4")
             grades, ranks = halves[0::2], halves[1::2]
@@ -361,7 +360,7 @@ class Numbers:
         return _ranked_lists(entries, sizes, reading, may_repeat)
 
 
-def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> Bools:
+def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: mx.Ints) -> mx.Bools:
     """(n,) whether a rank of a list may repeat: its ranks are neither distinct ranks up to 63 nor 1..L.
 
     The same condition as ``RANK_MAY_REPEAT_SQL``.
@@ -392,7 +391,7 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> Bo
         is_unsure[lists[unsure]] = True
         at = np.flatnonzero(np.repeat(is_unsure, rows))
         of = np.repeat(np.arange(len(rows)), rows)[at]
-        fits = ranks[at][order_within(of, ranks[at].astype(np.float64))] == place(of, len(rows))
+        fits = ranks[at][mx.order_within(of, ranks[at].astype(np.float64))] == mx.place(of, len(rows))
         mask[lists[unsure]] = ~np.logical_and.reduceat(fits, np.flatnonzero(np.diff(of, prepend=-1)))
     return mask
 
