@@ -263,6 +263,12 @@ class OutputError(RankmetricsError):
     """A table that cannot be written. Exit code 1."""
 
 
+class DifferenceError(RankmetricsError):
+    """What was published is not what the record says, or not what is derived from it again. Exit code 6."""
+
+    exit_code = 6
+
+
 class QualityError(RankmetricsError):
     """More faulty rows than the quality gate allows, or users who do not follow the planned shares. Exit code 4."""
 

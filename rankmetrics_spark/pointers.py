@@ -6,6 +6,7 @@ them; the pointer of the date says which of them count.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -97,6 +98,7 @@ class Entry:
         log: Experiment -> the rows and the users of its log; without those of runs that have not counted them.
         compared: What it has compared; None = nothing.
         unit: What one user stands for: ``user`` or ``query``.
+        sealed: SHA-256 of its record; empty until that is complete.
     """
 
     run_id: str
@@ -108,6 +110,7 @@ class Entry:
     compared: Compared | None = None
     log: Mapping[str | None, tuple[int, int]] = field(default_factory=dict)
     unit: str = "user"
+    sealed: str = field(default="", compare=False)
 
     @property
     def file_id(self) -> str:
@@ -189,7 +192,34 @@ class Pointer:
             ],
             "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
         }
-        return printable_json(json.dumps(document, indent=1, ensure_ascii=False))
+        return sealed(document)
+
+
+SEAL = "sha256"
+"""Key of a pointer and of a plan: the SHA-256 of its text with an empty one."""
+REGISTERED = "registered"
+"""Folder of the plan of an output, and the name of its check."""
+
+
+def sealed(document: Mapping[str, Any]) -> str:
+    """A document as JSON with the digest of its text."""
+    return _with_digest(printable_json(json.dumps({SEAL: "", **document}, indent=1, ensure_ascii=False)))
+
+
+def _with_digest(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return text.replace(f'"{SEAL}": ""', f'"{SEAL}": "{digest}"', 1)
+
+
+def is_sealed(text: str) -> bool | None:
+    """Whether the digest of a document is that of its text; None if it has none, as before there were digests.
+
+    >>> text = Pointer("2026-11-21", (Entry("r", ("a",)),)).as_json()
+    >>> is_sealed(text), is_sealed(text.replace("parquet", "parquex")), is_sealed('{"sequence": 1}')
+    (True, False, None)
+    """
+    head, digest, rest = text.partition(f'"{SEAL}": "')
+    return _with_digest(f"{head}{digest}{rest[64:]}") == text if digest else None
 
 
 def parse(text: str | None) -> Pointer | None:
@@ -205,8 +235,8 @@ def parse(text: str | None) -> Pointer | None:
                 compared = Compared(tuple(stored["experiments"]), stored["every_pair"], ids_of)
             merged = run.get("merged", WITHOUT_ID)
             log = {name: (each[0], each[1]) for name, each in zip(names, run.get("log", ()), strict=False) if each}
-            known = run["tables"], run["convention"], run["named"], merged, compared, log, run.get("unit", "user")
-            runs.append(Entry(run[RUN], names, *known))
+            facts = run["tables"], run["convention"], run["named"], merged, compared, log, run.get("unit", "user")
+            runs.append(Entry(run[RUN], names, *facts, sealed=run.get("sealed", "")))
         by_date = document.get("by_date", WITHOUT_ID)
         return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"], by_date)
     except (ValueError, KeyError, TypeError):

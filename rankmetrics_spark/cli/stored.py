@@ -47,7 +47,8 @@ SINK_FORMAT = click.option(
 )
 
 
-def _sink(output: str | None, table: str | None, sink_format: str) -> Sink:
+def sink_of(output: str | None, table: str | None, sink_format: str) -> Sink:
+    """The sink that two options name."""
     if (output is None) == (table is None):
         raise ConfigError("allowed: exactly one of --output and --table")
     return Sink(path=output) if table is None else Sink(table=table, format=sink_format)
@@ -70,7 +71,7 @@ def prune(
 
     Dates that a kept comparison of several days names stay, and so does what a run is writing.
     """
-    sink = _sink(output, table, sink_format)
+    sink = sink_of(output, table, sink_format)
     if table and compact:
         raise ConfigError("--compact is given with --table; allowed: OPTIMIZE (Delta), rewrite_data_files (Iceberg)")
     if keep is None and not compact:
@@ -191,7 +192,7 @@ def runs(output: str | None, table: str | None, sink_format: str, style: str, ma
     """Every run of an output: outcome, counts, timings; the newest first."""
     from rankmetrics_spark.cli.earlier import records_of, summaries
 
-    records = records_of(_sink(output, table, sink_format), lambda work: on_session(choose(None, master), work))
+    records = records_of(sink_of(output, table, sink_format), lambda work: on_session(choose(None, master), work))
     if style == "table":
         _print_runs(summaries(records))
     else:

@@ -1,4 +1,5 @@
 from .assigned import with_arms as with_arms
+from .counts import DIGEST_LEAVES_OUT as DIGEST_LEAVES_OUT
 from .counts import Counts as Counts
 from .counts import Inspected as Inspected
 from .counts import total_counts as total_counts

@@ -6,9 +6,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import road, schemas as sch
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.road import AssignmentCounts, JudgementCounts, Plan, is_called_missing
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 Counts = dict[str, dict[str, Any]]
@@ -16,6 +15,12 @@ Counts = dict[str, dict[str, Any]]
 Reasons = dict[str, int]
 """Reason -> rows, most frequent first; at most ten."""
 REPEATED = "repeated item or rank"
+_HASH = "_hash_of_list"
+DIGEST_LEAVES_OUT = (
+    "which items are shown, as long as none repeats otherwise and each keeps its grade",
+    "ranks of rows without relevance, except the last one of a list",
+    "scores, as long as they rank a list in the same way",
+)
 UNRECORDED = ("beyond_sums", "negative_grades", "without_segment")
 """Counts that a record does not have."""
 
@@ -47,21 +52,21 @@ class Inspected:
         assigned: Returns what was counted of the assignments; None without assignments.
     """
 
-    plan: Plan
+    plan: road.Plan
     outcome: DataFrame
     rows: DataFrame
     judged: DataFrame | None
     repeated: Callable[[], DataFrame]
-    judgement_counts: Callable[[], JudgementCounts | None]
+    judgement_counts: Callable[[], road.JudgementCounts | None]
     primary: Sequence[str]
     place: str = "the impressions"
     tags: bool = False
     event_counts: Callable[[], Mapping[str, int] | None] = lambda: None
     open_share: Callable[[], float | None] = lambda: None
-    assigned: Callable[[], AssignmentCounts | None] = lambda: None
+    assigned: Callable[[], road.AssignmentCounts | None] = lambda: None
 
 
-def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:
+def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:
     """Count rows, lists and their oddities per experiment.
 
     Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
@@ -76,6 +81,8 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
     the largest cut-off; ``gaps``, lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose
     rows differ in a segment.
 
+    ``digest``: what the run read of the lists and of the faulty rows; ``DIGEST_LEAVES_OUT`` says what not.
+
     ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed; ``without_segment``:
     segment -> lists without a value of it.
 
@@ -86,7 +93,7 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
     outside = f"NOT {sch.JUDGED}" if only_judged else "false"
     conditions = {
         "lists": "true",
-        "called_missing": is_called_missing(sch.USER),
+        "called_missing": road.is_called_missing(sch.USER),
         "lists_outside": outside,
         "beyond_judgements": f"{sch.N_UNKNOWN} > 0",
         "judged_lists": sch.JUDGED,
@@ -106,7 +113,11 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
         top = f"CASE WHEN {sch.REJECTED} IS NULL THEN least({sch.N_SHOWN}, {plan.scoring.top}) END"
         tops = {"top_items": top, "judged_top_items": sch.N_KNOWN_TOP}
         sums_of_rows |= tops | {"refuted": sch.N_REFUTED}
-    sums = outcome.groupBy(sch.EXPERIMENT).agg(
+    names = [name for name in (*_digested(plan.columns), sch.TOP, sch.N_ROWS, sch.DIGEST) if name in columns]
+    names += [f"{sch.REJECTED}.{name}" for name in road.rejected_type(plan.columns).names]
+    hashed = outcome.withColumn(_HASH, F.expr(f"xxhash64({', '.join(names)})"))
+    sums = hashed.groupBy(sch.EXPERIMENT).agg(
+        *road.sums_of_hashes(_HASH),
         F.sum(sch.N_ROWS).alias("rows"),
         F.sum(F.when(F.col(sch.REJECTED).isNotNull(), F.col(sch.N_ROWS)).otherwise(0)).alias("faulty"),
         *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums_of_rows.items()),
@@ -120,11 +131,18 @@ def row_counts(outcome: DataFrame, plan: Plan, summed: Sequence[str] = (), only_
             "rows": row["rows"],
             "evaluated": row["rows"] - quarantined,
             "quarantined": quarantined,
+            "digest": road.digest_of(row),
             **{name: row[name] for name in (*sums_of_rows, *conditions) if name[0] != "_"},
             "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
             "without_segment": {name: row[f"_without{key}"] for key, name in segments.items()},
         }
     return counts
+
+
+def _digested(columns: sch.Columns) -> list[str]:
+    """The keys of a list that are the same in every order of the rows, and what describes its user."""
+    lists = zip(columns.list_columns, columns.list, strict=True)
+    return [sch.USER, *(name for name, own in lists if own != sch.ROW), *columns.of_user]
 
 
 def reasons(outcome: DataFrame) -> Reasons:
@@ -150,6 +168,6 @@ def arms(counts: Counts) -> Counts:
     return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
 
 
-def longest_cut(plan: Plan) -> int:
+def longest_cut(plan: road.Plan) -> int:
     """Return the largest cut-off of the metrics; 0 if none has one."""
     return max((metric.cut or 0 for metric in plan.scoring.metrics), default=0)

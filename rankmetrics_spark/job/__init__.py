@@ -18,10 +18,12 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings, version_of
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
-from rankmetrics_spark.job import results
+from rankmetrics_spark.job import registering, results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here
+from rankmetrics_spark.job.registering import register as register
+from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.road import Tables
@@ -70,6 +72,7 @@ class _Context:
     config: Config
     steps: _Steps
     refused: list[str]
+    store_for: Callable[[str], sinks.Store] | None = None
     earlier: Earlier = field(default_factory=Earlier)
     checks: list[Check] = field(default_factory=list)
     tables: Tables = field(init=False)
@@ -91,6 +94,8 @@ class _Context:
     @cached_property
     def store(self) -> sinks.Store:
         """Where this run writes."""
+        if self.store_for is not None:
+            return self.store_for(self.record.run_id)
         return sinks.store_of(self.spark, self.config.sink, self.record.run_id, self.config.spark)
 
     def partitions(self, filled: str, most: int = 1, few: bool = True) -> sinks.Partitions:
@@ -98,7 +103,13 @@ class _Context:
         return sinks.partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
 
 
-def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
+def run(
+    spark: SparkSession,
+    config: Config,
+    progress: Progress = lambda text: None,
+    *,
+    store_for: Callable[[str], sinks.Store] | None = None,
+) -> Outcome:
     """Evaluate what a config describes and write every table.
 
     The input is read once: one job writes scores and faulty rows to a staging folder below the output. Tables are
@@ -109,6 +120,8 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         spark: The session; its settings are changed for the time of the run only.
         config: What to evaluate, and where to write.
         progress: Called with a short description before each step.
+        store_for: Makes what the run with this id writes to, and reads earlier runs from, instead of the sink of the
+            config; it then sends no event to anybody.
 
     Raises:
         ConfigError: No ``Config``, a setting of ``spark`` that the session refuses, or a partition that holds another
@@ -125,8 +138,9 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             "rankmetrics_spark.config make it"
         )
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
-        context = _Context(spark, config, _Steps(progress), refused)
-        events = Events.of(spark, config, context.record.entries)
+        context = _Context(spark, config, _Steps(progress), refused, store_for)
+        entries = context.record.entries
+        events = Events(entries, config) if store_for else Events.of(spark, config, entries)
         store = context.store
         try:
             events.start()
@@ -231,6 +245,7 @@ def _evaluate(context: _Context) -> Outcome:
             context.checks += findings.checks
             judged = tables.judgement_counts
             context.record.add_counts(tables.plan, findings, judged.counts if judged else None)
+            context.record.add_digests(config, judged.digest if judged else None)
             steps.rows = findings.total("evaluated")
             sinks.refuse_names(store, counts)
             every_partition = context.partitions("rows")
@@ -390,6 +405,11 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
         of_past = past_checks(counts, of_users, config.evaluation_date, published, config.quality, is_assigned)
         record.warn_of(of_past)
         context.checks += of_past
+    names = [name for name, count in counts.items() if name and count["lists"]]
+    plan_of_output = sinks.plan_texts(context.spark, config.sink.path)
+    if of_plan := registering.check_of_plan(plan_of_output, config, context.earlier.looks, names):
+        record.entries["registered"] = of_plan.sentence
+        context.checks += [replace(of_plan, experiment=name) for name in names]
     staged = results.Staged(written, users, config, counts, context.earlier.days)
     of_tests, others = staged.checks(record, context.checks)
     context.checks = [*of_tests, *others]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import time
@@ -22,7 +24,7 @@ import rankmetrics_spark
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
-from rankmetrics_spark.gates import Findings
+from rankmetrics_spark.gates import DIGEST_LEAVES_OUT, Findings
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
@@ -76,6 +78,7 @@ class Record:
                     "hash": config.convention.digest(),
                 },
                 "engine": engine,
+                "processor": processor(),
                 "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **installed},
                 **more,
             }
@@ -129,6 +132,16 @@ class Record:
             "notes": [*self.entries.get("notes", ()), *findings.notes],
         }
 
+    def add_digests(self, config: Config, judgements: str | None) -> None:
+        """Add what the run has read, in digests; those of the lists are among the counts of their experiments."""
+        text = json.dumps(self.entries["config"], sort_keys=True, default=str)
+        self.entries["digests"] = {
+            "config": hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(),
+            "convention": config.convention.digest(),
+            "judgements": judgements,
+            "leaves_out": [*DIGEST_LEAVES_OUT, *["repeated items"] * (config.options.repeated_items == "ignore")],
+        }
+
     def add_checks(self, checks: Sequence[Check]) -> None:
         """Add what was checked, what failed first: for a run that publishes no table of it."""
         order = {status: place for place, status in enumerate((FAIL, WARN, OK))}
@@ -152,8 +165,13 @@ class Record:
             with suppress(Exception):
                 store.refuse(self.run_id, refused_checks(self.entries))
         self.entries["warnings"] = [without_secrets(sentence) for sentence in warnings]
+        date = self.entries[DATE]
         try:
-            return store.record(self.entries)
+            self.entries["files"] = store.hashes(date)
+            path = store.record(self.entries)
+            with suppress(Exception):  # published and on record; what verifies says that it has no seal
+                store.seal(date)
+            return path
         except Exception as error:  # classic sessions raise a class of py4j
             cause = without_secrets(first_sentence(error))
             self.entries["warnings"].append(f"published, but without the end of its run record ({cause})")
@@ -250,6 +268,14 @@ def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
     """Return the rows of a table if this process still has them; else None."""
     written = outcome._tables.get(table)
     return None if written is None else written.rows_here()
+
+
+def processor() -> str:
+    """What computes here: NumPy chooses its instructions by it."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        if names := [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]:
+            return f"{platform.machine()} {names[0]}"
+    return platform.machine()
 
 
 def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:

@@ -202,6 +202,7 @@ COUNTS = (
     sch.N_KNOWN_TOP,
     sch.N_REFUTED,
     sch.N_GRADED,
+    sch.DIGEST,
 )
 USUAL_TOP = 10
 """Ranks whose judgements are counted where no metric has a cut-off."""
@@ -293,7 +294,11 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
             refuted = batch.pool_list, np.asarray(batch.pool_grade <= 0)
             n_judged = [np.bincount(of, flag, minlength=batch.size) for of, flag in (*flags, refuted)]
         n_relevant = mx.m_relevant(batch, rule)
-        counts = (batch.shown, n_relevant, lists.n_repeated, lists.n_tied, n_beyond, *n_judged, batch.n_graded)
+        # The same in every layout: what has no relevance is counted only.
+        at = np.flatnonzero(batch.grade > 0)
+        digest = mx.list_hashes(batch.list[at], batch.rank[at], batch.grade[at].view(np.int64), batch.size)
+        of_list = batch.shown, n_relevant, lists.n_repeated, lists.n_tied
+        counts = (*of_list, n_beyond, *n_judged, batch.n_graded, digest)
         scores |= {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
         if scoring.list_hash:
             scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash

@@ -8,8 +8,11 @@ from .checking import FAULTY as FAULTY
 from .checking import GRADE as GRADE
 from .checking import JudgementCounts as JudgementCounts
 from .checking import checked_rows as checked_rows
+from .checking import digest_of as digest_of
 from .checking import is_called_missing as is_called_missing
 from .checking import pools as pools
+from .checking import rejected_type as rejected_type
+from .checking import sums_of_hashes as sums_of_hashes
 from .checking import typed_judgements as typed_judgements
 from .events import flattened as flattened
 from .events import shown_rows as shown_rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, functions as F, types as T
+from pyspark.sql import Column, DataFrame, Row, functions as F, types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of, few_rows
@@ -410,6 +410,17 @@ def typed_judgements(
     )
 
 
+def sums_of_hashes(name: str) -> tuple[Column, Column]:
+    """The sums of both halves of a column of hashes: halves never overflow, and the order of rows changes no bit."""
+    low = f"coalesce(sum({name} & {2**32 - 1}L), 0) AS _low"
+    return F.expr(f"coalesce(sum(shiftright({name}, 32)), 0) AS _high"), F.expr(low)
+
+
+def digest_of(sums: Row) -> str:
+    """Sums of halves as one number modulo 2**64, in hexadecimal digits."""
+    return f"{((sums['_high'] << 32) + sums['_low']) % 2**64:016x}"
+
+
 @dataclass(frozen=True)
 class JudgementCounts:
     """What was counted of the judgements.
@@ -419,11 +430,13 @@ class JudgementCounts:
             intents, a row with other intents is no repeat).
         reasons: Reason -> faulty judgements, most frequent first.
         called_missing: Sound judgements of users or items called like missing values, such as ``nan``.
+        digest: The sum of the hashes of sound judgements: user, item and grade.
     """
 
     counts: dict[str, int]
     reasons: dict[str, int]
     called_missing: int = 0
+    digest: str = ""
 
     @classmethod
     def of(
@@ -435,14 +448,16 @@ class JudgementCounts:
         if intents:
             key = f"array_join(sort_array(transform({sch.INTENTS}, x -> string(x))), ' ')"
             table, keys = table.withColumn(sch.INTENTS, F.expr(key)), [*keys, sch.INTENTS]
-        pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"))
+        table = table.withColumn(sch.DIGEST, F.expr(f"xxhash64({sch.USER}, {sch.ITEM}, {GRADE} + 0D)"))
+        pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), *sums_of_hashes(sch.DIGEST))
         odd = f"CASE WHEN {is_called_missing(sch.USER)} OR {is_called_missing(sch.ITEM)} THEN n ELSE 0 END"
         aggregates = (F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"), F.expr(f"sum({odd}) AS missing"))
-        sums = pairs.groupBy(FAULTY).agg(*aggregates)
+        sums = pairs.groupBy(FAULTY).agg(*aggregates, *(F.sum(name).alias(name) for name in ("_high", "_low")))
         groups = {row[FAULTY]: row for row in few_rows(sums)}
         reasons = {reason: int(row["rows"]) for reason, row in groups.items() if reason is not None}
         n_sound, n_pairs = (groups[None]["rows"], groups[None]["pairs"]) if None in groups else (0, 0)
         invalid = sum(reasons.values())
         counts = {"rows": n_sound + invalid, "invalid": invalid, "repeated": n_sound - n_pairs}
         n_missing = int(groups[None]["missing"]) if None in groups else 0
-        return cls(counts, dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))), n_missing)
+        digest = digest_of(groups[None]) if None in groups else ""
+        return cls(counts, dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))), n_missing, digest)

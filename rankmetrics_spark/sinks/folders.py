@@ -18,7 +18,7 @@ from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path,
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, USER_DAYS, quoted
-from rankmetrics_spark.sinks import files as fl, partitions as pt, reading, swapping
+from rankmetrics_spark.sinks import files as fl, partitions as pt, reading, seals, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
 
@@ -201,6 +201,21 @@ class Folder(pt.Store):
             else:
                 rows = pt.rows_of_arrow(self.spark, checks).coalesce(1)
                 rows.write.mode("overwrite").parquet(f"{self.path}/{refused_folder(run)}")
+
+    def hashes(self, date: str) -> dict[str, str]:
+        """Path -> SHA-256 of the files that this run has published on a date."""
+        return {} if self._reach is None else dict(self._reach.do(seals.hashes, date, self.run_id))
+
+    def seal(self, date: str) -> None:
+        """Write the SHA-256 of the record to the pointer of the date."""
+        if self._reach is not None:
+            self._reach.do(seals.seal, date, self.run_id)
+
+    def altered(self, date: str) -> tuple[list[str], list[str]]:
+        """What of a date is not as it was published, and what no digest covers: sentences."""
+        reach = self._reach or fl.likely_reach(self.spark, self.path, self.settings)
+        found, uncovered = reach.do(seals.altered, date) if reach else ([], ["only the engine reaches the files"])
+        return found, uncovered
 
     def records(self) -> list[str]:
         """The texts of all run records."""

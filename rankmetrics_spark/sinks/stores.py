@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_unit
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
-from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, parse, unit_in
+from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointer, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OK, PARTITION, RUN, USER_DAYS, Check, quoted
 from rankmetrics_spark.sinks.files import as_record, of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, rows_of_arrow
-from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled
+from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled, texts_of
 from rankmetrics_spark.sinks.refusals import SCHEMA, begin
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import problem_with_name
@@ -176,6 +176,11 @@ def records_in(path: str, since: str = "") -> list[dict[str, Any]] | None:
         return None
     names = [name for name in disk.names("runs") if name.endswith(".json") and name >= since]
     return _parsed([text for name in names if (text := disk.read(f"runs/{name}"))])
+
+
+def plan_texts(spark: SparkSession, path: str | None) -> list[str]:
+    """The text of the plan that was registered in a folder; none where there is none."""
+    return texts_of(spark, path, REGISTERED) if path else []
 
 
 def unreadable_pointers(path: str) -> list[str]:

@@ -1,0 +1,61 @@
+"""Commands for whoever does not take a verdict on trust: derive it again, and write down before what will decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rankmetrics_spark.cli import options as opts
+from rankmetrics_spark.cli.stored import OUTPUT, SINK_FORMAT, TABLE, sink_of
+from rankmetrics_spark.config import read_document
+from rankmetrics_spark.engines import choose
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.report import LIST_PRINTERS, format_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rankmetrics_spark.job import Verified
+
+
+@click.command(cls=opts.Command)
+@OUTPUT
+@TABLE
+@SINK_FORMAT
+@click.option("--date", help="As YYYY-MM-DD; by default the newest date that is published.")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(allow_dash=True),
+    help="Instead of the config on record: where that hides secrets, or inputs are in other places.",
+)
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
+def verify(
+    output: str | None, table: str | None, sink_format: str, date: str | None, config: str | None, style: str,
+    engine: str | None, master: str | None,
+) -> None:  # fmt: skip
+    """Derive what is published on a date again, from its record and its inputs, and compare every table.
+
+    The output is only read. Ends with exit code 6 at a difference, and names the first one; with 3 if an input is gone.
+    """
+    sink = sink_of(output, table, format_of(output) if output else sink_format)
+    day = opts.dates_of(date, None, None)["date"]
+    document = read_document(config) if config else None
+    choice = choose(engine, master)
+    if not choice.here:
+        raise ConfigError("the engine is on another machine; allowed: an engine that runs here, or --engine sail")
+
+    def verified(spark: SparkSession) -> Verified:
+        """What was derived again."""
+        from rankmetrics_spark.job import verify as verify_run
+
+        return verify_run(spark, sink, day, document)
+
+    result = opts.on_session(choice, verified)
+    rows: Any = result.rows
+    LIST_PRINTERS[style](rows)
+    for line in result.in_words():
+        opts.say.print(line, markup=False, soft_wrap=True)

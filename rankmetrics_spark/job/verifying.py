@@ -1,0 +1,292 @@
+"""Verify: derive what is published on a date again, from the records and the inputs, and compare every table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
+
+from rankmetrics_spark import schemas as sch, sinks
+from rankmetrics_spark.config import Sink, as_dict, load
+from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
+from rankmetrics_spark.pointers import Entry, Pointer, record_path, unpublished
+
+MOST_NAMED = 3
+"""Files and inputs that an error names."""
+KEYS = {
+    "user_metrics": (sch.EXPERIMENT, sch.USER),
+    "experiment_metrics": (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC),
+    "comparisons": (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT, sch.METRIC),
+}
+"""Table -> what tells its rows apart; rows of other tables are compared as a whole."""
+EXACT_IF_SAME = ("rankmetrics_spark", "numpy", "scipy")
+"""With the same versions of these, on the same type of processor, every bit has to be the same."""
+_OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
+"""Keys of a config that say where and how a run computes, not what."""
+_PUBLISHED = "_is_published"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was derived again, and is the same.
+
+    Attributes:
+        date: Evaluation date.
+        rows: A row for each table of each run: its rows, and how far they are the same.
+        other: Why values were compared within bounds, and not to the bit; empty where every bit was compared.
+        uncovered: What no digest covers.
+    """
+
+    date: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)
+
+    def in_words(self) -> list[str]:
+        """What was shown, a sentence each."""
+        how = f"within 1e-12 (intervals 1e-10), not to the bit: {'; '.join(self.other)}" if self.other else "to the bit"
+        return [f"{self.date} was derived again: every table is the same {how}", *self.uncovered]
+
+
+@dataclass
+class _Scratch(sinks.ParquetFolder):
+    """A temporary output; what it reads of other days is what another output held before a run of a date."""
+
+    of: sinks.Store = None  # type: ignore[assignment]
+    date: str = ""
+    before: str = ""
+
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer, where the run may have seen it."""
+        others = {date: each for date, each in self.of.pointers().items() if date != self.date}
+        return {date: each for date, each in others.items() if min(each.run_of().values(), default="") < self.before}
+
+    def pointer(self, date: str) -> Pointer | None:
+        """Nothing: the run is derived as the first one of its date."""
+        return None
+
+    def existing(self, table: str) -> DataFrame | None:
+        """The rows of the other output."""
+        return self.of.existing(table)
+
+    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+        """The rows of the other output."""
+        return self.of.days(table, pointers, schema)
+
+
+def verify(
+    spark: SparkSession,
+    sink: Sink,
+    date: str | None = None,
+    document: Mapping[str, object] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Verified:
+    """Derive what is published on a date again, and compare every table; the output is only read.
+
+    Args:
+        spark: The session, on this machine: what is derived lies in a temporary folder meanwhile.
+        sink: Where the runs have written.
+        date: By default the newest date that is published.
+        document: A config instead of the one on record, for secrets that this hides, and inputs in other places.
+        progress: Called with a short description before each step.
+
+    Raises:
+        ConfigError: The record hides secrets, or the config is wrong.
+        DifferenceError: A file, an input, the config or a row of a table is another one; the first one is named.
+        InputError: Nothing is published on this date, or an input is not there any more.
+    """
+    store = sinks.store_of(spark, sink, "verify")
+    disk, pointers = sinks.of_disk(sink.path) if sink.path else None, store.pointers()
+    date = date or (disk and sinks.newest_date(disk)) or max(pointers, default="")
+    progress(f"comparing the files of {date} with their digests")
+    found, uncovered = store.altered(date)
+    if found:
+        more = f"; and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
+        raise DifferenceError("; ".join(found[:MOST_NAMED]) + more)
+    if date not in pointers:
+        raise InputError(unpublished(date, pointers) if pointers else f"'{store.path}' holds nothing that is published")
+    records = {record[sch.RUN]: record for record in sinks.run_records(store)}
+    verified = Verified(date, uncovered=uncovered)
+    for entry in pointers[date].entries:
+        progress(f"deriving {date} again, as run {entry.run_id} has published it")
+        if "config" not in (record := records.get(entry.run_id, {})):
+            raise InputError(f"{record_path(entry.run_id)} of '{store.path}' is not there, and it has the config")
+        with TemporaryDirectory(prefix="rankmetrics-verify-") as folder:
+            of_run = _Derived(spark, store, pointers[date], entry, record, Path(folder))
+            of_run.compare(of_run.again(records, document), verified)
+    return verified
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """What one run has published on a date, and where it is derived again."""
+
+    spark: SparkSession
+    store: sinks.Store
+    pointer: Pointer
+    entry: Entry
+    record: Mapping[str, Any]
+    folder: Path
+
+    def again(self, records: Mapping[str, Mapping[str, Any]], document: Mapping[str, object] | None) -> dict[str, Any]:
+        """Run it in the temporary folder; return the new record."""
+        from rankmetrics_spark.job import run
+
+        date, run_id = self.pointer.date, self.entry.run_id
+        if document is None and HIDDEN in json.dumps(self.record["config"], default=str):
+            raise ConfigError(f"{record_path(run_id)} hides secrets of its config; allowed: --config with it")
+        given: Mapping[str, object] = document or self.record["config"]
+        place: dict[str, object] = {"sink": {"path": str(self.folder)}, "report": {}, "lineage": {}}
+        config = load({**given, **place}, date=date)
+        if changed := [*_other_keys(self.record["config"], as_dict(config))]:
+            raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
+        (self.folder / "runs").mkdir()
+        for earlier in records:  # limits on changes are held against them
+            if earlier < run_id:
+                (self.folder / record_path(earlier)).write_text(sinks.as_json(records[earlier]), encoding="utf-8")
+        make = partial(_Scratch, self.spark, str(self.folder), of=self.store, date=date, before=run_id)
+        try:
+            return run(self.spark, config, store_for=make).record
+        except MetricGateError as error:
+            if error.published is None:
+                raise DifferenceError(f"derived again, {run_id} publishes nothing: {error}") from error
+            return dict(error.published.record)
+        except QualityError as error:
+            raise DifferenceError(f"derived again, {run_id} publishes nothing: {error}") from error
+
+    def compare(self, again: Mapping[str, Any], verified: Verified) -> None:
+        """Compare inputs and tables; add what is the same."""
+        then, now = ({**each["versions"], "processor": each.get("processor")} for each in (self.record, again))
+        names = (*EXACT_IF_SAME, "processor")
+        other = [
+            f"{name} {then.get(name)} on record, {now[name]} here" for name in names if then.get(name) != now[name]
+        ]
+        differences = [*_other_inputs(self.record, again)][:MOST_NAMED]
+        derived = sinks.ParquetFolder(self.spark, str(self.folder), "verify")
+        pointer = derived.pointers()[self.pointer.date]
+        facts, facts_again = self.entry.tables, pointer.entries[0].tables
+        rows = []
+        for table in dict.fromkeys((*facts, *facts_again)):
+            columns = [each.get(table, {}).get("columns", {}) for each in (facts, facts_again)]
+            if changed := sorted({*columns[0].items()} ^ {*columns[1].items()}):
+                differences.append(f"{table}: the column {changed[0][0]} is in one of the two only, or of another type")
+                break
+            tables = [
+                self._rows(store, table, columns[0], each)
+                for store, each in ((self.store, self.pointer), (derived, pointer))
+            ]
+            if difference := first_difference(table, *tables, exact=not other):
+                differences.append(difference)
+                break
+            how = "within bounds" if other else "to the bit"
+            rows.append({sch.RUN: self.entry.run_id, "table": table, "rows": facts[table]["rows"], "the same": how})
+        if differences:
+            raise DifferenceError("; ".join([*differences, *(f"derived with {each}" for each in other)]))
+        verified.rows.extend(rows)
+        verified.other.extend(each for each in other if each not in verified.other)
+        if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
+            verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
+
+    def _rows(self, store: sinks.Store, table: str, columns: Mapping[str, str], pointer: Pointer) -> DataFrame:
+        """The rows of a table of this run, or of what was derived."""
+        ddl = ", ".join(f"{sch.quoted(name)} {kind}" for name, kind in columns.items())
+        schema = self.spark.createDataFrame([], ddl).schema
+        names = [sch.EXPERIMENT, *(sch.quoted(field.name) for field in schema.fields if field.name != sch.RUN)]
+        rows = store.days(table, {pointer.date: pointer}, schema)
+        if rows is None:
+            return self.spark.createDataFrame([], f"{sch.EXPERIMENT} string, {ddl}").select(*names)
+        own = F.col(sch.EXPERIMENT).isin([name for name in self.entry.experiments if name is not None])
+        return rows.where(own | F.col(sch.EXPERIMENT).isNull() if None in self.entry.experiments else own).select(
+            *names
+        )
+
+
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The keys of nested mappings, with their values."""
+    if isinstance(value, Mapping) and value:
+        for name, each in value.items():
+            yield from _flat(each, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, value
+
+
+def _other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a config that are not as on record; inputs may be in other places, and digests tell them apart."""
+    then, now = (
+        dict(_flat({name: each[name] for name in each if name not in _OF_THE_PLACE})) for each in (recorded, now)
+    )
+    for path in sorted({*then, *now}):
+        is_place = path.rpartition(".")[2] in ("path", "table", "ready") or HIDDEN in str(then.get(path))
+        if not is_place and json.dumps(then.get(path), default=str) != json.dumps(now.get(path), default=str):
+            yield f"{path} is {then.get(path)} on record, and {now.get(path)} now"
+
+
+def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The inputs that are not as on record, by the digests and counts of both records."""
+    counts: list[dict[str, Any]] = [
+        {sch.NULL_PARTITION if name is None else name: count for name, count in each["experiments"].items()}
+        for each in (then, now)
+    ]
+    for name in dict.fromkeys((*counts[0], *counts[1])):
+        before, after = (each.get(name, {}) for each in counts)
+        if before.get("rows") != after.get("rows"):
+            n, m = before.get("rows", 0), after.get("rows", 0)
+            yield f"the log has {m:,} rows of experiment '{name}', and {n:,} are on record"
+        elif before.get("digest", "") not in ("", after.get("digest")):
+            yield f"the log has as many rows of experiment '{name}' as on record, but others"
+    for name in ("judgements", "events", "assignments"):
+        digests = (each.get("digests", {}).get(name) for each in (then, now))
+        if then.get(name) != now.get(name) or len({*digests} - {None}) > 1:
+            yield f"the {name} are not those on record"
+    if (runs := then.get("period", {}).get("runs")) != now.get("period", {}).get("runs"):
+        yield f"days of the period were published again since: the record names {runs}"
+
+
+def first_difference(table: str, published: DataFrame, derived: DataFrame, *, exact: bool) -> str:
+    """A sentence about the first row that is not the same in two tables of the same columns; empty if all are.
+
+    Args:
+        table: Name of the table.
+        published: Its rows.
+        derived: Those that were derived again.
+        exact: Whether every bit has to be the same, and not only values within bounds.
+    """
+    is_double = {field.name: isinstance(field.dataType, T.DoubleType) for field in published.schema.fields}
+    keys = KEYS.get(table) or [name for name, double in is_double.items() if not double]
+    values = {f"_{i}": name for i, name in enumerate(name for name in is_double if name not in keys)}
+    conditions, sides = {}, {f"_n_{side}": f"count_if({_PUBLISHED} = {side})" for side in ("true", "false")}
+    for key, name in values.items():
+        sql = sch.quoted(name) if is_double[name] else f"string({sch.quoted(name)})"
+        a, b = f"{key}_true", f"{key}_false"
+        sides |= {f"{key}_{side}": f"max(CASE WHEN {_PUBLISHED} = {side} THEN {sql} END)" for side in ("true", "false")}
+        same = f"{a} <=> {b}"
+        if is_double[name] and not exact:
+            same += f" OR coalesce(abs({a} - {b}) <= {_bound(table, name)!r}D * greatest(1D, abs({a})), false)"
+        conditions[key] = f"CASE WHEN NOT ({same}) THEN '{key}' END"
+    both = published.withColumn(_PUBLISHED, F.lit(True)).unionByName(derived.withColumn(_PUBLISHED, F.lit(False)))
+    rows = both.groupBy(*map(sch.quoted, keys)).agg(*(F.expr(f"{sql} AS {name}") for name, sql in sides.items()))
+    rows = rows.withColumn(
+        "_other", F.expr(f"concat_ws(' ', {', '.join(['CAST(NULL AS string)', *conditions.values()])})")
+    )
+    first = few_rows(rows.where("_n_true != _n_false OR _other != ''").orderBy(*map(sch.quoted, keys)).limit(1))
+    if not first:
+        return ""
+    (row,) = first
+    where = ", ".join(f"{name} {row[name]!r}" for name in keys if row[name] is not None)
+    if row["_n_true"] != row["_n_false"]:
+        return f"{table}: {row['_n_true']} rows are published and {row['_n_false']} derived again of {where}"
+    key = row["_other"].split()[0]
+    was, now = row[f"{key}_true"], row[f"{key}_false"]
+    return f"{table}: {values[key]} is {was!r} as published and {now!r} derived again, of {where}"
+
+
+def _bound(table: str, name: str) -> float:
+    """How far a value may be from the published one where libraries differ."""
+    return 1e-12 if table in ("user_metrics", sch.USER_DAYS) or name.startswith(("mean", "difference")) else 1e-10

@@ -1,0 +1,108 @@
+"""What shows that nobody has changed an output: a SHA-256 of each published file, of the record, of the pointer.
+
+The record of a run has those of its files, the pointer of the date that of the record, and one of its own text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rankmetrics_spark.pointers import FOLDER, Pointer, is_sealed, parse, record_path, refused_folder, run_in_name
+from rankmetrics_spark.sinks import swapping as sw
+from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.refusals import NO_RUN
+
+FILES = "files"
+"""Key of a record: path below the output -> SHA-256."""
+_CHUNK = 1 << 20
+
+
+def sha256_of(files: Files, path: str) -> str:
+    """The SHA-256 of a file; empty if there is none."""
+    digest = hashlib.sha256()
+    try:
+        with files.system.open_input_stream(files.at(path)) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+    except FileNotFoundError:
+        return ""
+    return digest.hexdigest()
+
+
+def live_paths(files: Files, pointer: Pointer) -> list[str]:
+    """The files that count on a date, and the file of the table of refused checks that has no row."""
+    id_of = sw.ids_of(pointer)
+    paths = {*sw.partition_files(files, pointer.run_of(), pointer.date), *sw.date_files(files, pointer.date)}
+    return sorted(path for path in paths if id_of(path) == run_in_name(path))
+
+
+def hashes(files: Files, date: str, run: str) -> dict[str, str]:
+    """Path -> SHA-256 of the files that a run has published on a date."""
+    pointer = sw.pointer_of(files, date) or Pointer(date)
+    paths = [path for path in live_paths(files, pointer) if run_in_name(path) == run]
+    paths += files.files(refused_folder(NO_RUN))
+    return dict(zip(paths, files.for_each(lambda path: sha256_of(files, path), paths), strict=True))
+
+
+def seal(files: Files, date: str, run: str) -> None:
+    """Write the SHA-256 of the record of a run to the pointer of its date."""
+    with sw.pointer_gate(files):
+        if pointer := sw.pointer_of(files, date):
+            digest = sha256_of(files, record_path(run))
+            entries = (replace(each, sealed=digest) if each.run_id == run else each for each in pointer.entries)
+            sw.write_pointer(files, replace(pointer, entries=tuple(entries)))
+
+
+def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
+    """What of a date is not as it was published, a sentence each, and what no digest covers."""
+    name = f"{FOLDER}/{date}.json"
+    changed = f"{name} is not as it was written: its digest is not that of its text"
+    try:
+        if (text := files.read(name)) is None:
+            return [], []
+    except UnicodeDecodeError:
+        return [changed], []
+    pointer, is_whole = parse(text), is_sealed(text.removesuffix("\n"))
+    if is_whole is False or pointer is None or (is_whole is None and any(each.sealed for each in pointer.entries)):
+        return [changed], []
+    found, uncovered = [], []
+    if is_whole is None:
+        uncovered.append(f"{name} has no digest: it is of an earlier version")
+    known: dict[str, str] = {}
+    for entry in pointer.entries:
+        path = record_path(entry.run_id)
+        if not entry.sealed:
+            uncovered.append(f"{path} has no digest: it is of an earlier version, or its run was killed as it ended")
+        elif sha256_of(files, path) != entry.sealed:
+            found.append(f"{path} is not as it was written: its SHA-256 is not the one in {name}")
+        else:
+            known |= json.loads(files.read(path) or "{}").get(FILES, {})
+    found += _of_files(files, pointer, known) if not found else []
+    merged = [entry.run_id for entry in pointer.entries if entry.merged]
+    if merged:
+        uncovered.append(f"the files of {', '.join(merged)} were merged since, so their digests are of other files")
+    return found, uncovered
+
+
+def _of_files(files: Files, pointer: Pointer, known: dict[str, str]) -> Iterator[str]:
+    """The files that are others than the records say, that are missing, or that are on no record."""
+    id_of = sw.ids_of(pointer)
+    expected = [path for path in known if path.startswith(refused_folder(NO_RUN)) or id_of(path) == run_in_name(path)]
+    for path, digest in zip(expected, files.for_each(lambda path: sha256_of(files, path), expected), strict=True):
+        if digest != known[path]:
+            yield f"{path} {'is not as it was published' if digest else 'is missing'}: its SHA-256 is on record"
+    # Of a run without a seal nothing is known, and files that were merged have names of their own.
+    runs = {entry.run_id for entry in pointer.entries if entry.sealed}
+    for path in live_paths(files, pointer):
+        if path not in known and run_in_name(path) in runs:
+            yield f"{path} is on no record, and readers count its rows"
+
+
+def newest_date(files: Files) -> str:
+    """The last date with a pointer, also one that cannot be read; empty without any."""
+    dates = [name.removesuffix(".json") for name in files.names(FOLDER)]
+    return max(filter(re.compile(r"\d{4}-\d{2}-\d{2}").fullmatch, dates), default="")

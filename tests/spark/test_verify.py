@@ -1,0 +1,256 @@
+"""``rankmetrics verify``: what is published is derived again, and each change of it or of its inputs is named."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import rankmetrics_spark
+from rankmetrics_spark import run
+from rankmetrics_spark.config import Sink
+from rankmetrics_spark.errors import DifferenceError, InputError
+from rankmetrics_spark.job import Outcome, verify
+from rankmetrics_spark.sinks import files_of, seals
+from tests.helpers.commands import Call
+from tests.helpers.kills import Killed, count_down
+from tests.helpers.logs import DATE, a_list, config, parquet, random_log
+
+LAX: dict[str, Any] = {"quality": {"max_invalid_fraction": 1}}
+GRADES = [("u1", "i1", 1.0), ("u2", "i2", 2.0), ("u3", "i9", 1.0)]
+
+
+def rewritten(folder: Path, change: Callable[[pa.Table], pa.Table], parts: int = 1) -> None:
+    """Write the rows of a folder again, changed, in so many files."""
+    table = change(pq.read_table(folder))
+    for file in folder.glob("*.parquet"):
+        file.unlink()
+    starts = [n * len(table) // parts for n in range(parts + 1)]
+    for n in range(parts):
+        pq.write_table(table.slice(starts[n], starts[n + 1] - starts[n]), folder / f"part-{n}.parquet")
+
+
+def reversed_rows(table: pa.Table) -> pa.Table:
+    return table.take([*range(len(table))][::-1])
+
+
+def published(spark: SparkSession, tmp_path: Path, **more: Any) -> Outcome:
+    """A run of four users in two experiments, with judgements."""
+    log = [row for e in "ab" for u in range(4) for row in a_list([u % 2, 1, 0], f"u{u}", e)]
+    (tmp_path / "truth").mkdir()
+    names = dict(zip(("user_id", "item_id", "relevance"), map(list, zip(*GRADES, strict=True)), strict=True))
+    pq.write_table(pa.table(names), tmp_path / "truth" / "part-0.parquet")
+    sections = {"judgements": {"path": str(tmp_path / "truth")}, "comparison": {"baseline": "a"}} | LAX | more
+    return run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", **sections))
+
+
+def again(spark: SparkSession, tmp_path: Path, document: dict[str, Any] | None = None) -> str:
+    """The sentence of the difference that is found."""
+    with pytest.raises(DifferenceError) as error:
+        verify(spark, Sink(path=str(tmp_path / "out")), document=document)
+    assert error.value.exit_code == 6
+    return str(error.value)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "faulty rows": LAX | {"comparison": {"baseline": "a", "bootstrap": {"replicates": 99}, "wilcoxon": True}},
+    "lists": LAX | {"source": {"list": ["item_id"], "segments": ["user_id"]}, "metrics": ["rr", "ndcg@3", "err@5"]},
+    "scores": LAX | {"rank_by": "score", "source": {"columns": {"score": "position"}}, "metrics": ["ap", "rbp(p=0.8)"]},
+    "one file": LAX | {"comparison": {"pairs": "all"}},
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_another_order_in_other_files_gives_the_same_bits(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    log, out = parquet(tmp_path / "log", random_log(5, users=20)), tmp_path / "out"
+    sections = RUNS[kind]
+    if kind == "one file":
+        sections = sections | {"sink": {"path": str(out), "layout": "by_date"}}
+    done = run(spark, config(log, out, **sections))
+    rewritten(log, reversed_rows, parts=3)
+    before = contents(out)
+    result = verify(spark, Sink(path=str(out)))
+    assert (result.date, result.other, result.uncovered) == (DATE, [], [])
+    assert {row["table"]: row["rows"] for row in result.rows} == {
+        name: table["rows"] for name, table in done.record["tables"].items()
+    }
+    assert {row["the same"] for row in result.rows} == {"to the bit"}
+    assert contents(out) == before
+
+
+def moved(table: pa.Table) -> pa.Table:
+    """The second item of one list is relevant no more, and the third one is."""
+    is_one = pc.and_(pc.equal(table["experiment_id"], "b"), pc.equal(table["user_id"], "u2"))
+    grades = pc.if_else(is_one, pc.if_else(pc.equal(table["position"], 3), 1, 0), table["relevance"])
+    return table.set_column(table.column_names.index("relevance"), "relevance", grades)
+
+
+INPUTS: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
+    "changed": ("log", moved, "the log has as many rows of experiment 'b' as on record, but others; user_metrics: "),
+    "missing": ("log", lambda rows: rows.slice(1), "the log has 11 rows of experiment 'a', and 12 are on record"),
+    "added": (
+        "log",
+        lambda rows: pa.concat_tables([rows, rows.slice(0, 1).set_column(1, "user_id", pa.array(["u9"]))]),
+        "the log has 13 rows of experiment 'a', and 12 are on record",
+    ),
+    "judgements": (
+        "truth",
+        lambda rows: rows.set_column(2, "relevance", pa.array([1.0, 1.0, 1.0])),
+        "the judgements are not those on record; user_metrics: n",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", INPUTS)
+def test_an_input_that_has_changed_is_named(spark: SparkSession, tmp_path: Path, change: str) -> None:
+    published(spark, tmp_path)
+    folder, changed, expected = INPUTS[change]
+    rewritten(tmp_path / folder, changed)
+    sentence = again(spark, tmp_path)
+    assert expected.removesuffix("n") in sentence
+    if change == "changed":  # the relevant item of the list of u2 has another rank
+        assert (
+            re.search(r"user_metrics: \w+ is 1 as published and 0 derived again", sentence)
+            or "user_id 'u2'" in sentence
+        )
+
+
+def test_a_config_and_an_input_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    done = published(spark, tmp_path)
+    document = {**done.record["config"], "metrics": ["ap@5"]}
+    expected = "the config is another one: metrics is ['ap@5', 'ndcg@5'] on record, and ['ap@5'] now"
+    assert again(spark, tmp_path, document) == expected
+    (tmp_path / "log").rename(tmp_path / "moved")
+    with pytest.raises(InputError, match="log"):
+        verify(spark, Sink(path=str(tmp_path / "out")))
+    document = {**done.record["config"], "source": {**done.record["config"]["source"], "path": str(tmp_path / "moved")}}
+    assert not verify(spark, Sink(path=str(tmp_path / "out")), document=document).other
+
+
+def test_with_another_package_values_are_compared_within_bounds(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    published(spark, tmp_path)
+    now = rankmetrics_spark.__version__
+    monkeypatch.setattr(rankmetrics_spark, "__version__", "9.9.9")
+    code, out, err = call("verify", "-o", tmp_path / "out", "--format", "json")
+    assert code == 0 and {row["the same"] for row in json.loads(out)} == {"within bounds"}
+    assert f"not to the bit: rankmetrics_spark {now} on record, 9.9.9 here" in err
+    rewritten(tmp_path / "log", moved)
+    code, _, err = call("verify", "-o", tmp_path / "out")
+    assert code == 6 and f"derived with rankmetrics_spark {now} on record, 9.9.9 here" in err
+    (tmp_path / "log" / "part-0.parquet").unlink()
+    assert call("verify", "-o", tmp_path / "out")[0] == 3
+
+
+def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path) -> None:
+    published(spark, tmp_path)
+    out, rng = tmp_path / "out", random.Random(55)
+    files = files_of(str(out))
+    before = contents(out)
+    assert {path.split("/")[0] for path in before} == {
+        *("user_metrics", "experiment_metrics", "comparisons", "checks", "runs", "published", "refused_checks")
+    }
+    assert seals.altered(files, DATE) == ([], [])
+    names = sorted(before)
+    for n in range(1000):
+        name = names[n % len(names)]
+        data = bytearray(before[name])
+        data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
+        (out / name).write_bytes(data)
+        found, _ = seals.altered(files, DATE)
+        assert len(found) == 1 and found[0].startswith(f"{name} is not as it was "), (name, found)
+        (out / name).write_bytes(before[name])
+    # A file that readers would count, and one that is gone.
+    (table,) = (out / name for name in names if name.startswith("user_metrics/experiment_id=b"))
+    beside = table.with_name(table.name.replace("part-", "part-x"))
+    beside.write_bytes(table.read_bytes())
+    assert again(spark, tmp_path) == f"{beside.relative_to(out)} is on no record, and readers count its rows"
+    beside.unlink()
+    table.unlink()
+    assert again(spark, tmp_path).startswith(f"{table.relative_to(out)} is missing")
+
+
+def test_a_row_that_was_changed_with_its_digests_is_derived_otherwise(spark: SparkSession, tmp_path: Path) -> None:
+    done = published(spark, tmp_path)
+    (file,) = (tmp_path / "out").glob("experiment_metrics/experiment_id=b/*/*.parquet")
+    table = pq.read_table(file, partitioning=None)
+    means = pa.array([value + (0.25 if n == 0 else 0) for n, value in enumerate(table["mean"].to_pylist())])
+    pq.write_table(table.set_column(table.column_names.index("mean"), "mean", means), file)
+    # Who may rewrite the record and the pointer leaves no trace in digests.
+    record = json.loads(Path(done.record_path).read_text())
+    files = files_of(str(tmp_path / "out"))
+    record["files"] = seals.hashes(files, DATE, done.run_id)
+    Path(done.record_path).write_text(json.dumps(record))
+    seals.seal(files, DATE, done.run_id)
+    metric, mean = table["metric"][0].as_py(), table["mean"][0].as_py()
+    expected = f"experiment_metrics: mean is {mean + 0.25!r} as published and {mean!r} derived again, of "
+    assert again(spark, tmp_path) == f"{expected}experiment_id 'b', segment 'all', metric '{metric}'"
+
+
+@pytest.mark.parametrize("after", [0, 6, 20])
+def test_a_verification_that_is_killed_changes_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    published(spark, tmp_path)
+    before = contents(tmp_path / "out")
+    with monkeypatch.context() as killing:
+        count_down(killing, after)
+        with pytest.raises(Killed):
+            verify(spark, Sink(path=str(tmp_path / "out")))
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_output_without_digests_is_derived_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    done = published(spark, tmp_path)
+    pointer, path = tmp_path / "out" / "published" / f"{DATE}.json", Path(done.record_path)
+    document, record = json.loads(pointer.read_text()), json.loads(path.read_text())
+    del document["sha256"], document["runs"][0]["sealed"]
+    del record["files"], record["digests"], record["processor"]
+    for count in record["experiments"].values():
+        del count["digest"]
+    pointer.write_text(json.dumps(document))
+    path.write_text(json.dumps(record))
+    result = verify(spark, Sink(path=str(tmp_path / "out")))
+    assert [sentence.split(":")[0] for sentence in result.uncovered] == [
+        f"published/{DATE}.json has no digest",
+        f"runs/{done.run_id}.json has no digest",
+        f"runs/{done.run_id}.json has no digests of its inputs",
+    ]
+    assert result.other[0].startswith("processor None on record, ")
+    # A pointer that has lost its digest alone is one that was changed.
+    document["runs"][0]["sealed"] = "0" * 64
+    pointer.write_text(json.dumps(document))
+    assert again(spark, tmp_path).startswith(f"published/{DATE}.json is not as it was written")
+
+
+def test_days_and_runs_that_came_later_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    days = ("2026-11-18", "2026-11-19", DATE)
+    more: dict[str, Any] = {"comparison": {"baseline": "a", "period": {"from": days[0], "to": "{date}"}}} | LAX
+    out = tmp_path / "out"
+    for n, day in enumerate(days):
+        log = parquet(
+            tmp_path / day, [row for e in "ab" for u in range(9) for row in a_list([u % (n + 2), 1], f"u{u}", e)]
+        )
+        run(spark, config(log, out, evaluation_date=day, **more))
+    assert not verify(spark, Sink(path=str(out)), days[1]).other
+    # One experiment of the last day is published once more, by another run.
+    alone = parquet(tmp_path / "alone", [row for u in range(9) for row in a_list([1, u % 2], f"u{u}", "c")])
+    run(spark, config(alone, out, evaluation_date=days[1], **LAX))
+    result = verify(spark, Sink(path=str(out)), days[1])
+    assert len({row["run_id"] for row in result.rows}) == 2
+    run(spark, config(tmp_path / days[0], out, evaluation_date=days[0], **more))
+    assert "days of the period were published again since" in again(spark, tmp_path)
