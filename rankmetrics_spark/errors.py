@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from importlib.resources import files
 from types import MappingProxyType
@@ -333,6 +333,17 @@ def unknown(what: str, value: object, known: Iterable[str]) -> str:
     near = get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
     return f"unknown {what} '{value}'{hint} known: {', '.join(names)}"
+
+
+def check_known(what: str, names: Iterable[object], known: Collection[str], at: str = "") -> None:
+    """Refuse the first of some names that is not known; None is no name.
+
+    Raises:
+        ConfigError: Says where it stands (``at``), and the nearest of the known ones.
+    """
+    for name in names:
+        if name is not None and name not in known:
+            raise ConfigError(f"{at}: " * bool(at) + unknown(what, name, known or ["none"]))
 
 
 def first_sentence(error: Exception) -> str:

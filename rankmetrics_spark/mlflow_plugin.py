@@ -16,7 +16,7 @@ from mlflow.models import EvaluationResult
 from mlflow.models.evaluation import ModelEvaluator
 from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, check_known, unknown
 from rankmetrics_spark.metrics import compute, one_list, parse, resolve
 from rankmetrics_spark.pipeline import evaluate
 from rankmetrics_spark.statistics import Moments, t_interval
@@ -56,8 +56,7 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
             InputError: There are no targets, or a query has other targets in another row.
         """
         options = {name: value for name, value in (evaluator_config or {}).items() if name != "col_mapping"}
-        if others := [name for name in options if name not in (known := signature(evaluate).parameters)]:
-            raise ConfigError(f"evaluator_config: {unknown('argument', others[0], known)}")
+        check_known("argument", options, signature(evaluate).parameters, "evaluator_config")
         options.setdefault("metrics", DEFAULT_METRICS)
         options.setdefault("unit", "query")
         features = pd.DataFrame(dataset.features_data).reset_index(drop=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import comparison, config as cfg, sinks
+from rankmetrics_spark import comparison, config as cfg, report as rep, sinks
 from rankmetrics_spark.comparison import UserTable, Within
 from rankmetrics_spark.engines import (
     AnyTable,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     from pyspark.sql import SparkSession
-
-    from rankmetrics_spark.report import Figures
 
 ColumnMap: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = Literal["experiment_metrics", "user_metrics", "comparisons", "quarantine"]
@@ -193,9 +191,7 @@ def _shown(rows: DataFrame) -> ResultTable:
 
     def html() -> str:
         """The rows that people read."""
-        from rankmetrics_spark.report import compared_html, shown_rows
-
-        return compared_html(*shown_rows(rows))
+        return rep.compared_html(*rep.shown_rows(rows))
 
     return result_table(rows, bound(html))
 
@@ -293,12 +289,12 @@ class Presentation:
     """How a result shows itself. The report, which does it, is loaded by the first call that needs it."""
 
     @property
-    def _figures(self) -> Figures:
+    def _figures(self) -> rep.Figures:
         """The small tables that are shown, read once. Reading them starts a job."""
         raise NotImplementedError
 
     @property
-    def _checked(self) -> Figures:
+    def _checked(self) -> rep.Figures:
         """The same, with what is known of the log: a run has looked at it before it published."""
         return self._figures
 
@@ -307,9 +303,7 @@ class Presentation:
 
         A log that a run would refuse is a ``QualityWarning``.
         """
-        from rankmetrics_spark.report import summary
-
-        return summary(self._checked)
+        return rep.summary(self._checked)
 
     def plot(self, metric: str | None = None) -> alt.LayerChart:
         """The means of a metric with their intervals; it shows itself without a network.
@@ -321,9 +315,7 @@ class Presentation:
         Raises:
             ConfigError: There is no such metric, or the extra ``report`` is not installed.
         """
-        from rankmetrics_spark.report import plot
-
-        return plot(self._figures, metric)
+        return rep.plot(self._figures, metric)
 
     def write_report(self, file: str | Path) -> None:
         """Write the page of the report; the command ``rankmetrics report`` adds what only the written tables hold.
@@ -332,9 +324,7 @@ class Presentation:
             ConfigError: The extra ``report`` is not installed.
             OutputError: The file cannot be written.
         """
-        from rankmetrics_spark.report import write_page
-
-        write_page(self._checked, file)
+        rep.write_page(self._checked, file)
 
     def log_to_mlflow(self, report: str | Path | None = None) -> dict[str, float]:
         """Log the means of all users, the convention and the report to the active run of MLflow, or to a new one.
@@ -347,9 +337,7 @@ class Presentation:
         Raises:
             ConfigError: The extra ``mlflow`` is not installed.
         """
-        from rankmetrics_spark.report import log_run
-
-        return log_run(self._checked, report)
+        return rep.log_run(self._checked, report)
 
     def to_pandas(self, table: TableName = "experiment_metrics") -> pd.DataFrame:
         """A table as a DataFrame of pandas, sorted by its keys: collects all of its rows.
@@ -374,9 +362,7 @@ class Presentation:
         return rows.orderBy(*(name for name in rows.columns if name in _KEYS))
 
     def _repr_html_(self) -> str:
-        from rankmetrics_spark.report import as_html
-
-        return as_html(self._checked)
+        return rep.as_html(self._checked)
 
     def __dir__(self) -> list[str]:
         """What docs/reference.md lists, and the hooks of Python and of notebooks."""
@@ -472,15 +458,13 @@ class Result(Presentation):
         return findings
 
     @cached_property
-    def _figures(self) -> Figures:
-        from rankmetrics_spark.report import figures_of_frames
-
+    def _figures(self) -> rep.Figures:
         metrics = [str(metric) for metric in self._tables.plan.scoring.metrics]
         compared = self.comparisons if self._comparison.is_requested else None
         unit = self._tables.plan.options.unit
-        return figures_of_frames(self.experiment_metrics, compared, order=metrics, told_of=unit)
+        return rep.figures_of_frames(self.experiment_metrics, compared, order=metrics, told_of=unit)
 
     @cached_property
-    def _checked(self) -> Figures:
+    def _checked(self) -> rep.Figures:
         with counted_in(self._figures.unit):
             return replace(self._figures, of_log=checks_of_log(self._tables, self._comparison))

@@ -33,15 +33,7 @@ SCORE = "score"
 RELEVANCE = "relevance"
 INTENTS = "intents"
 
-ROLES = {
-    "experiment": EXPERIMENT,
-    "user": USER,
-    "item": ITEM,
-    "position": POSITION,
-    "score": SCORE,
-    "relevance": RELEVANCE,
-    "intents": INTENTS,
-}
+ROLES = {name.removesuffix("_id"): name for name in (EXPERIMENT, USER, ITEM, POSITION, SCORE, RELEVANCE, INTENTS)}
 """What a config calls a column -> its canonical name."""
 ITEMS = "items"
 TIME = "time"

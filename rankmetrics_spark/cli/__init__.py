@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark import __version__, report as rep
+from rankmetrics_spark import __version__, report as rep, tools
 from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.cli.status import status
 from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.cli.verifying import verify
-from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text
+from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text, schema as schema_of_config
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
+from rankmetrics_spark.metrics import reference
 from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
@@ -83,12 +84,10 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
 @opts.ENGINE
 def demo(output: str | None, style: str, segments: bool, engine: str | None, **log: Any) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
-    from rankmetrics_spark.tools import make_log
-
     # The log is on this machine; a Connect server may be unable to read it.
     choice = choose(engine, local=True)
     output = output or ("out/demo" if log["days"] == 1 else "out/days")
-    made = make_log(Path(output) / "input", **log)
+    made = tools.make_log(Path(output) / "input", **log)
     opts.note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
     file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
     *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
@@ -151,9 +150,8 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
 @opts.MASTER
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
-    from rankmetrics_spark.tools import by_kernels, by_spark, golden_checks
-
-    lines = golden_checks(opts.on_session(choose("spark", master), by_spark) if on_spark else by_kernels())
+    values = opts.on_session(choose("spark", master), tools.by_spark) if on_spark else tools.by_kernels()
+    lines = tools.golden_checks(values)
     for line in lines:
         click.echo(str(line))
     if not all(line.ok for line in lines):
@@ -164,8 +162,6 @@ def selftest(on_spark: bool, master: str | None) -> None:
 @opts.FORMAT
 def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
-    from rankmetrics_spark.metrics import reference
-
     rep.LIST_PRINTERS[style](reference())
 
 
@@ -221,8 +217,6 @@ def example(name: str) -> None:
 @main.command()
 def schema() -> None:
     """The JSON schema of a config: editors complete its keys and mark mistakes."""
-    from rankmetrics_spark.config import schema as schema_of_config
-
     rep.print_json(schema_of_config())
 
 

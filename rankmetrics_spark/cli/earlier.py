@@ -13,7 +13,7 @@ from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.cli.options import told_of
 from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
 from rankmetrics_spark.engines import Choice, few_rows, unit_of
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown, without_secrets
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, check_known, first_sentence, without_secrets
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.report import Compared, notes_of_runs, outlook_of, seconds_of
@@ -265,9 +265,7 @@ def _of_date(users: DataFrame, partitions: Partitions, date: str, option: str) -
 
 
 def _refuse_unknown(experiments: Sequence[str], section: Comparison) -> None:
-    for name in (section.baseline, *section.candidates, *(section.shares or ())):
-        if name is not None and name not in experiments:
-            raise ConfigError(unknown("experiment", name, experiments))
+    check_known("experiment", (section.baseline, *section.candidates, *(section.shares or ())), experiments)
 
 
 Records = list[dict[str, Any]]

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import config as cfg, sources, tools
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
-from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, unknown
+from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, check_known
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.pipeline import check as check_quality
@@ -95,9 +95,7 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
         prefix, _, last = role.rpartition(".")
         names[prefix if prefix in names else ""][last if prefix in names else role] = name
     roles, judged, of_who = names.values()
-    for name in request.segments:
-        if name not in log.rows.columns:
-            raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
+    check_known("column", request.segments, [*map(str, log.rows.columns)], "--segment")
     columns = tools.guesses(log.rows, roles, placed=log.roles)
     # Judgements may be the rows of the scores.
     truth = None if log.options.get("rows") == request.judgements else request.judgements

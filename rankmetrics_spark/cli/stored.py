@@ -12,7 +12,7 @@ import click
 from rankmetrics_spark.cli.options import ENGINE, FORMAT, MASTER, Command, choose_for, on_session, say
 from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import ConfigError, check_known
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import LIST_PRINTERS, print_sentence, print_texts
 
@@ -141,9 +141,7 @@ def plan_of(folder: str, metric: str, **options: Any) -> Callable[[SparkSession]
     settings: Mapping[str, object] = {}
     for assignment in options.pop("overrides"):
         settings = override(settings, assignment)
-    for name in settings:
-        if name not in _PLAN_SETTINGS:
-            raise ConfigError(f"--set: {unknown('key', name, _PLAN_SETTINGS)}")
+    check_known("key", settings, _PLAN_SETTINGS, "--set")
     try:
         shares = [float(fraction(share.strip())) for share in options["shares"].split(",")]
     except ValueError:

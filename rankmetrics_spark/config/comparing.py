@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import Period, PlannedLooks, looks
 from rankmetrics_spark.config.options import SectionWithOptions, option
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import ConfigError, check_known, unknown
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
 
@@ -226,13 +226,8 @@ class Comparison(SectionWithOptions):
         Raises:
             ConfigError: A primary metric or a guardrail is not among the metrics.
         """
-        for name in ("primary", "guardrails"):
-            for metric in getattr(self, name):
-                if metric not in metrics:
-                    raise ConfigError(f"{self.path_of(name)}: {unknown('metric', metric, map(str, metrics))}")
-        for name in self.margin or ():
-            if name not in map(str, metrics):
-                raise ConfigError(f"{self.path_of('margin')}: {unknown('metric', name, map(str, metrics))}")
+        for name in ("primary", "guardrails", "margin"):
+            check_known("metric", map(str, getattr(self, name) or ()), [*map(str, metrics)], self.path_of(name))
         others = [metric for metric in metrics if metric not in self.guardrails]
         primary = self.primary or tuple(filter(None, [deciding(others)]))
         roles = {metric: PRIMARY if metric in primary else SECONDARY for metric in metrics}
@@ -377,8 +372,7 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
     named = [("baseline", comparison.baseline), *(("candidates", name) for name in comparison.candidates)]
     named += [("shares", name) for name in comparison.shares or ()]
     for place, name in named:
-        if name is not None and name not in known:
-            raise ConfigError(f"{comparison.path_of(place)}: {unknown('experiment', name, sorted(known))}")
+        check_known("experiment", [name], sorted(known), comparison.path_of(place))
     planned = sum((comparison.shares or {}).values())
     if comparison.shares and planned < 1 - fd.SHARES_WITHIN and set(known) == set(comparison.shares):
         raise ConfigError(

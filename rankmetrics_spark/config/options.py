@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, g
 
 from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import time_zone
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import ConfigError, check_known, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, EVENT_NAMES, GRADE_OF_EVENTS, JUDGED_ROLES, LOG_ROLES
 from rankmetrics_spark.words import NOUNS
@@ -88,8 +88,7 @@ PARTS = ("item", "position", "score", "relevance")
 
 def _read_parts(path: str, value: object) -> tuple[str, ...]:
     parts = tuple(str(part) for part in fd.listed(path, value))
-    if unknown_part := next((part for part in parts if part not in PARTS), None):
-        raise ConfigError(f"{path}: {unknown('part', unknown_part, PARTS)}")
+    check_known("part", parts, PARTS, path)
     if "item" not in parts or len({*parts}) < len(parts):
         raise fd.refuse(path, [*parts], f"each part once, item among them, out of {', '.join(PARTS)}")
     return parts
@@ -379,9 +378,7 @@ def _check_segments(options: Options) -> None:
     for chosen in options.segment_combinations:
         if len(chosen) < 2:
             raise fd.refuse(path, list(chosen), "combinations of at least two segments")
-        for name in chosen:
-            if name not in options.segments:
-                raise ConfigError(f"{path}: {unknown('segment', name, options.segments or ['none'])}")
+        check_known("segment", chosen, options.segments, path)
     if options.segment_combinations and options.list:
         raise ConfigError(
             f"{path} and {options.path_of('list')}: both given; allowed: one of the two, since the lists of a user may "

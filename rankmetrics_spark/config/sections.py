@@ -16,7 +16,7 @@ from rankmetrics_spark.config.contents import separated_by_tabs
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import ConfigError, check_known
 from rankmetrics_spark.schemas import EVENT_NAMES, EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES, TIME
 
 EXAMPLE_USERS = 20
@@ -60,13 +60,11 @@ def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
         raise fd.refuse(path, value, f"a mapping with keys out of {', '.join([*RATES, *PAST])}")
     share, checked = fd.number(0, 1, inclusive=True), {}
     for rate, levels in value.items():
-        if rate not in (*RATES, *PAST):
-            raise ConfigError(f"{path}: {unknown('rate', rate, [*RATES, *PAST])}")
+        check_known("rate", [rate], [*RATES, *PAST], path)
         readers = PAST.get(rate) or dict.fromkeys(LEVELS, share)
         if not isinstance(levels, Mapping):
             raise fd.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(readers)}")
-        if others := [level for level in levels if level not in readers]:
-            raise ConfigError(f"{path}.{rate}: {unknown('limit', others[0], readers)}")
+        check_known("limit", levels, readers, f"{path}.{rate}")
         checked[rate] = {level: readers[level](f"{path}.{rate}.{level}", each) for level, each in levels.items()}
     return checked
 

@@ -233,9 +233,7 @@ def _preset(name: object) -> Convention:
 
 def _override(base: Convention, overrides: dict[str, Any]) -> Convention:
     known = ["preset", *(knob.name for knob in knobs())]
-    for knob in overrides:
-        if knob not in known:
-            raise err.ConfigError(err.unknown("convention knob", knob, known))
+    err.check_known("convention knob", overrides, known)
     gain = overrides.get("gain")
     if isinstance(gain, Mapping):
         overrides = {**overrides, "gain": "table", "gain_table": gain}

@@ -150,9 +150,7 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     """
 
     allowed = [entry.name for entry in fields(Definition) if entry.name not in ("name", "kernel")]
-    for option in settings:
-        if option not in allowed:
-            raise err.ConfigError(err.unknown("setting of a metric", option, allowed))
+    err.check_known("setting of a metric", settings, allowed)
 
     def register(function: K) -> K:
         definition = Definition(name=function.__name__, kernel=function, **settings)
@@ -366,9 +364,7 @@ def _read_named(text: str, parameters: str | None, definition: Definition) -> tu
         if not equals:
             raise err.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")
         texts[name.strip()] = value.strip()
-    for name in texts:
-        if name not in values:
-            raise err.ConfigError(err.unknown(f"parameter of metric '{text}'", name, values or ["none"]))
+    err.check_known(f"parameter of metric '{text}'", texts, values)
     for name, given in (values | texts).items():
         low, high = definition.bounds.get(name, (-math.inf, math.inf))
         try:

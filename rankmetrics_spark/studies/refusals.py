@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import SUMS, AnyTable, Batches, SumTable, coded, in_one_step, rows_of, table_of
-from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, shape, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, check_known, shape
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, typed_judgements
@@ -240,5 +240,4 @@ def refuse(totals: Mapping[str | None, Any], allowed: Allowed) -> None:
             f"allowed: one list per {UNIT}: if {UNITS} have several requests each, name the column of the request as "
             "the user (columns.user)"
         )
-    if names and allowed.baseline is not None and allowed.baseline not in names:
-        raise ConfigError(unknown("experiment", allowed.baseline, sorted(names)))
+    check_known("experiment", [allowed.baseline] if names else [], sorted(names))

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import InputError, check_known
 from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty
 from rankmetrics_spark.road import top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
@@ -218,8 +218,7 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
     )
     catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
     values = {name: _values_of(counts, name, request.replicates, catalogue, of_interactions) for name in names}
-    if request.baseline is not None and request.baseline not in names:
-        raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
+    check_known("experiment", [request.baseline], [name for name in names if name is not None])
     base = values[request.baseline] if request.baseline is not None else None
     sizes = {name: _sizes_of(counts, name, request.replicates) for name in names if base is not None}
     rows: list[dict[str, Any]] = []

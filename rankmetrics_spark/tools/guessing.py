@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from rankmetrics_spark.config import LIST_NAMES, letters
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import check_known
 from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, OWN_NAMES, words_of
 
 NAMES = OWN_NAMES | {
@@ -68,10 +68,8 @@ def guesses(
         ConfigError: A given column is not in the log, or there is no such role.
     """
     for role, column in roles.items():
-        if role not in NAMES:
-            raise ConfigError(f"--column: {unknown('role', role, [*NAMES])}")
-        if column not in rows.columns:
-            raise ConfigError(f"--column {role}={column}: {unknown('column', column, list(map(str, rows.columns)))}")
+        check_known("role", [role], NAMES, "--column")
+        check_known("column", [column], [*map(str, rows.columns)], f"--column {role}={column}")
     columns = {role: Guess(column, "given") for role, column in roles.items()}
     for role, column in (placed or {}).items():
         if role not in columns and column not in roles.values():

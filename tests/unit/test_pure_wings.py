@@ -41,7 +41,10 @@ def test_the_command_imports_without_the_libraries_of_a_page() -> None:
         ("import rankmetrics_spark.metrics", "pandas pyarrow scipy pyspark"),
         ("from rankmetrics_spark.statistics import limbs_of", "scipy"),
         ("import rankmetrics_spark.road.scoring, rankmetrics_spark.road.aggregation", "scipy"),
-        ("import rankmetrics_spark; rankmetrics_spark.evaluate, rankmetrics_spark.Result", "rankmetrics_spark.report"),
+        (
+            "import rankmetrics_spark; rankmetrics_spark.evaluate, rankmetrics_spark.Result",
+            "rankmetrics_spark.report.figures rankmetrics_spark.report.html rankmetrics_spark.report.story",
+        ),
     ],
     ids=["a metric", "a worker that adds up", "a worker that scores lists", "an evaluation"],
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.config import Section, choice, count, key, number, text, two_ranks
-from rankmetrics_spark.errors import ConfigError, printable, unknown
+from rankmetrics_spark.errors import check_known, printable
 from rankmetrics_spark.metrics import Floats
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
@@ -48,8 +48,7 @@ class Preferences(Section):
     def __post_init__(self) -> None:
         """Checks the fields, then that the baseline is one of two rankers with ranks."""
         super().__post_init__()
-        if self.ranks and self.baseline is not None and self.baseline not in self.ranks:
-            raise ConfigError(f"baseline: {unknown('ranker', self.baseline, [*self.ranks])}")
+        check_known("ranker", [self.baseline] if self.ranks else [], self.ranks, "baseline")
 
 
 def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
@@ -59,8 +58,7 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
         ConfigError: The baseline drafted nothing.
     """
     names = [one for one, other in totals if one is not None and other is None]
-    if names and request.baseline is not None and request.baseline not in names:
-        raise ConfigError(f"baseline: {unknown('ranker', request.baseline, sorted(names))}")
+    check_known("ranker", [request.baseline] if names else [], sorted(names), "baseline")
     of_log = dict(
         zip(credits.LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(credits.LOG_COUNTS)))), strict=True)
     )

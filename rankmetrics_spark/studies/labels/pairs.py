@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import ConfigError, check_known
 from rankmetrics_spark.metrics import Bools, Floats, Ints, Metric, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, Measure, Sums, group_sums
 from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
@@ -213,8 +213,7 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
         ConfigError: No experiment has the name of the baseline, or there are too many experiments.
     """
     names = sorted({key.experiment for key in sums if key.baseline is None}, key=str)
-    if baseline is not None and baseline not in names:
-        raise ConfigError(unknown("experiment", baseline, [name for name in names if name is not None]))
+    check_known("experiment", [baseline], [name for name in names if name is not None])
     weights: dict[Key, list[tuple[float, int]]] = {}
     for key in sums:
         if key.weight is not None:
