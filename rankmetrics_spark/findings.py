@@ -92,6 +92,13 @@ class Finding:
     share_changed: float | None = told("users with changed lists", "share")
     diluted_difference: float | None = told("difference over all users", "signed")
     diluted_ci_low: float | None = told("interval over all users", "interval", *sch.DILUTED[1:])
+    share_with_value_baseline: float | None = told("with a value, baseline", "share")
+    share_with_value_candidate: float | None = told("with a value, candidate", "share")
+    p_share_with_value: float | None = told("p of equal shares with a value", "p")
+    difference_per_assigned: float | None = told("difference over everybody", "signed")
+    ci_low_per_assigned: float | None = told(
+        "interval over everybody", "interval", "ci_low_per_assigned", "ci_high_per_assigned"
+    )
     n_lists_baseline: int | None = told("lists of baseline", "count")
     n_lists_candidate: int | None = told("lists of candidate", "count")
     better: str | None = None

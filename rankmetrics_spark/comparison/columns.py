@@ -9,7 +9,7 @@ from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared, Ranks
 from rankmetrics_spark.comparison.families import interval, intervals_at
 from rankmetrics_spark.comparison.measures import SIDES
-from rankmetrics_spark.comparison.notes import notes
+from rankmetrics_spark.comparison.notes import analysed, notes
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import replicate_means
 
@@ -329,18 +329,40 @@ def n_assigned(rows: Compared) -> tuple[list[int | None], ...]:
     return tuple([rows.assigned.get(key[place]) for key in rows.keys] for place in SIDES)
 
 
-@statistic(*(f"{name}_per_assigned" for name in ("difference", *sch.BOUNDS[:2], "p_value")), needs="assigned")
+@statistic("share_with_value_baseline", "share_with_value_candidate", "p_share_with_value", needs="left_out")
+def with_value(rows: Compared) -> tuple[st.Floats, ...]:
+    """Shares of the users of both (of their lists, where these are several) that have a value, and the p-value that
+    they are equal: Pearson's chi-square, Fisher's exact test for few; McNemar's test of the same users. The others are
+    left out; below 0.001 there is no verdict. Where `zero_relevant: skip` leaves them out, it is the share with a hit.
+    """
+    p, has, _ = analysed(rows, rows.keys)
+    some = (has[0] < 1) | (has[1] < 1)
+    return tuple(np.where(some, each, np.nan) for each in (*has, p))
+
+
+@statistic(*(f"{name}_per_assigned" for name in ("difference", *sch.BOUNDS[:2], "p_value")), needs="everyone")
 def per_assigned(rows: Compared) -> tuple[st.Floats, ...]:
     """The difference over all assigned users, its interval and p-value (Welch, not corrected): 0 for a user without a
-    list. Of sums of gain (`cg`, `dcg`) over all users; null where no list is no value, as for AP and NDCG.
+    list. Of sums of gain (`cg`, `dcg`) over all users; null where no list is no value, as for AP and NDCG. Without
+    `assignments`, over all users of the log: 0 for one whom `zero_relevant: skip` leaves out.
     """
+    left, everyone = rows.totals.sides("left_out", rows.keys), n_assigned(rows)
+    if not rows.assigned:
+        everyone = tuple(of["users"].tolist() for of in rows.arms)
     of_arms = [
         replace(of, n=np.array([max(assigned or 0, own) for assigned, own in zip(n, of.n, strict=True)], object))
-        for of, n in zip(rows.moments, n_assigned(rows), strict=True)
+        for of, n in zip(rows.moments, everyone, strict=True)
     ]
     welch = st.welch(of_arms[0], of_arms[1], rows.request.confidence)
-    sums = [key.metric.partition("@")[0] in _SUMS_OF_GAIN and key.segment == sch.EVERYONE for key in rows.keys]
-    defined = np.array(sums) & ~rows.paired & (not rows.by_ratio)
+    # Left out are whole users, and not some of their lists.
+    whole = np.logical_and.reduce([each.real("t") == each["users"] for each in left])
+    skips = {str(metric) for metric in rows.question.metrics if metric.definition.zero_policy}
+    counts = [
+        key.metric.partition("@")[0] in _SUMS_OF_GAIN if rows.assigned else key.metric in skips and some
+        for key, some in zip(rows.keys, whole & (left[0]["users"] + left[1]["users"] > 0), strict=True)
+    ]
+    of_all = np.array([key.segment == sch.EVERYONE for key in rows.keys])
+    defined = np.array(counts) & of_all & ~rows.paired & (not rows.by_ratio)
     numbers = (welch.difference, welch.ci_low, welch.ci_high, welch.p_value)
     return tuple(np.where(defined, each, np.nan) for each in numbers)
 

@@ -327,8 +327,15 @@ class Compared:
             "lists": request.mean_over == "lists",
             "changed": request.only_changed,
             "assigned": self.assigned,
+            "left_out": self.leaves_out,
+            "everyone": self.assigned or self.leaves_out,
         }
         return bool(named[need] if need in named else getattr(request, need))
+
+    @cached_property
+    def leaves_out(self) -> bool:
+        """Whether some users have no value, or some of their lists."""
+        return any(left["users"].any() for left in self.totals.sides("left_out", self.keys))
 
     def replicates(self, kind: str, i: int, place: int | None = None) -> st.Ints | None:
         """Weighted sums of a row's pair, or of the experiment at a place of its key."""

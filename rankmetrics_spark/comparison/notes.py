@@ -15,7 +15,7 @@ from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, left_out_p
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Bools, Floats, left_out_p
 from rankmetrics_spark.words import UNIT, UNITS, WHO, counted
 
 if TYPE_CHECKING:
@@ -238,23 +238,28 @@ def _different_users(rows: Compared) -> dict[int, str]:
     everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
     found: dict[int, str] = {}
     for keys in (everyone, rows.keys):
-        # Users of both experiments; those with a list without a value; shares of these lists, and their squares.
-        users = [of_arm["users"].astype(float) for of_arm in rows.totals.sides("arm", keys)]
-        lacking = rows.totals.sides("left_out", keys)
-        some = [left["users"].astype(float) for left in lacking]
-        sums = [(left.real("t"), left.real("tt")) for left in lacking]
-        pairs = rows.totals.of("left_out_pair", keys)
-        more, squares = pairs.real("t"), pairs.real("tt")
-        # Of users who have a value in one of both experiments only, this is McNemar's test. It sees most where the same
-        # users are in both, also in a row that is independent because they rarely have a value in each.
-        of_pairs = chdtrc(1, np.square(more) / np.where(squares > 0, squares, 1.0))
-        p = np.where(rows.paired, of_pairs, np.minimum(of_pairs, left_out_p(users, some, sums)))
+        p, has, of_lists = analysed(rows, keys)
         for i in np.flatnonzero(p < SMALL_RATIO_P).tolist():
             if keys is everyone or i not in found:
-                has = [float(1 - left[i] / n[i]) for (left, _), n in zip(sums, users, strict=True)]
-                of_lists = any(left[i] < k[i] for (left, _), k in zip(sums, some, strict=True))
-                found[i] = _words_of_shares(rows, i, has, of_lists)
+                found[i] = _words_of_shares(rows, i, [float(each[i]) for each in has], bool(of_lists[i]))
     return found
+
+
+def analysed(rows: Compared, keys: Sequence[Key]) -> tuple[Floats, list[Floats], Bools]:
+    """Are the same shares analysed: p-values, shares with a value in both, and whether these are of a user's lists."""
+    # Users of both experiments; those with a list without a value; shares of these lists, and their squares.
+    users = [of_arm["users"].astype(float) for of_arm in rows.totals.sides("arm", keys)]
+    lacking = rows.totals.sides("left_out", keys)
+    some = [left["users"].astype(float) for left in lacking]
+    sums = [(left.real("t"), left.real("tt")) for left in lacking]
+    pairs = rows.totals.of("left_out_pair", keys)
+    more, squares = pairs.real("t"), pairs.real("tt")
+    # Of users who have a value in one of both experiments only, this is McNemar's test. It sees most where the same
+    # users are in both, also in a row that is independent because they rarely have a value in each.
+    of_pairs = chdtrc(1, np.square(more) / np.where(squares > 0, squares, 1.0))
+    p = np.where(rows.paired, of_pairs, np.minimum(of_pairs, left_out_p(users, some, sums)))
+    has = [1 - left / np.maximum(n, 1) for (left, _), n in zip(sums, users, strict=True)]
+    return p, has, (sums[0][0] < some[0]) | (sums[1][0] < some[1])
 
 
 ALL_COUNT = "use a convention and a metric that count all of them, such as zero_relevant: zero"

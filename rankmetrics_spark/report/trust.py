@@ -204,14 +204,24 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         yield sch.Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
     if people.users:
         yield from _without_relevant(figures)
-    for found in sorted(figures.compared, key=lambda found: not figures.decides(found)):
+    order = sorted(
+        figures.compared, key=lambda each: (sch.OTHERS_LEFT_OUT not in each.doubt, not figures.decides(each))
+    )
+    for found in order:
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
+        p, names = found.p_share_with_value, [name for name in found.pair[::-1] if name not in told]
         if sch.OTHERS_LEFT_OUT in found.doubt:
-            shares = found.doubt.removeprefix(f"{sch.NOT_TRUSTED}: ")
-            text = f"{found.label}: {shares}. {NO_VERDICT}"
-            names = [name for name in found.pair[::-1] if name not in told]
-            told.update(names)
-            yield from (sch.Check("users_left_out", sch.WARN, text, name) for name in names)
+            status, text = sch.WARN, f"{found.doubt.removeprefix(f'{sch.NOT_TRUSTED}: ')}. {NO_VERDICT}"
+        elif p is not None:
+            both = (found.share_with_value_baseline, found.share_with_value_candidate)
+            low, high = (sch.share(each or 0.0) for each in both)
+            status, text = sch.OK, f"{low} of the users of {found.baseline} and {high} of those of {found.candidate} "
+            text += f"have a value (p = {p_text(p, sch.SMALL_RATIO_P)}); the others are left out."
+        else:
+            continue
+        told.update(names)
+        numbers = () if p is None else (p, sch.SMALL_RATIO_P, p - sch.SMALL_RATIO_P)
+        yield from (sch.Check("users_left_out", status, f"{found.label}: {text}", name, *numbers) for name in names)
 
 
 def _without_relevant(figures: Figures) -> Iterator[sch.Check]:

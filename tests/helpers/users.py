@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 
 from rankmetrics_spark import comparison as cmp
 from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.schemas import EVERYONE, segment_label
 
 METRIC = "ap@10"
@@ -129,7 +130,9 @@ def question(request: Comparison, metrics: Sequence[str] = (METRIC,), **asked: A
     """The question with more keys of the comparison, and of its own; by default, higher is better for every metric."""
     keys = {name: value for name, value in asked.items() if name in Comparison.__dataclass_fields__}
     own = {name: value for name, value in asked.items() if name not in keys}
-    return cmp.Question(replace(request, **keys), **({"directions": dict.fromkeys(metrics, True)} | own))
+    return cmp.Question(
+        replace(request, **keys), **({"directions": dict.fromkeys(metrics, True), "metrics": (parse(METRIC),)} | own)
+    )
 
 
 def one(users: pd.DataFrame, request: Comparison | None = None, **asked: Any) -> dict[str, Any]:

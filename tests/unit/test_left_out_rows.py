@@ -45,7 +45,16 @@ def test_few_who_are_left_out_need_an_exact_test() -> None:
 
 
 def test_experiments_that_leave_out_different_shares_of_their_users_get_no_verdict() -> None:
-    row = one(skipped({"a": 300, "b": 420}), margin={METRIC: 0.5})
+    users = skipped({"a": 300, "b": 420})
+    row = one(users, margin={METRIC: 0.5})
+    p = stats.chi2_contingency([[300, 200], [420, 80]], correction=False).pvalue
+    found = [row[f"{name}share_with_value{of}"] for name, of in (("", "_baseline"), ("", "_candidate"), ("p_", ""))]
+    assert found == pytest.approx([0.6, 0.84, p], rel=1e-9)
+    # Beside it stands the answer over all users, 0 for those who are left out.
+    zeros = [users.loc[users["experiment"] == name, METRIC].fillna(0) for name in "ba"]
+    expected = stats.ttest_ind(*zeros, equal_var=False)
+    assert row["difference_per_assigned"] == pytest.approx(zeros[0].mean() - zeros[1].mean(), rel=1e-9)
+    assert row["p_value_per_assigned"] == pytest.approx(expected.pvalue, rel=1e-7)
     assert row["note"] == (
         "not trustworthy: 60 % of the users of a and 84 % of those of b have a value (p < 0.001); the others are left "
         "out, so different users are compared; use a convention and a metric that count all of them, such as "
@@ -87,6 +96,7 @@ def test_lists_without_a_value_are_as_bad_as_users_without_one() -> None:
     said = f"on average, {100 - 100 * a.mean():.0f} % of a user's lists in a and {100 - 100 * b.mean():.0f} % in b"
     assert f"{said} have a value (p < 0.001); the others are left out, so different lists are compared" in row["note"]
     assert one(users.assign(without=0.5))["note"] is None
+    assert np.isnan(one(with_lists)["difference_per_assigned"]), "some of their lists count"
 
 
 def test_segments_of_different_users_are_about_different_users_too() -> None:
@@ -104,7 +114,10 @@ def test_the_checks_and_the_page_do_not_call_it_fine() -> None:
         for name, n in (("a", 300), ("b", 420), ("c", 300))
     ]
     figures = Figures(means, rows)
-    told = [(check.experiment, check.status) for check in check_rows(figures) if check.name == "users_left_out"]
-    assert told == [("a", "warn"), ("b", "warn")]
+    told = [check for check in check_rows(figures) if check.name == "users_left_out"]
+    assert [(check.experiment, check.status) for check in told] == [("a", "warn"), ("b", "warn"), ("c", "ok")]
+    assert [check.observed for check in told] == [rows[0]["p_share_with_value"]] * 2 + [1.0]
+    assert told[2].sentence.endswith("60 % of the users of a and 60 % of those of c have a value (p = 1.000); the "
+                                     "others are left out.")  # fmt: skip
     (line,) = (check for check in checks(figures) if check.topic == "Users without a relevant item")
     assert line.level == "warn" and line.endswith("zero_relevant: zero. There is no verdict.")
