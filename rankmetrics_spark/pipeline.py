@@ -11,23 +11,14 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import comparison, config as cfg, report as rep, sinks
+from rankmetrics_spark import comparison, config as cfg, engines as eng, report as rep, sinks
 from rankmetrics_spark.comparison import UserTable, Within
-from rankmetrics_spark.engines import (
-    AnyTable,
-    ResultTable,
-    explain_in_notebooks,
-    python_table,
-    result_table,
-    told_as_read,
-    with_unit,
-)
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_arms
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check
-from rankmetrics_spark.words import bound, counted_in
+from rankmetrics_spark.words import about, bound, counted_in
 
 if TYPE_CHECKING:
     import altair as alt
@@ -41,20 +32,20 @@ _KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 
 
 def evaluate(
-    impressions: AnyTable,
+    impressions: eng.AnyTable,
     metrics: str | Sequence[str | Metric] = cfg.DEFAULT_METRICS,
-    judgements: AnyTable | None = None,
+    judgements: eng.AnyTable | None = None,
     rank_by: Literal["position", "score"] = "position",
     *,
     columns: ColumnMap | None = None,
     judgement_columns: Mapping[str, str] | None = None,
     packed: Mapping[str, object] | None = None,
     judgement_packed: Mapping[str, object] | None = None,
-    events: AnyTable | None = None,
+    events: eng.AnyTable | None = None,
     event_columns: Mapping[str, object] | None = None,
     grades: Mapping[str, float] | None = None,
     within: str | None = None,
-    assignments: AnyTable | None = None,
+    assignments: eng.AnyTable | None = None,
     assignment_columns: ColumnMap | None = None,
     tests: Mapping[str, Mapping[str, object]] | None = None,
     time_zone: str = "UTC",
@@ -165,7 +156,7 @@ def evaluate(
             f"tests.{gated[0]}.gates is given, and evaluate publishes nothing; allowed: a run of a config"
         )
     cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
-    explain_in_notebooks()
+    eng.explain_in_notebooks()
     with counted_in(options.unit):
         tables = Tables.of(impressions, judgements, options, events=events, assignments=assignments, compared=compared)
     return Result(tables, compared)
@@ -174,34 +165,34 @@ def evaluate(
 P = ParamSpec("P")
 
 
-def _shows_itself(function: Callable[P, DataFrame]) -> Callable[P, ResultTable]:
+def _shows_itself(function: Callable[P, DataFrame]) -> Callable[P, eng.ResultTable]:
     """The function, whose table shows itself in a notebook."""
 
     @wraps(function)
-    def displayed(*arguments: P.args, **options: P.kwargs) -> ResultTable:
+    def displayed(*arguments: P.args, **options: P.kwargs) -> eng.ResultTable:
         """The table of the function."""
-        explain_in_notebooks()
+        eng.explain_in_notebooks()
         return _shown(function(*arguments, **options))
 
     return displayed
 
 
-def _shown(rows: DataFrame) -> ResultTable:
+def _shown(rows: DataFrame) -> eng.ResultTable:
     """Rows of ``comparisons`` that show themselves in a notebook: the verdict and a table; that starts a job."""
 
     def html() -> str:
         """The rows that people read."""
         return rep.compared_html(*rep.shown_rows(rows))
 
-    return result_table(rows, bound(html))
+    return eng.result_table(rows, bound(html))
 
 
-compare = told_as_read(_shows_itself(comparison.compare))
+compare = eng.told_as_read(_shows_itself(comparison.compare))
 
 
 def read(
     spark: SparkSession, path: str | Path, format: str = "parquet", *, dates: tuple[str, str] | None = None
-) -> ResultTable:
+) -> eng.ResultTable:
     """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
 
     It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
@@ -224,9 +215,9 @@ def read(
     """
     rows = sinks.read(spark, str(path), format)
     if dates is None:
-        return result_table(sinks.dated(rows))
+        return eng.result_table(sinks.dated(rows))
     days = comparison.published_days(rows, *comparison.first_and_last(dates))
-    return result_table(comparison.period_rows(rows, days))
+    return eng.result_table(eng.with_unit(comparison.period_rows(rows, days), eng.unit_of(rows)))
 
 
 def check(
@@ -345,7 +336,7 @@ class Presentation:
         Raises:
             ConfigError: There is no such table.
         """
-        return python_table(self._sorted(table), "pandas")  # type: ignore[no-any-return]
+        return eng.python_table(self._sorted(table), "pandas")  # type: ignore[no-any-return]
 
     def to_polars(self, table: TableName = "experiment_metrics") -> pl.DataFrame:
         """A table as a DataFrame of polars, sorted by its keys: collects all of its rows.
@@ -353,7 +344,7 @@ class Presentation:
         Raises:
             ConfigError: There is no such table, or polars is not installed.
         """
-        rows: pl.DataFrame = python_table(self._sorted(table), "polars")
+        rows: pl.DataFrame = eng.python_table(self._sorted(table), "polars")
         return rows
 
     def _sorted(self, table: str) -> DataFrame:
@@ -367,6 +358,9 @@ class Presentation:
     def __dir__(self) -> list[str]:
         """What docs/reference.md lists, and the hooks of Python and of notebooks."""
         return [name for name in super().__dir__() if not name.startswith("_") or name.endswith("_")]
+
+
+_in_words = about(lambda result, *_, **__: result._tables.plan.options.unit)
 
 
 @dataclass(frozen=True, repr=False)
@@ -390,21 +384,22 @@ class Result(Presentation):
         )
 
     @property
-    def user_metrics(self) -> ResultTable:
+    def user_metrics(self) -> eng.ResultTable:
         """One row per (experiment_id, user_id)."""
         unit = self._tables.plan.options.unit
-        return result_table(with_unit(self._tables.hashed_user_metrics, unit))
+        return eng.result_table(eng.with_unit(self._tables.hashed_user_metrics, unit))
 
     @property
-    def experiment_metrics(self) -> ResultTable:
+    def experiment_metrics(self) -> eng.ResultTable:
         """One row per (experiment_id, segment, metric)."""
         means = self._tables.experiment_metrics
         if self._comparison.cluster is not None:
             means = comparison.with_cluster_intervals(means, compared_users(self._tables, None), self._comparison)
-        return result_table(means)
+        return eng.result_table(means)
 
     @cached_property
-    def comparisons(self) -> ResultTable:
+    @_in_words
+    def comparisons(self) -> eng.ResultTable:
         """One row per (baseline, experiment_id, segment, metric).
 
         Which experiments there are is known only when the rows are computed: an unknown baseline is refused then. A
@@ -414,14 +409,14 @@ class Result(Presentation):
             ConfigError: Neither a baseline nor all pairs were asked for.
         """
         users = compared_users(self._tables, self._tables.plan.public_covariate)
-        with counted_in(self._tables.plan.options.unit):
-            return _shown(comparison.comparisons(users, self._comparison))
+        return _shown(comparison.comparisons(users, self._comparison))
 
     @property
-    def quarantine(self) -> ResultTable:
+    def quarantine(self) -> eng.ResultTable:
         """The rows left out, as text, with a reason each."""
-        return result_table(self._tables.quarantine)
+        return eng.result_table(self._tables.quarantine)
 
+    @_in_words
     def check(
         self,
         max_invalid_fraction: float = 0.01,
@@ -448,23 +443,22 @@ class Result(Presentation):
             raise ConfigError(
                 f"gates: {others[0]} is held against earlier days, which a run of a config has; allowed: rates"
             )
-        with counted_in(self._tables.plan.options.unit):
-            findings = check(self._tables, allowed, self._comparison)
+        findings = check(self._tables, allowed, self._comparison)
         if not self._tables.by_test:  # the arms of tests are known to be there
             names = [str(name) for name, count in findings.counts.items() if count["lists"]]
             cfg.check_experiments(self._comparison, names)
         for warning in findings.warnings:
-            warnings.warn(warning, QualityWarning, stacklevel=2)
+            warnings.warn(warning, QualityWarning, stacklevel=4)
         return findings
 
     @cached_property
+    @_in_words
     def _figures(self) -> rep.Figures:
         metrics = [str(metric) for metric in self._tables.plan.scoring.metrics]
         compared = self.comparisons if self._comparison.is_requested else None
-        unit = self._tables.plan.options.unit
-        return rep.figures_of_frames(self.experiment_metrics, compared, order=metrics, told_of=unit)
+        return rep.figures_of_frames(self.experiment_metrics, compared, order=metrics)
 
     @cached_property
+    @_in_words
     def _checked(self) -> rep.Figures:
-        with counted_in(self._figures.unit):
-            return replace(self._figures, of_log=checks_of_log(self._tables, self._comparison))
+        return replace(self._figures, of_log=checks_of_log(self._tables, self._comparison))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
 MINUS = "\N{MINUS SIGN}"
@@ -20,14 +20,13 @@ _MOST_DIGITS = 3
 
 
 T = TypeVar("T")
-NOUNS = {"user": {}, "query": {"user": "query", "users": "queries", "who": "which"}}
+F = TypeVar("F", bound=Callable[..., Any])
+NOUNS: dict[str, dict[str, str]] = {"user": {}, "query": {"user": "query", "users": "queries", "who": "which"}}
+NOUNS["query"] |= {word.capitalize(): noun.capitalize() for word, noun in NOUNS["query"].items()}
 """Statistical unit of a log -> the words of a sentence about users that it changes."""
 _UNIT: ContextVar[str] = ContextVar("unit", default="user")
-
-
-def unit_now() -> str:
-    """What the texts that are made now are about: ``user`` or ``query``."""
-    return _UNIT.get()
+unit_now = _UNIT.get
+"""What the texts that are made now are about: ``user`` or ``query``."""
 
 
 @contextmanager
@@ -57,18 +56,22 @@ def bound(function: Callable[..., T]) -> Callable[..., T]:
     return partial(_called_in, unit_now(), function)
 
 
-_WORDS = re.compile(r"\b(?:[Uu]sers?|who)\b")
+def about(told: Callable[..., str]) -> Callable[[F], F]:
+    """Makes a function whose texts are about what ``told`` says of its arguments: ``user`` or ``query``."""
+
+    def made(function: F) -> F:
+        """The function, in these words."""
+        said: Any = wraps(function)(lambda *given, **more: _called_in(told(*given, **more), function, *given, **more))
+        return said  # type: ignore[no-any-return]
+
+    return made
 
 
 def worded(text: str) -> str:
     """A text of this package with the words of now; never one that holds names or other data."""
 
-    def word(match: re.Match[str]) -> str:
-        """In the place of one about users."""
-        found = NOUNS[unit_now()].get(match[0].lower(), match[0])
-        return found.capitalize() if match[0][0] == "U" else found
-
-    return _WORDS.sub(word, text)
+    nouns = NOUNS[unit_now()]
+    return re.sub(r"\b(?:[Uu]sers?|[Ww]ho)\b", lambda match: nouns.get(match[0], match[0]), text)
 
 
 class Noun:

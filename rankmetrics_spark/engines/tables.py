@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from itertools import groupby, pairwise
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.schemas import USER, quoted
-from rankmetrics_spark.words import bound, counted_in, unit_now
+from rankmetrics_spark.words import about, bound, unit_now
 
 Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Column -> (n,) array for the n rows of a batch; NaN becomes null."""
@@ -80,20 +80,8 @@ def unit_of(*tables: Any) -> str:
     return next((each.metadata["unit"] for each in columns if "unit" in (each.metadata or ())), unit_now())
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def told_as_read(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose texts are about what one user of its tables stands for."""
-
-    @wraps(function)
-    def said(*arguments: P.args, **options: P.kwargs) -> R:
-        """What the function returns."""
-        with counted_in(unit_of(*arguments[:1], *options.values())):
-            return function(*arguments, **options)
-
-    return said
+told_as_read = about(lambda *tables, **more: unit_of(*tables[:1], *more.values()))
+"""For functions whose texts are about what one user of their table stands for."""
 
 
 def schema_text(kinds: Kinds) -> str:

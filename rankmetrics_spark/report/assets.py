@@ -19,8 +19,8 @@ from rankmetrics_spark.errors import ConfigError, installation
 from rankmetrics_spark.words import worded
 
 INSTALL_PAGE = installation("report")
-_OWN = ("assets.py", "charts.py")
-"""Modules that the scripts come from."""
+_OWN = ("assets.py", "charts.py", "charts.json")
+"""Files that the scripts come from."""
 
 
 _COLOURS = {

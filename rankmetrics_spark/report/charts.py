@@ -7,32 +7,13 @@ from typing import Any
 
 import altair as alt
 
-from rankmetrics_spark.report.assets import LIGHT, titled, with_colours
+from rankmetrics_spark.report.assets import LIGHT, file_text, titled, with_colours
 
 HEIGHT = 220
 """Of a chart; the page gives a chart of lines its own."""
 ROWS = alt.NamedData("rows")
-FONT = 'ui-sans-serif, system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
 
-CONFIG: dict[str, Any] = {
-    "background": "transparent",
-    "font": FONT,
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "gridColor": "var(--grid)",
-        "domainColor": "var(--line)",
-        "tickColor": "var(--line)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelPadding": 6,
-        "ticks": False,
-        "domain": False,
-    },
-    "text": {"fill": "var(--soft)"},
-}
+CONFIG: dict[str, Any] = json.loads(file_text("charts.json"))
 """What all charts look like: no frame, a faint grid, text in the page's ink."""
 
 _WHO = ("name:experiment", "metric")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, wraps
+from functools import cached_property
 from string import ascii_lowercase
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
 from rankmetrics_spark.report.beside import losers_of
-from rankmetrics_spark.words import UNIT, UNITS, Fact, counted_in, percent, unit_now
+from rankmetrics_spark.words import UNIT, UNITS, Fact, about, percent, unit_now
 
 Row = Mapping[str, Any]
 
@@ -115,20 +115,8 @@ class Examples:
     note: str = ""
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def in_words(function: Callable[Concatenate[Figures, P], T]) -> Callable[Concatenate[Figures, P], T]:
-    """The function, whose texts are about what its figures are about: users, or queries."""
-
-    @wraps(function)
-    def said(figures: Figures, /, *arguments: P.args, **options: P.kwargs) -> T:
-        """What the function returns."""
-        with counted_in(figures.unit):
-            return function(figures, *arguments, **options)
-
-    return said
+in_words = about(lambda figures, *_, **__: figures.unit)
+"""For functions whose texts are about what their figures are about: users, or queries."""
 
 
 MANY_ON_ONE_SIDE = 0.05

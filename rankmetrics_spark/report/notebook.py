@@ -49,11 +49,11 @@ def summary(figures: Figures) -> pd.DataFrame:
         warnings.warn(
             f"summary() has {len(figures.means):,} of {figures.n_means:,} rows: those of all {UNITS} and of the "
             "largest segments; to_pandas() has all",
-            stacklevel=3,
+            stacklevel=5,
         )
     for check in figures.of_log:
         if check.status == sch.FAIL:
-            warnings.warn(check.sentence, QualityWarning, stacklevel=3)
+            warnings.warn(check.sentence, QualityWarning, stacklevel=5)
     columns = SUMMARY | {name: name for name in ("mean", "ci_low", "ci_high")}
     means = [{name: getattr(mean, field) for name, field in columns.items()} for mean in figures.averages]
     table = pd.DataFrame(means, columns=[*columns])

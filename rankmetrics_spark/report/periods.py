@@ -22,7 +22,7 @@ from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, 
 from rankmetrics_spark.report.trust import GATES, check_rows
 from rankmetrics_spark.report.verdict import outlook_sentence
 from rankmetrics_spark.sinks import settled
-from rankmetrics_spark.words import UNITS
+from rankmetrics_spark.words import UNITS, about
 
 MOST_ROWS_OF_FRAMES = 10_000
 """Rows of segments that are read of a result."""
@@ -126,6 +126,7 @@ def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figur
     return replace(figures, examples=examples_of(spark, config, figures, read.spark_tables(spark, config.sink, "sink")))
 
 
+@about(lambda tables, users, days, records, history: Figures((), record=merged_record(records)).unit)
 def _figures(
     tables: PeriodTables, users: DataFrame, days: Days, records: Sequence[Record], history: Sequence[Record]
 ) -> Figures:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Sequence
 from typing import Any
 
 from rankmetrics_spark.findings import Finding, findings, label_of
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.assets import file_text
 from rankmetrics_spark.report.beside import reversals
 from rankmetrics_spark.report.figures import Row
 from rankmetrics_spark.schemas import segment_columns
@@ -97,52 +99,7 @@ def _change(value: float | None, share: float | None) -> str:
     return Change(value or 0.0, "").text + ("" if share is None else f" ({Change(100 * share, ' %').text})")
 
 
-_WORDS: dict[str, dict[str, str]] = {
-    "zero_relevant": {
-        "zero": "A user without a relevant item counts 0.",
-        "skip": "A user without a relevant item is left out of the mean.",
-        "one": "A user without a relevant item counts 1.",
-    },
-    "population": {
-        "shown": "Means are over the users who were shown a list.",
-        "judged": "Means are over the users with judgements.",
-        "both": "Means are over the users with a list and with judgements.",
-        "either": "Means are over the users with a list or with judgements.",
-    },
-    "ap_denominator": {
-        "min(m,k)": "AP divides by the number of relevant items, at most the cut-off.",
-        "m": "AP divides by the number of relevant items, whatever the cut-off.",
-        "hits": "AP divides by the number of relevant items above the cut-off.",
-        "k": "AP divides by the cut-off.",
-        "min(L,k)": "AP divides by the length of the list, at most the cut-off.",
-    },
-    "gain": {
-        "linear": "The gain of a grade is the grade itself.",
-        "exponential": "The gain of a grade g is 2^g - 1.",
-        "binary": "Every relevant item has a gain of 1.",
-    },
-    "ideal_pool": {
-        "judged": "NDCG compares with the best order of all judged items.",
-        "shown": "NDCG compares with the best order of the items that were shown.",
-        "constant_k": "NDCG compares with a list of relevant items down to the cut-off.",
-    },
-    "relevant_pool": {"shown": "Only relevant items that were shown count among those that could be found."},
-    "unjudged": {"removed": "Shown items without a judgement are removed, and the items below move up."},
-    "ties": {
-        "item_desc": "Items with equal scores are ordered by their id, descending.",
-        "item_asc": "Items with equal scores are ordered by their id, ascending.",
-        "position": "Items with equal scores stay in the order of their ranks.",
-        "expected": "Items with equal scores count with the mean over all of their orders.",
-        "best": "Items with equal scores stand in their best order.",
-        "worst": "Items with equal scores stand in their worst order.",
-    },
-    "duplicates": {
-        "refuse": "A list that holds an item twice is refused.",
-        "best_rank": "Of an item that is in a list twice, the best rank counts.",
-        "highest_grade": "Of an item that is in a list twice, the highest grade counts.",
-        "count": "An item that is in a list twice counts twice.",
-    },
-}
+_WORDS: dict[str, dict[str, str]] = json.loads(file_text("sentences.json"))
 """Knob of a convention -> its value -> what it means, in the order of the sentences."""
 _USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
 _WITHOUT_JUDGEMENTS = {"judged": "NDCG compares with the best order of the items that were shown."}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
+from rankmetrics_spark.report.assets import file_text
 from rankmetrics_spark.report.figures import Figures, in_words, one_of, range_text
 from rankmetrics_spark.report.verdict import sentences_of_looks
 from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, worded
@@ -27,28 +29,11 @@ MOST_SHARES = 6
 NO_VERDICT = "There is no verdict."
 _BAD: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
 _RATES = "Rates of the log"
-GATES = ("min", "max_drop", "max_relative_drop", "trusted")
-"""Names of the checks that are gates."""
 SPLIT = "Split of the users"
-_NAMES = {
-    "Gates": GATES,
-    "Books": ("books_rows", "books_lists", "books_quarantine", "books_means"),
-    "Days of the period": ("days",),
-    "Comparisons": ("comparisons",),
-    "Number of users": ("n_users",),
-    "Users without a relevant item": ("users_without_relevant", "users_left_out"),
-    SPLIT: ("sample_ratio",),
-    "Faulty rows": ("faulty_rate",),
-    "Ties": ("tied_rate",),
-    "Judgements": ("beyond_judgements",),
-    "Judged lists": ("judged_rate",),
-    "Judged items": ("judged_top_rate", "judged_difference"),
-    "Population": ("population_difference",),
-    "Grades": ("relevant_from",),
-    "Earlier days": ("rows_change", "users_change", "experiments_missing"),
-    "Segments": ("segment_rate",),
-    "Quality of the log": ("nothing_relevant", "log"),
-}
+_NAMES: dict[str, list[str]] = json.loads(file_text("trust.json"))
+"""Title -> the names of its checks, in the order of the page."""
+GATES = _NAMES["Gates"]
+"""Names of the checks that are gates."""
 _TITLES = {name: title for title, names in _NAMES.items() for name in names}
 """Name of a check -> its title; every other name is that of a rate."""
 _UNKNOWN = "There is none, so the rows that came in are not known."

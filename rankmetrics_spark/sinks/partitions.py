@@ -332,9 +332,11 @@ class Store(Protocol):
 
     def release(self) -> None:
         """Give back what was reserved, when the end of the run is on record."""
+        return
 
     def note(self, record: Mapping[str, Any]) -> None:
         """Write the record of a run that has not ended, where that costs next to nothing."""
+        return
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Write the run record; return where it is."""
@@ -356,6 +358,7 @@ class Store(Protocol):
 
     def write_page(self, text: str) -> str | None:
         """Write a page beside the run record; return its path, or None in a place without files that people open."""
+        return None
 
 
 def as_json(record: Mapping[str, Any]) -> str:
