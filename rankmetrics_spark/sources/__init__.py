@@ -141,9 +141,10 @@ def _read_error(
     if engine == "sail":
         of_file = on_sail.broken_file(section) or on_sail.failed_line(error, [section])
         odd = files.odd_file(section) if "merge schema" in str(error) else None
-        sentence = of_file or odd or on_sail.failed_file(error, [section]) or failed_filter(error, [section])
+        sentence = of_file or odd or failed_filter(error, [section])
     location = section.table or ", ".join(section.paths)
     cause = err.no_file_system(location, error) or err.first_sentence(error)
+    sentence = sentence or on_sail.failed_file(error, [section])
     return sentence or err.InputError(f"cannot read {section.format} from '{location}': {cause}")
 
 
@@ -218,7 +219,8 @@ def _csv(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Dat
 
 # Spark 3.5 words this error differently for each format.
 _FAILED_FILE = re.compile(
-    r"(?:error while reading file |CSV file: )(?P<file>\S+?)\.?(?=\s|$)|(?P<other>\w+:/\S+) is not a Parquet file",
+    r"(?:(?:error while reading|converted in) file |CSV file: )(?P<file>\S+?)\.?(?=\s|$)"
+    r"|(?P<other>\w+:/\S+) is not a Parquet file",
     re.IGNORECASE,
 )
 

@@ -27,7 +27,7 @@ CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 JSON_OPTIONS = ("mode",)
 _OTHER = "use --engine spark"
 _UNEVEN = "incorrect number of fields for line"
-_CUT = re.compile("deflate|inflate|gzip|zstd|compressed stream|unexpected end of file|corrupt", re.IGNORECASE)
+_CUT = re.compile("deflate|inflate|gzip|zstd|compressed stream|unexpected end of|corrupt", re.IGNORECASE)
 _NO_UTF8 = re.compile("invalid utf-8", re.IGNORECASE)
 _UNSIGNED = re.compile(r"Can't cast value (\d+) to type Int64")
 

@@ -287,7 +287,7 @@ def test_only_the_clipped_estimate_reads_clipped_weights() -> None:
     assert result == {"ips": [1.0, 20.0], "self_normalised": [1.0, 20.0], "clipped": [1.0, 4.0]}
 
 
-POLICY, EXAMINED = wt.Weighting(target="target"), wt.Weighting(clip=2.0)
+POLICY, CLIPPED = wt.Weighting(target="target"), wt.Weighting(clip=2.0)
 RULES = wt.Rules(POLICY, confidence=0.95)
 
 
@@ -336,7 +336,7 @@ def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
             row([1.0] * 99 + [math.nan, 2.0**61]),
             "users without a usable value: 2; allowed: none, so every value from relevance 0 or 1",
         ),
-        (row([1.0] * 99, "self_normalised", wt.Rules(EXAMINED, 0.95)), "there is no self-normalised estimate"),
+        (row([1.0] * 99, "self_normalised", wt.Rules(CLIPPED, 0.95)), "there is no self-normalised estimate"),
     ],
 )
 def test_without_an_estimate_a_row_says_why_in_one_sentence(result: dict[str, Any], note: str) -> None:
@@ -344,7 +344,7 @@ def test_without_an_estimate_a_row_says_why_in_one_sentence(result: dict[str, An
     assert (result["value"], result["ci_low"], result["ci_high"]) == (None, None, None)
 
 
-CLICKS = replace(RULES, weighting=EXAMINED, ranges={"ndcg@3": (0.0, 1.0)})
+CLICKS = replace(RULES, weighting=CLIPPED, ranges={"ndcg@3": (0.0, 1.0)})
 
 
 @pytest.mark.parametrize("estimator", ["ips", "clipped"])
@@ -396,7 +396,7 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     joint = np.prod(np.where(clicked > 0, np.maximum(weight, 1), 1), axis=1)
     of = wt.UserValues(values, ones, rows, weight.sum(1), (weight**2).sum(1), (weight < full).sum(1) * 1.0, joint)
     sums = wt.limb_sums(of, np.arange(len(values)) // users, draws_of).table
-    rules = wt.Rules(replace(EXAMINED, clip=min(clip, 1e9)), 0.95, {name: (0.0, 1.0)})
+    rules = wt.Rules(replace(CLIPPED, clip=min(clip, 1e9)), 0.95, {name: (0.0, 1.0)})
     keys = [wt.Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
     cells = {
         key: np.array([0] * len(wt.ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)
