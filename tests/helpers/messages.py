@@ -18,12 +18,17 @@ WORDS = {"INPUT": INPUT, "ROLES": ROLES, "SOURCE": SOURCE, "TEXT": TEXT}
 
 def messages(section: str) -> list[tuple[Any, str]]:
     """The cases of a section: what is given, as YAML, and the message on the line below."""
-    (cases,) = re.findall(rf"^== {section}\n(.*?)(?=^== |\Z)", FILE.read_text(encoding="utf-8"), re.M | re.S)
-    lines = [line for line in cases.splitlines() if line and not line.startswith("#")]
+    lines = texts(section)
     return [
         (yaml.safe_load(given), re.sub(r"<([A-Z]+)>", lambda word: WORDS[word[1]], message.strip()))
         for given, message in zip(lines[::2], lines[1::2], strict=True)
     ]
+
+
+def texts(section: str) -> list[str]:
+    """The lines of a section."""
+    (cases,) = re.findall(rf"^== {section}\n(.*?)(?=^== |\Z)", FILE.read_text(encoding="utf-8"), re.M | re.S)
+    return [line for line in cases.splitlines() if line and not line.startswith("#")]
 
 
 def refusal(act: Callable[[], Any]) -> RankmetricsError | None:
