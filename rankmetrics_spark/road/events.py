@@ -81,15 +81,17 @@ def with_grades(
         events = states = both.selectExpr("*", is_shown, latest).where(_EVENT)
         of_item = [*of_item, _SHOWN_AT]
     best = events.where(f"{state} = '{sch.MATCHED}'").groupBy(*of_item).agg(F.max(_KIND).alias(_BEST))
-    same = F.expr(" AND ".join(map(" = ".join, zip(sides.sql, of_item, strict=False))))
-    log = shown
+    grade = _BEST
     if engine_of(shown.sparkSession) == "spark":
-        # The rows of a list stay together, and are not sorted.
-        best = best.repartition(*sides.keys).hint("shuffle_hash")
-        log = shown.repartition(*map(F.expr, sides.sql[: len(sides.keys)]))
+        if sides.by_list:  # the rows of a list stay together
+            grades = f"map_from_entries(collect_list(struct({_ITEM}, {_BEST}))) AS {_BEST}"
+            best, of_item = best.groupBy(*sides.keys).agg(F.expr(grades)), sides.keys
+            grade = f"try_element_at({_BEST}, {sides.sql[-2]})"
+        best = best.hint("shuffle_hash")  # no row is sorted
+    same = F.expr(" AND ".join(map(" = ".join, zip(sides.sql, of_item, strict=False))))
     kind = "bigint" if all(grade.is_integer() for grade in options.grades.values()) else "double"
-    relevance = f"{kind}(coalesce({_BEST}, 0D)) AS {sch.GRADE_OF_EVENTS}"
-    rows = log.join(best, same, "left").selectExpr(*map(sch.quoted, shown.columns), relevance)
+    relevance = f"{kind}(coalesce({grade}, 0D)) AS {sch.GRADE_OF_EVENTS}"
+    rows = shown.join(best, same, "left").selectExpr(*map(sch.quoted, shown.columns), relevance)
     options = replace(options, columns={**options.columns, "relevance": sch.GRADE_OF_EVENTS})
     timed = Timed(sides.shown, sides.events, microseconds(options.within)) if options.within else None
     return rows, options, timed, states.selectExpr(f"{state} AS {sch.REASON}")
