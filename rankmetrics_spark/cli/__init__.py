@@ -47,7 +47,6 @@ def main() -> None:
     "--keep-going", is_flag=True, help="After a day that fails, go on with the next; ends with the worst code."
 )
 @opts.RESULT
-@click.option("--segments", is_flag=True, help=opts.SEGMENTS)
 @opts.ENGINE
 @opts.MASTER
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **options: Any) -> None:
@@ -80,7 +79,6 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     help="Several days with users who come back, evaluated day by day.",
 )
 @opts.RESULT
-@click.option("--segments", is_flag=True, help=opts.SEGMENTS)
 @opts.ENGINE
 def demo(output: str | None, style: str, segments: bool, engine: str | None, **log: Any) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
@@ -177,9 +175,7 @@ def metrics(style: str) -> None:
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
 @click.option("--experiment-from", type=click.Choice(["tag", "file", "folder"]), help="What names the experiments.")
 @click.option("--relevant-from", type=float, help="The smallest relevant grade; by default all above 0 are relevant.")
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.COMPUTES
 def init(output: str, force: bool, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Write a commented config for a log, guessed from its first rows, and evaluate these rows.
 
@@ -280,9 +276,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
     "--over-time", is_flag=True, help="By day, up to each day and by days since a user's first date; does it fade?"
 )
 @opts.DETAILS
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.COMPUTES
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of

@@ -427,15 +427,11 @@ def _place(section: cfg.Input) -> str:
         if place := cfg.local_path(path):
             files += [place] if place.is_file() else place.rglob("*")
     files = [file for file in files if file.is_file() and not file.name.startswith(("_", "."))]
-    size = (
-        f", {len(files):,} file{'s'[: len(files) > 1]} of {sum(map(os.path.getsize, files)) / 1e6:,.1f} MB"
-        if files
-        else ""
-    )
+    size = f", {len(files):,} file{'s'[: len(files) > 1]} of {sum(map(os.path.getsize, files)) / 1e6:,.1f} MB"
     filtered = f", where {section.where}" if section.where not in (None, "true") else ""
     parts = section.parts if isinstance(section, cfg.Source) else (section,)
     formats = ", ".join(dict.fromkeys(part.format for part in parts))
-    return f"{formats}, {', '.join(map(_resolved, section.paths))}{size}{filtered}"
+    return f"{formats}, {', '.join(map(_resolved, section.paths))}{size if files else ''}{filtered}"
 
 
 def _resolved(path: str) -> str:

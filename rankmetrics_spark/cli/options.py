@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.console import Console
 
-from rankmetrics_spark import config as cfg, report as rep
+from rankmetrics_spark import config as cfg, errors as err, report as rep
 from rankmetrics_spark.cli.exit_codes import exit_codes, live, verbose
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
-from rankmetrics_spark.errors import (
-    ConfigError,
-    InputError,
-    MetricGateError,
-    RankmetricsError,
-    printable,
-    without_secrets,
-)
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 from rankmetrics_spark.words import counted_in
 
@@ -39,7 +31,6 @@ MASTER = click.option(
 )
 DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
 DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default."
-SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
 
 
 class Folding(Console):
@@ -151,9 +142,12 @@ _TABLE = click.option(
 )
 
 
+_SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
+
+
 def RESULT(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of what prints the result of a run."""
-    return FORMAT(_TABLE(DETAILS(command)))
+    return FORMAT(_TABLE(DETAILS(click.option("--segments", is_flag=True, help=_SEGMENTS)(command))))
 
 
 def table_of_csv(style: str, compared: bool) -> str:
@@ -165,9 +159,9 @@ def table_of_csv(style: str, compared: bool) -> str:
     """
     table = _csv_table.get()
     if table is not None and style != "csv":
-        raise ConfigError(f"--table {table} is given with --format {style}; allowed: --format csv with it")
+        raise err.ConfigError(f"--table {table} is given with --format {style}; allowed: --format csv with it")
     if table == "comparisons" and not compared:
-        raise ConfigError(
+        raise err.ConfigError(
             "--table comparisons is given, and nothing is compared; allowed: a comparison.baseline, pairs: all, or "
             f"one of {', '.join(name for name in rep.RESULT_TABLES if name != table)}"
         )
@@ -189,9 +183,14 @@ def PERIOD(command: Callable[..., Any]) -> Callable[..., Any]:
     return first(last(command))
 
 
+def COMPUTES(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that prints what an engine computes."""
+    return FORMAT(ENGINE(MASTER(command)))
+
+
 def READS(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of what reads the log of a config, and writes nothing."""
-    return SET(click.option("--date", help=DATE)(FORMAT(ENGINE(MASTER(command)))))
+    return SET(click.option("--date", help=DATE)(COMPUTES(command)))
 
 
 class Command(click.Command):
@@ -208,7 +207,7 @@ class Command(click.Command):
         if strange := [word for word in args if re.search("[\ud800-\udfff]", word)]:
             encoding = sys.getfilesystemencoding()
             cure = "" if encoding == "utf-8" else ", or UTF-8 with PYTHONUTF8=1"
-            ctx.fail(f"'{printable(strange[0])}' is no text in {encoding}; allowed: text in {encoding}{cure}")
+            ctx.fail(f"'{err.printable(strange[0])}' is no text in {encoding}; allowed: text in {encoding}{cure}")
         values, _, flags = self.make_parser(ctx).parse_args(list(args))
         for option in flags:
             n = flags.count(option)
@@ -257,11 +256,11 @@ def _day(date: str | None) -> str | None:
 def dates_of(date: str | None, first: str | None, last: str | None) -> dict[str, str | None]:
     """The dates of --date, --from and --to; refuse them where they say different things."""
     if date and (first or last):
-        raise ConfigError(
+        raise err.ConfigError(
             f"--date {date} is given with {'--from' if first else '--to'}; allowed: one date, or --from and --to"
         )
     if last and not first:
-        raise ConfigError(f"--to {last} is given without --from; allowed: --from, or --from and --to")
+        raise err.ConfigError(f"--to {last} is given without --from; allowed: --from, or --from and --to")
     return {"date": _day(date), "first": _day(first), "last": _day(last)}
 
 
@@ -287,7 +286,7 @@ def loaded(
         source = document.get("source")
         own = source.get("where") if isinstance(source, Mapping) else None
         if own is not None and not _same_filter(str(own), str(where), document, date):
-            raise ConfigError(
+            raise err.ConfigError(
                 f"--where is {where!r}, and source.where of the config is {str(own)!r}, which it would replace; "
                 "allowed: one of the two (a scheduler leaves the config its filter where RANKMETRICS_WHERE is empty, "
                 "or the bundle's variable where is null)"
@@ -309,7 +308,7 @@ def told_of(unit: str) -> None:
 def refuse_assignments(config: cfg.Config, what: str) -> None:
     """Refuse a config with assignments, for a command that reads the log as it is."""
     if config.assignments:
-        raise ConfigError(
+        raise err.ConfigError(
             f"assignments are given, and {what} reads no tests; allowed: a config without assignments and tests"
         )
 
@@ -326,11 +325,11 @@ def configs_of_days(
 ) -> list[cfg.Config]:
     """The configs of all days from the first to the last."""
     if not first or not last or options["date"]:
-        raise ConfigError("--from and --to name the days to evaluate; allowed: both of them, without --date")
+        raise err.ConfigError("--from and --to name the days to evaluate; allowed: both of them, without --date")
     first, last = (loaded(config, **options | {"date": date}).evaluation_date for date in (first, last))
     days = cfg.Days(first, last, ())
     if days.first > days.last:
-        raise ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
+        raise err.ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
     days.refuse_too_long("--from and --to")
     configs = [loaded(config, **options | {"date": date}) for date in days.calendar]
     if len(configs) > 1 and configs[0].source == configs[-1].source:
@@ -364,7 +363,7 @@ def print_answer(outcome: Outcome) -> None:
         note.print(f"{day}: {(outcome.record['verdict'] or ['published'])[0]}", markup=False, soft_wrap=True)
 
 
-def print_failure(error: RankmetricsError, config: cfg.Config) -> None:
+def print_failure(error: err.RankmetricsError, config: cfg.Config) -> None:
     """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
     checks = [check for check in error.checks if check.status != NOT_CHECKED and check.name in cfg.RATES]
     with redirect_stdout(sys.stderr):
@@ -373,7 +372,7 @@ def print_failure(error: RankmetricsError, config: cfg.Config) -> None:
         elif any(check.status == FAIL for check in checks):
             rep.print_gates(checks, "rates of the log and their margins")
     if error.page:
-        say.print(f"open the page, which is not published: {without_secrets(error.page)}", soft_wrap=True)
+        say.print(f"open the page, which is not published: {err.without_secrets(error.page)}", soft_wrap=True)
 
 
 @contextmanager
@@ -381,7 +380,7 @@ def refusals_on_record(config: cfg.Config, choice: Choice) -> Iterator[None]:
     """Write a record for a run that fails before it has a session, if this process can write it."""
     try:
         yield
-    except RankmetricsError as error:
+    except err.RankmetricsError as error:
         with suppress(Exception):  # without pyspark, for one; the error itself is what matters
             from rankmetrics_spark.job import record_refusal
 
@@ -412,7 +411,7 @@ def run_days(
     choice: Choice,
     progress: Callable[[str], None],
     keep_going: bool = False,
-) -> tuple[cfg.Config, Outcome, dict[str, RankmetricsError]]:
+) -> tuple[cfg.Config, Outcome, dict[str, err.RankmetricsError]]:
     """Run the configs of days one after the other; return the last day that published, and the errors of others.
 
     A day that fails stops them, unless they keep going; an engine that has ended stops them in any case. The paths of
@@ -421,7 +420,7 @@ def run_days(
     from rankmetrics_spark.job import run
 
     published: dict[str, tuple[cfg.Config, Outcome]] = {}
-    failed: dict[str, RankmetricsError] = {}
+    failed: dict[str, err.RankmetricsError] = {}
     for of_day in days:
         day, is_last = of_day.evaluation_date, of_day is days[-1]
         try:
@@ -432,7 +431,7 @@ def run_days(
                 progress(f"evaluating {day}")
             try:
                 outcome = run(spark, of_day, *([progress] if is_last else []))
-            except MetricGateError as error:
+            except err.MetricGateError as error:
                 if error.published is None:
                     raise
                 print_failure(error, of_day)
@@ -443,9 +442,9 @@ def run_days(
             if not is_last and of_day.report.file and of_day.report.file != days[-1].report.file:
                 rep.write_page(rep.figures_of_run(spark, of_day, outcome.record), of_day.report.file)
         except BaseException as error:
-            if isinstance(error, RankmetricsError):
+            if isinstance(error, err.RankmetricsError):
                 print_failure(error, of_day)
-                if keep_going and error.exit_code != RankmetricsError.exit_code:
+                if keep_going and error.exit_code != err.RankmetricsError.exit_code:
                     failed[day] = error
                     say.print(f"{day} is not published: {error}", markup=False, soft_wrap=True)
                     continue
@@ -457,7 +456,7 @@ def run_days(
     return *[*published.values()][-1], failed
 
 
-def end_days(days: Sequence[cfg.Config], failed: Mapping[str, RankmetricsError]) -> None:
+def end_days(days: Sequence[cfg.Config], failed: Mapping[str, err.RankmetricsError]) -> None:
     """Print a line for each day and raise the worst error, if days have failed."""
     if not failed:
         return
@@ -477,7 +476,7 @@ def choose_for(folder: str, engine: str | None, master: str | None) -> Choice:
     """The choice of a command that reads the tables of ``--input``; refuse a folder of this machine that is absent."""
     choice, path = choose(engine, master), cfg.local_path(folder)
     if choice.here and path is not None and not path.exists():
-        raise InputError(
+        raise err.InputError(
             f"--input '{folder}' is no folder; allowed: the output folder of an earlier run, which holds user_metrics"
         )
     return choice

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.options import ENGINE, FORMAT, MASTER, Command, choose_for, on_session, say
+from rankmetrics_spark.cli.options import COMPUTES, FORMAT, MASTER, Command, choose_for, on_session, say
 from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError, check_known
@@ -103,9 +103,7 @@ def prune(
 @click.option("--before", help="Earlier days for CUPED, as YYYY-MM-DD..YYYY-MM-DD.")
 @click.option("--experiment", help="Only users of this experiment.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="confidence, power or tuning_users.")
-@FORMAT
-@ENGINE
-@MASTER
+@COMPUTES
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
     planned = plan_of(**options)

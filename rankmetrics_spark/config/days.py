@@ -184,7 +184,7 @@ class Days:
         """
         n = len(self.missing)
         verb = "is" if n == 1 else "are"
-        return f"{n} of {self.length} days {verb} not published: {self.missing_text}" if n else ""
+        return f"{n} of {self.length} days {verb} not published: {dates_in_words(self.missing)}" if n else ""
 
     @property
     def sentence_part(self) -> str:
@@ -194,11 +194,6 @@ class Days:
         '2026-11-08 to 2026-11-09 (1 of 2 days); 1 of 2 days is not published: 2026-11-09'
         """
         return "; ".join(filter(None, (self.text, self.gap)))
-
-    @property
-    def missing_text(self) -> str:
-        """The missing dates in words."""
-        return dates_in_words(self.missing)
 
 
 _GAP = re.compile(r"(?:^|; )[0-9]+ of [0-9]+ days (?:is|are) not published: .+$")

@@ -4,6 +4,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
@@ -201,11 +202,9 @@ _SETTINGS = ("options", "spark")
 
 
 def _of_field(name: str, value: Any) -> Any:
-    return (
-        {key: HIDDEN if is_secret(key, each) else each for key, each in value.items()}
-        if name in _SETTINGS
-        else _plain(value)
-    )
+    if name in _SETTINGS:
+        return {key: HIDDEN if is_secret(key, each) else each for key, each in value.items()}
+    return _plain(value)
 
 
 def _plain(value: object) -> Any:
@@ -286,11 +285,9 @@ PERCENTAGE = r"^[0-9]{1,6}(\.[0-9]{1,9})? ?%$"
 
 def fraction(value: Any) -> Any:
     """A percentage as a share of 1; everything else as it is."""
-    return (
-        float(Decimal(value.rstrip("% ")) / 100)
-        if isinstance(value, str) and re.fullmatch(PERCENTAGE, value)
-        else value
-    )
+    if isinstance(value, str) and re.fullmatch(PERCENTAGE, value):
+        return float(Decimal(value.rstrip("% ")) / 100)
+    return value
 
 
 def number(low: float, high: float, *, inclusive: bool, share: bool = False) -> Values:
@@ -463,10 +460,8 @@ def day(path: str, value: object) -> str:
     >>> day("evaluation_date", "2026-11-21")
     '2026-11-21'
     """
-    plain = value.date() if isinstance(value, datetime) else value
-    try:
-        if date.fromisoformat(str(plain)).isoformat() == str(plain):
-            return str(plain)
-    except ValueError:
-        pass
+    plain = str(value.date() if isinstance(value, datetime) else value)
+    with suppress(ValueError):
+        if date.fromisoformat(plain).isoformat() == plain:
+            return plain
     raise refuse(path, value, "a date as YYYY-MM-DD")

@@ -133,11 +133,9 @@ def left_out(n: int, n_rows: int) -> str | None:
     >>> left_out(30, 1000), left_out(1, 1000)
     ('30 of 1,000 rows (3.00%) have a fault and are left out', None)
     """
-    return (
-        f"{n:,} of {n_rows:,} rows ({n / n_rows:.2%}) have a fault and are left out"
-        if n > MOST_FAULTY * n_rows
-        else None
-    )
+    if n <= MOST_FAULTY * n_rows:
+        return None
+    return f"{n:,} of {n_rows:,} rows ({n / n_rows:.2%}) have a fault and are left out"
 
 
 def _limit(n: int, n_rows: int, allowed: Allowed) -> str:

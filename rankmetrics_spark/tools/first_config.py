@@ -275,18 +275,13 @@ class FirstConfig:
         if self.named_by:
             names = f"the names of the {self.named_by}s: {_some(self.experiments)}"
             yield f"  experiment_from: {self.named_by}  # a guess, by {names}"
-        if self.log.nested and self.log.nested.packed:
-            yield f"  packed: {self.log.nested.packed}"
-        yield "  columns:"
-        if self.log.nested and self.log.nested.items:
-            yield f"    items: {_scalar(self.log.nested.items)}  # a row per list: the rank is the place in it"
+        yield from _lists(self.log, "  # a row per list: the rank is the place in it")
         for role in ROLES:
             guess = self.columns.get(role)
             if (role == "experiment" and self.named_by) or (guess and _is_written(self.log, guess)):
                 continue
             if guess is not None:
-                name = self.log.nested.written(guess.column) if self.log.nested else guess.column
-                yield f"    {role}: {_scalar(name)}  # {guess.reason}; {self._values(role)}"
+                yield f"{_column(self.log, role, guess)}; {self._values(role)}"
             elif role == "experiment" and self.assigned:
                 if named(self.log.rows, ("experimentid", "experiment")):
                     yield "    experiment: null  # the assignments say who is in which test"
@@ -347,17 +342,11 @@ class FirstConfig:
             else:
                 yield "judgements:"
                 yield from _place(self.truth)
-                lists = self.truth.nested
-                if lists and lists.packed:
-                    yield f"  packed: {lists.packed}"
-                yield "  columns:"
-                if lists and lists.items:
-                    yield f"    items: {_scalar(lists.items)}"
+                yield from _lists(self.truth)
                 for role in ("user", "item", "relevance"):
                     chosen = self.judged_columns.get(role)
                     if chosen and not _is_written(self.truth, chosen):
-                        name = lists.written(chosen.column) if lists else chosen.column
-                        yield f"    {role}: {_scalar(name)}  # {chosen.reason}"
+                        yield _column(self.truth, role, chosen)
         column = self.columns["user"].column if "user" in self.columns else ""
         if self.log.ranked_by_format or re.match("(query|qid|topic)", letters(column)):
             yield "unit: query  # texts call users so: a guess, by the format or the name of the column"
@@ -409,6 +398,20 @@ def _place(rows: LogSample) -> Iterator[str]:
     yield f"  {'table' if rows.format == 'table' else 'path'}: {_scalar(rows.path)}"
     if rows.options:
         yield f"  options: {json.dumps(dict(rows.options))}"
+
+
+def _lists(rows: LogSample, comment: str = "") -> Iterator[str]:
+    """How cells hold lists, above the columns."""
+    if rows.nested and rows.nested.packed:
+        yield f"  packed: {rows.nested.packed}"
+    yield "  columns:"
+    if rows.nested and rows.nested.items:
+        yield f"    items: {_scalar(rows.nested.items)}{comment}"
+
+
+def _column(rows: LogSample, role: str, guess: guessing.Guess) -> str:
+    name = rows.nested.written(guess.column) if rows.nested else guess.column
+    return f"    {role}: {_scalar(name)}  # {guess.reason}"
 
 
 def _is_written(log: LogSample, guess: guessing.Guess) -> bool:

@@ -23,17 +23,9 @@ from functools import cached_property
 
 import numpy as np
 
+from rankmetrics_spark import statistics as st
 from rankmetrics_spark.config import Section, choice, count, key
-from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.statistics import (
-    Bools,
-    Floats,
-    Words,
-    percentile,
-    poisson_weights,
-    weighted_sums,
-    weighted_totals,
-)
+from rankmetrics_spark.metrics import Bools, Floats, Ints
 
 METHODS = ("adjacent", "pivot", "all_pairs")
 DEEPEST = 50
@@ -77,7 +69,7 @@ class Harvest(Section):
         columns = 3 * len(self.pairs[0])
         return (3, self.k), (3, columns), (self.replicates, columns)
 
-    def sums(self, shown: Ints, clicks: Ints, hashes: Words) -> Ints:
+    def sums(self, shown: Ints, clicks: Ints, hashes: st.Words) -> Ints:
         """Return exact sums of (n, k) impressions and clicks over keys, whose sums have the same bits in any order."""
         first, second = self.pairs
         both = (shown[:, first] > 0) & (shown[:, second] > 0)
@@ -88,12 +80,12 @@ class Harvest(Section):
         by_rank = np.stack([np.where(read, each, 0).sum(axis=0) for each in (np.ones_like(shown), shown, clicks)])
         rate = clicks / np.maximum(shown, 1)
         cells = np.concatenate([both, np.where(both, rate[:, first], 0), np.where(both, rate[:, second], 0)], axis=1)
-        exact = weighted_sums(np.ones((len(cells), 1), np.uint8), cells * _UNIT)[:, 0]
+        exact = st.weighted_sums(np.ones((len(cells), 1), np.uint8), cells * _UNIT)[:, 0]
         replicates = np.zeros(self.shapes[2], np.int64)
         step = max(1, _WEIGHTS_AT_ONCE // self.replicates)
         for start in range(0, len(cells), step):
-            weights = poisson_weights(hashes[start : start + step], self.seed, self.replicates)
-            _, whole, part = weighted_sums(weights, cells[start : start + step])
+            weights = st.poisson_weights(hashes[start : start + step], self.seed, self.replicates)
+            _, whole, part = st.weighted_sums(weights, cells[start : start + step])
             replicates += whole * 2**30 + part
         return np.concatenate([by_rank.ravel(), exact.ravel(), replicates.ravel()])
 
@@ -102,7 +94,7 @@ class Harvest(Section):
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         split = zip(np.split(sums, ends[:-1]), self.shapes, strict=True)
         counts, of_log, of_replicates = (part.reshape(shape) for part, shape in split)
-        exact = weighted_totals(of_log[:, None]) / _UNIT
+        exact = st.weighted_totals(of_log[:, None]) / _UNIT
         log, replicates = (Pairs(*np.split(each, 3, axis=1)) for each in (exact, of_replicates / _UNIT))
         return counts, log, replicates
 
@@ -230,7 +222,7 @@ def rows_of_ranks(harvest: Harvest, sums: Ints, deepest: int, confidence: float)
     """Yield rank, propensity, ci_low, ci_high, n_keys, n_impressions, n_clicks and note of each rank to the deepest."""
     counts, pairs, of_replicates = harvest.parts(sums)
     values, replicates = harvest.estimate(pairs)[0], harvest.estimate(of_replicates).T
-    low, high = percentile(replicates, confidence)
+    low, high = st.percentile(replicates, confidence)
     failed = np.isnan(replicates).sum(axis=1)
     for rank in range(1, deepest + 1):
         value, numbers = float(values[rank - 1]), [*map(int, counts[:, rank - 1])]
