@@ -14,6 +14,7 @@ import yaml
 
 from tests.helpers.commands import ROOT, Call, command, ran, spark_environment
 from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
+from tests.helpers.messages import messages
 
 
 @pytest.fixture
@@ -194,20 +195,7 @@ def test_a_missing_config_or_argument_ends_with_2(call: Call, tmp_path: Path) ->
 
 
 @pytest.mark.outcome("a source with {source}", "exit 3: {message}; nothing but a run record is written")
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ({"path": "nowhere/at all"}, "cannot read parquet from 'nowhere/at all'"),
-        ({"path": None, "table": "no.such.table"}, "cannot read table from 'no.such.table'"),
-        ({"where": "no_such_column = 1"}, "no_such_column"),
-        ({"where": "position >"}, "cannot read parquet from"),
-        ({"where": "position > 99"}, "the input is empty"),
-        ({"columns": {"user": "uid"}}, "the impressions have no column for user_id: unknown column 'uid'"),
-        ({"columns": {"position": "item_id"}}, "column 'item_id' (position) has type string; it must be a number"),
-        ({"segments": ["country"]}, "the impressions have no column for country"),
-        ({"format": "orc"}, "cannot read orc from"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), messages("inputs that cannot be read"))
 def test_an_unreadable_input_ends_with_3_and_writes_nothing(
     call: Call, tmp_path: Path, document: dict[str, Any], source: dict[str, Any], message: str
 ) -> None:

@@ -184,20 +184,11 @@ def test_what_is_not_asked_is_said_with_the_option_that_answers_it(call: Call, l
     assert (config.comparison.baseline, config.convention.relevant_from) == ("x", 3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "code", "message"),
-    [
-        (("--column", "uid"), 2, "--column is 'uid'; allowed: ROLE=NAME, such as user=visitor_id"),
-        (("--column", "user=id"), 2, "--column user=id: unknown column 'id'; did you mean 'uid'?"),
-        (("--baseline", "c"), 2, "--baseline is 'c'; allowed: one of a, b"),
-        (("--segment", "dya"), 2, "--segment: unknown column 'dya'; did you mean 'day'?"),
-        (("--relevant-from", "0"), 2, "--relevant-from is 0; allowed: a grade above 0"),
-        (("--judgements", "nowhere"), 3, "the file of judgements 'nowhere' does not exist"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), messages("wrong answers to init"))
 def test_a_wrong_answer_is_refused(
-    call: Call, log: Path, tmp_path: Path, changes: tuple[str, str], code: int, message: str
+    call: Call, log: Path, tmp_path: Path, given: tuple[list[str], int], message: str
 ) -> None:
+    changes, code = given
     result, _, err = call("init", log, "-o", tmp_path / "first.yaml", *changes)
     assert result == code
     assert message in " ".join(err.split())

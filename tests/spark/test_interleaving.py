@@ -403,33 +403,9 @@ def test_the_command_prints_each_pair_and_its_sentence(call: Call, a_config: Pat
     assert f"{100 * (0.5 + expected[1]['preference']):.1f}" in line and f"{expected[1]['lists_a']}" in line
 
 
-@pytest.mark.parametrize(
-    ("override", "code", "message"),
-    [
-        ("source.team=null", 2, "source.team and source.ranks: neither given; allowed: one of the two"),
-        ("source.ranks={a: position, b: position}", 2, "source.team and source.ranks: both given; allowed: one of"),
-        ("source.ranks={a: position}", 2, "source.ranks is {'a': 'position'}; allowed: a mapping of two rankers"),
-        ("source.team=draft", 3, "the impressions have no column for the rankers: unknown column 'draft'"),
-        ("comparison.baseline=nwe", 2, "baseline: unknown ranker 'nwe'; did you mean 'new'? known: control, new, old"),
-        (
-            "comparison.cluster=household",
-            2,
-            "comparison.cluster is 'household'; allowed: null, since interleaving takes users as units",
-        ),
-        ("comparison.mean_over=lists", 2, "comparison.mean_over is 'lists'; allowed: users, since every user of"),
-        ("comparison.candidates=[old]", 2, "comparison.candidates is ['old']; allowed: none, since every pair of"),
-        ("comparison.min_users=9", 2, "comparison.min_users is 9; allowed: 0, since interleaving has no use for it"),
-        ("comparison.wilcoxon=true", 2, "comparison.wilcoxon is True; allowed: false, since interleaving has no use"),
-        ("comparison.primary=[ap@10]", 2, "comparison.primary is ['ap@10']; allowed: none, since interleaving has no"),
-        ("comparison.looks={planned: 4}", 2, "'planned': 4"),
-        ("comparison.looks={planned: 4}", 2, "; allowed: one or any, since interleaving has intervals for one look"),
-        ("source.path=nowhere.csv", 3, "nowhere.csv"),
-        ("source.where=team = 'nobody'", 3, "the input is empty: no rows in"),
-    ],
-)
-def test_a_mistake_ends_the_command_with_its_code(
-    call: Call, a_config: Path, override: str, code: int, message: str
-) -> None:
+@pytest.mark.parametrize(("given", "message"), messages("mistakes of interleaving"))
+def test_a_mistake_ends_the_command_with_its_code(call: Call, a_config: Path, given: list[Any], message: str) -> None:
+    override, code = given
     result, out, err = call("interleaving", "--config", a_config, "--set", override)
     assert (result, out) == (code, "") and message in err
 

@@ -186,16 +186,10 @@ def test_a_command_prints_what_the_function_gives_for_lists_and_events(
             assert {name: one[name] for name in same} == pytest.approx({name: other[name] for name in same})
 
 
-@pytest.mark.parametrize(("arguments", "result", "message"), [
-    (["exposure", "--k", "0"], 2, "--k is 0; allowed: a whole number from 1 to 1,000"),
-    (["propensities", "--method", "newton"], 2, "--method: unknown value 'newton'; known: adjacent, pivot, all_pairs"),
-    (["unjudged"], 2, "judgements: none given; allowed: judgements: {path: FILE} in the config"),
-    (["changed", "--set", "comparison.baseline=null"], 2, "comparison.baseline is null; allowed: the experiment that"),
-    (["changed", "--set", "comparison.baseline=nwe"], 2, "unknown experiment 'nwe'"),
-    (["exposure", "--catalogue", "nowhere.csv"], 3, "nowhere.csv"),
-])  # fmt: skip
+@pytest.mark.parametrize(("given", "message"), messages("mistakes of studies"))
 def test_a_mistake_of_a_command_is_one_sentence(
-    call: Call, of_files: tuple[str, list[dict[str, Any]]], arguments: list[str], result: int, message: str
+    call: Call, of_files: tuple[str, list[dict[str, Any]]], given: list[Any], message: str
 ) -> None:
+    arguments, result = given
     code, out, err = call(*arguments, "--config", of_files[0])
     assert (code, out) == (result, "") and message in err

@@ -18,6 +18,7 @@ from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, O
 from rankmetrics_spark.report import Figures, html as page
 from rankmetrics_spark.sinks import records_in
 from tests.helpers.commands import ROOT
+from tests.helpers.messages import messages
 from tests.helpers.packages import quick_vega
 
 Refused = Callable[..., tuple[int, str]]
@@ -399,19 +400,7 @@ def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
 
 
 @pytest.mark.outcome("an option twice where one value is meant, as in `--date A --date B`", "exit 2, with the option")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("compare", "--input", "out", "--baseline", "a", "--date", "2026-11-19", "--date=2026-11-20"),
-            "--date is given 2 times, the last time as '2026-11-20'; allowed: once",
-        ),
-        (
-            ("evaluate", "--config", "a.yaml", "--config", "b.yaml", "--set", "x=1", "--set", "y=2"),
-            "--config is given 2 times, the last time as 'b.yaml'; allowed: once",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), messages("options that are given twice"))
 def test_an_option_with_one_value_is_given_once(
     arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -421,17 +410,7 @@ def test_an_option_with_one_value_is_given_once(
     assert capfd.readouterr().err.splitlines()[-1] == f"Error: {message}"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--set", "period.from=2026-11-19"), "comparison.period is given with --set; allowed: --from and --to"),
-        (
-            ("--over-time", "--set", "margin={ap@5: 1%}", "--set", "power=0.9", "--set", "confidence=0.9"),
-            "--over-time is given with comparison.margin and comparison.power; allowed: compare without --over-time, "
-            "which has them",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), messages("keys that compare refuses"))
 def test_compare_refuses_keys_that_would_change_nothing(
     options: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

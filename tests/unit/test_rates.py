@@ -11,6 +11,7 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Findings, past_checks
 from rankmetrics_spark.gates.limits import rate_checks, rates
 from rankmetrics_spark.pointers import Entry, Pointer, parse
+from tests.helpers.messages import messages
 
 Limits = Mapping[str, Mapping[str, float]]
 
@@ -98,19 +99,7 @@ def test_every_rate_is_a_row_with_the_limit_that_judged_it() -> None:
     assert len(rows) == 3 * 5 == len(result)
 
 
-@pytest.mark.parametrize(
-    ("gates", "message"),
-    [
-        ({"tie_rates": {}}, "quality.gates: unknown rate 'tie_rates'; did you mean 'tie_rate'?"),
-        ({"tie_rate": 0.5}, "quality.gates.tie_rate is 0.5; allowed: a mapping with keys out of warn, fail"),
-        ({"tie_rate": {"max": 0.5}}, "quality.gates.tie_rate: unknown limit 'max'"),
-        ({"tie_rate": {"warn": 5}}, "quality.gates.tie_rate.warn is 5; allowed: a number from 0 to 1"),
-        ("tie_rate", "quality.gates is 'tie_rate'; allowed: a mapping with keys out of duplicate_rate, tie_rate"),
-        ({"rows": {"fail": 1}}, "quality.gates.rows: unknown limit 'fail'; did you mean 'fail_change'?"),
-        ({"users": {"warn_change": -1}}, "quality.gates.users.warn_change is -1; allowed: a number from 0 to 100"),
-        ({"experiments": {"missing": 1}}, "quality.gates.experiments.missing: unknown value '1'; known: warn, fail"),
-    ],
-)
+@pytest.mark.parametrize(("gates", "message"), messages("limits of rates"))
 def test_limits_that_mean_nothing_are_refused(gates: object, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Quality.read({"gates": gates})
