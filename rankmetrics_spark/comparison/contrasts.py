@@ -1,21 +1,15 @@
 """Further questions about a row of ``comparisons``: against a margin, and in a segment against the other users."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import totals
-from rankmetrics_spark.comparison.compared import side_of_margin, testable
+from rankmetrics_spark.comparison.compared import Compared, side_of_margin, testable
 from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
-
-if TYPE_CHECKING:
-    from rankmetrics_spark.comparison.compared import Compared
 
 EQUIVALENT, NO_WORSE = "equivalent", "no worse"
 

@@ -1,9 +1,7 @@
 """Users counted in steps of a metric: by their value, and by how much it changes between two experiments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,9 +11,6 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS, Figures
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER
-
-if TYPE_CHECKING:
-    from rankmetrics_spark.report.read import Tables
 
 Edges = Mapping[str, tuple[float, float]]
 """Metric -> lowest and highest value of its steps."""
@@ -32,14 +27,6 @@ def paired_of(figures: Figures) -> list[tuple[str, str]]:
     pairs = {found.pair for found in figures.compared if found.design == "paired"}
     place = {name: at for at, name in enumerate(figures.experiments)}
     return sorted(pairs, key=lambda pair: [place.get(name, len(place)) for name in pair])[:MOST_PAIRED]
-
-
-def edges_of(tables: Tables, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
-    """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
-    ranges = {str(metric): metric.definition.range for metric in metrics}
-    unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
-    ends = tables.ends(date, unbounded) if unbounded else {}
-    return {name: ends.get(name, bounds) for name, bounds in ranges.items()}
 
 
 def counted(values: Any, low: float, high: float) -> Any:

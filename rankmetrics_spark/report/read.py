@@ -64,11 +64,19 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
 
 def with_users(tables: Tables, date: str, figures: Figures) -> Figures:
     """The figures with their users, counted by value and by how much it changes between two experiments."""
-    edges = histograms.edges_of(tables, date, figures.metrics)
+    edges = edges_of(tables, date, figures.metrics)
     users = tables.users(date, edges, figures.metrics, figures.experiments[:MOST_EXPERIMENTS])
     return replace(
         figures, users=users, user_changes=tables.changes(date, edges, figures.metrics, histograms.paired_of(figures))
     )
+
+
+def edges_of(tables: Tables, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
+    """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
+    ranges = {str(metric): metric.definition.range for metric in metrics}
+    unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
+    ends = tables.ends(date, unbounded) if unbounded else {}
+    return {name: ends.get(name, bounds) for name, bounds in ranges.items()}
 
 
 def plain(row: Row) -> dict[str, Any]:

@@ -1,26 +1,20 @@
 """Readers of input tables: one decorated function per format. Schemas are read at once, rows lazily."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import files, filters_on_sail, on_sail
 from rankmetrics_spark.sources.parsed import parsed_rows, split_lines, without_nameless
-
-if TYPE_CHECKING:
-    from pyspark.sql.readwriter import DataFrameReader
-
 
 Reader = Callable[[SparkSession, cfg.Input, Iterable[str]], DataFrame]
 _READERS: dict[str, Reader] = {}

@@ -20,22 +20,19 @@ from dataclasses import replace
 from datetime import date
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F, types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
 from rankmetrics_spark.config import ENDING, Input, Source, local_path, problem_with_lines
 from rankmetrics_spark.engines import engine_of, spark_path
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, NULL_PARTITION, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql.readwriter import DataFrameReader
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"[{]([^{}]*)[}]")
@@ -187,7 +184,7 @@ def experiment_column(spark: SparkSession, section: Input) -> Column | None:
     return F.regexp_replace(F.expr(f"element_at({steps}, -1)"), ENDING.pattern.replace("?P<", "?<"), "")
 
 
-Load: TypeAlias = "Callable[[DataFrameReader], DataFrame]"
+Load: TypeAlias = Callable[[DataFrameReader], DataFrame]
 """Function that reads the files of an input with a given reader, which may have a schema."""
 _NO_COLUMN = T.StructType([T.StructField("_no_column", T.StringType())])
 _KINDS = {
