@@ -98,6 +98,7 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 @click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
 @click.option("--date", help=opts.DATE_OF_TABLES)
 @opts.PERIOD
+@click.option("--each", is_flag=True, help="A page for each published date, and an index of them, worst news first.")
 @click.option(
     "--examples",
     type=click.IntRange(1, 100),
@@ -113,14 +114,25 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 @opts.MASTER
 def report(folder: str, html: str, engine: str | None, master: str | None, **more: Any) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
-    n, config = more.pop("examples"), more.pop("config")
+    n, config, each = more.pop("examples"), more.pop("config"), more.pop("each")
+    if each and (n or config or more["date"]):
+        raise ConfigError("--each is given with --date, --examples or --config; allowed: --from and --to with it")
     rep.check_page_file("--html", html)
     rep.check_page_libraries()
     chosen = opts.dates_of(**more)
     day, first = chosen["date"], chosen["first"]
-    tables = None if first or (master or "").startswith("sc://") else rep.local_tables(folder)
-    period = (first, chosen["last"]) if first else rep.period_of(tables, day) if tables else None
+    tables = None if (first and not each) or (master or "").startswith("sc://") else rep.local_tables(folder)
     sink = Sink(path=folder, format=rep.format_of(folder))
+
+    def each_day(spark: SparkSession) -> tuple[dict[str, rep.Figures], dict[str, str]]:
+        """What the pages of days show."""
+        return rep.figures_of_days(spark, sink, tables, first, chosen["last"])
+
+    if each:
+        parts, lost = opts.on_session(opts.choose_for(folder, engine, master), each_day)
+        title = f"By day: {' to '.join(dict.fromkeys((min(parts), max(parts))))}"
+        return _say_report(str(rep.write_index(parts, title, html, lost)))
+    period = (first, chosen["last"]) if first else rep.period_of(tables, day) if tables else None
     here, log = None if period else tables, opts.document_of(config) if config else None
 
     def read(spark: SparkSession) -> rep.Figures:

@@ -38,6 +38,7 @@ from .html import block as block
 from .html import check_page_file as check_page_file
 from .html import data_of as data_of
 from .html import page as page
+from .html import write_index as write_index
 from .html import write_page as write_page
 from .notebook import as_html as as_html
 from .notebook import compared_html as compared_html
@@ -54,6 +55,7 @@ from .overview import newer_failures as newer_failures
 from .overview import status_line as status_line
 from .overview import what_else as what_else
 from .payload import payload_of as payload_of
+from .periods import figures_of_days as figures_of_days
 from .periods import figures_of_frames as figures_of_frames
 from .periods import figures_of_output as figures_of_output
 from .periods import figures_of_period as figures_of_period

@@ -23,21 +23,6 @@ _OWN = ("assets.py", "charts.py", "charts.json")
 """Files that the scripts come from."""
 
 
-_COLOURS = {
-    "paper": ("#ffffff", "#12151b"),
-    "surface": ("#f6f7f9", "#1a1e26"),
-    "line": ("#e2e5eb", "#2c323d"),
-    "grid": ("#eceef2", "#252a34"),
-    "ink": ("#171a21", "#eceff5"),
-    "soft": ("#59616f", "#a7b0bf"),
-    "faint": ("#8a93a3", "#78828f"),
-    "quiet": ("#667080", "#929cab"),
-    "accent": ("#2557d6", "#8fb0ff"),
-}
-LIGHT, DARK = ({name: pair[at] for name, pair in _COLOURS.items()} for at in range(2))
-"""The colours of pages, charts and pictures: the accent means better; everything else is ink on paper."""
-
-
 def has_page_libraries() -> bool:
     """Whether the libraries of the extra ``report`` are there; nothing is imported."""
     return not _missing()
@@ -98,6 +83,11 @@ def _made() -> tuple[str, str]:
 def file_text(name: str) -> str:
     """A file of this folder."""
     return files(__package__ or "rankmetrics_spark.report").joinpath(name).read_text(encoding="utf-8")
+
+
+_COLOURS = json.loads(file_text("colours.json"))
+LIGHT, DARK = ({name: pair[at] for name, pair in _COLOURS.items()} for at in range(2))
+"""The colours of pages, charts and pictures: the accent means better; everything else is ink on paper."""
 
 
 def as_script(value: Any) -> str:

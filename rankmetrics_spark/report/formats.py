@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankmetrics_spark.errors import every_text, printable, printable_json, without_secrets
+from rankmetrics_spark.report.assets import file_text
 from rankmetrics_spark.schemas import DATE, NULL_PARTITION, RUN
 
 Row = Mapping[str, Any]
@@ -112,25 +113,8 @@ document: ContextVar[str | None] = ContextVar("document", default=None)
 """The style in which tables and sentences are printed on stdout, one of ``DOCUMENT_STYLES``; None = for a terminal."""
 RAISED = "italic"
 """Style of what a document raises above the line, such as the letters behind a mean."""
-_LATEX = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": "$<$",
-        ">": "$>$",
-        # Behind a line break they would be its options.
-        "[": "{[}",
-        "*": "{*}",
-        "±": r"$\pm$",
-        "→": r"$\rightarrow$",
-        "▲": r"$\blacktriangle$",
-        "▼": r"$\blacktriangledown$",
-        "≈": r"$\approx$",
-        "\N{MINUS SIGN}": "$-$",
-    }
-)
+# Brackets in braces: behind a line break they would be its options.
+_LATEX = str.maketrans(json.loads(file_text("latex.json")))
 _MARKDOWN = re.compile(
     # Anywhere; at the edge of a word; an entity; what becomes a link by itself; what begins a list, heading or quote.
     r"[\\|*`\[\]~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)"

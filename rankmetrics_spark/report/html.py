@@ -4,7 +4,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rankmetrics_spark.report.assets import DARK, LIGHT, as_script, css, file_te
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
 from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
-from rankmetrics_spark.report.of_tests import index, name_of_page
+from rankmetrics_spark.report.of_tests import index, name_of_page, title_of_tests
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
@@ -59,7 +59,7 @@ _HEAD = 200
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     if len(figures.tests) > 1:
-        return index(figures)
+        return index(figures.tests, title_of_tests(figures))
     (figures,) = figures.tests.values() or (figures,)
     library, charts = scripts()
     with importing():
@@ -108,12 +108,22 @@ def page(figures: Figures) -> str:
 @in_words
 def write_page(figures: Figures, file: str | Path) -> Path:
     """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten."""
-    path = Path(file)
-    text = page(figures)
     if len(figures.tests) > 1:
-        for name, own in figures.tests.items():
-            write_page(own, path.with_name(name_of_page(path.name, name)))
-        text = index(figures, path.name)
+        return write_index(figures.tests, title_of_tests(figures), file)
+    return _written(Path(file), page(figures))
+
+
+def write_index(
+    parts: Mapping[str, Figures], title: str, file: str | Path, lost: Mapping[str, str] | None = None
+) -> Path:
+    """Write the page of each part beside the file, and their index to it; see ``index``."""
+    path = Path(file)
+    for name, own in parts.items():
+        write_page(own, path.with_name(name_of_page(path.name, name)))
+    return _written(path, index(parts, title, path.name, lost))
+
+
+def _written(path: Path, text: str) -> Path:
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     try:
         if problem := _problem_with(path):

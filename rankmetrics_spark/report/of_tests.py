@@ -1,45 +1,71 @@
-"""The page of several tests: a line for each, the worst news first, and the way to its own page."""
+"""The page of several tests or days: a line for each, the worst news first, and the way to its own page."""
 
+from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
 from rankmetrics_spark.errors import printable
-from rankmetrics_spark.findings import news_of
+from rankmetrics_spark.findings import NEWS, news_of
 from rankmetrics_spark.report.assets import DARK, LIGHT, css, file_text
 from rankmetrics_spark.report.figures import Figures
+from rankmetrics_spark.report.overview import status_line, weak_checks
+from rankmetrics_spark.report.story import answer
+from rankmetrics_spark.report.trust import checks
 from rankmetrics_spark.report.verdict import verdict_of
 from rankmetrics_spark.schemas import DATE
-from rankmetrics_spark.words import STATES
+from rankmetrics_spark.words import STATES, Fact, counted_in
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="rankmetrics_spark">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
-<style>{style}
-:root {{{light}}} @media (prefers-color-scheme: dark) {{:root {{{dark}}}}}
-</style></head>
-<body><main><section class="answer"><h1>{title}</h1><ul class="tests">{tests}</ul></section></main></body></html>
-"""
+_MARK = '<span class="mark" aria-hidden="true">{}</span><span class="unseen">{}: </span>'
+_MARKS = {"warn": _MARK.format("!", "Warning"), "fail": _MARK.format("✗", "Failed")}
 
 
 def lines_of_tests(figures: Figures) -> list[tuple[str, str, str]]:
     """Each test, its state in words, and what its first sentence says; the worst news first."""
-    lines = []
-    for name, own in figures.tests.items():
-        said = verdict_of(own.comparisons, own.metrics) or ["Nothing is compared."]
-        lines.append((name, STATES[news_of(own.found)].word if own.found else "-", str(said[0])))
-    return lines
+    return [(name, *_said(own)) for name, own in figures.tests.items()]
 
 
-def index(figures: Figures, page: str = "") -> str:
-    """The page of several tests; ``page`` is the name of the file beside which those of the tests are."""
-    items = []
-    for name, state, sentence in lines_of_tests(figures):
-        shown = escape(printable(name))
-        link = f'<a href="{escape(quote(name_of_page(page, name)))}">{shown}</a>' if page else shown
-        items.append(f"<li><b>{link}</b> ({escape(state)}): {escape(printable(sentence))}</li>")
-    title = f"{len(items):,} tests of {figures.record.get(DATE) or 'a ranking'}"
+def _said(figures: Figures) -> tuple[str, str]:
+    """The state in words, and the first sentence of the verdict."""
+    said = verdict_of(figures.comparisons, figures.metrics) or ["Nothing is compared."]
+    return STATES[news_of(figures.found)].word if figures.found else "-", str(said[0])
+
+
+def title_of_tests(figures: Figures) -> str:
+    """The title of the page of several tests."""
+    return f"{len(figures.tests):,} tests of {figures.record.get(DATE) or 'a ranking'}"
+
+
+def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mapping[str, str] | None = None) -> str:
+    """The page of several tests, or days.
+
+    Args:
+        parts: The figures of each.
+        title: Of the page.
+        page: Name of the file beside which their pages are.
+        lost: A day whose run has published nothing -> why not.
+    """
+    items = [_line(day, "not published", said, [], "") for day, said in (lost or {}).items()]
+    rows = []
+    for name, own in parts.items():
+        with counted_in(own.unit):
+            state, said = _said(own)
+            beside = [*status_line(own), *weak_checks(checks(own), answer(own).level == "ok")]
+        bad = [fact for fact in beside if fact.level in ("warn", "fail")]
+        rows.append((NEWS.index(news_of(own.found)), -len(bad), _line(name, state, said, beside, page)))
+    items += [line for *_, line in sorted(rows, key=lambda row: row[:2])]
     colors = {"light": css(LIGHT), "dark": css(DARK)}
-    return _PAGE.format(title=escape(title), style=file_text("page.css"), tests="\n".join(items), **colors)
+    return file_text("index.html").format(
+        title=escape(title), style=file_text("page.css"), tests="\n".join(items), **colors
+    )
+
+
+def _line(name: str, state: str, said: str, beside: Sequence[Fact], page: str) -> str:
+    shown = escape(printable(name))
+    link = f'<a href="{escape(quote(name_of_page(page, name)))}">{shown}</a>' if page else shown
+    texts = (f'<li class="{each.level}">{_MARKS.get(each.level, "")}{escape(printable(each))}</li>' for each in beside)
+    facts = "".join(texts)
+    status = f'<ul class="status">{facts}</ul>' if facts else ""
+    return f"<li><b>{link}</b> ({escape(state)}): {escape(printable(said))}{status}</li>"
 
 
 def name_of_page(page: str, test: str) -> str:

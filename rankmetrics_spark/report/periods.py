@@ -14,7 +14,7 @@ from rankmetrics_spark.config import Comparison, Config, Days, Gate, Sink, as_di
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.pointers import History, Pointer
+from rankmetrics_spark.pointers import History, Pointer, unpublished
 from rankmetrics_spark.report import read
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
@@ -100,6 +100,36 @@ def figures_of_output(
     tables = read.spark_tables(spark, sink)
     chosen = period or period_of(tables, date)
     return figures_of_period(spark, sink, *chosen, date) if chosen else read.figures_of(tables, date)
+
+
+def figures_of_days(
+    spark: SparkSession, sink: Sink, here: read.Tables | None, first: str | None, last: str | None
+) -> tuple[dict[str, Figures], dict[str, str]]:
+    """The figures of each published date, the newest first, and why the other dates of these were not published.
+
+    Args:
+        spark: The session.
+        sink: Where the runs wrote.
+        here: The tables, where this process can read them.
+        first: No date before it.
+        last: No date after it.
+    """
+    tables = here or read.spark_tables(spark, sink)
+    every = tables.dates()
+    dates = [date for date in every if (first or date) <= date <= (last or date)][-read.MOST_DATES :]
+    if not dates:
+        raise InputError(f"--each: {unpublished(first or last or '', every)}")
+    newest = {str(record.get(sch.DATE)): record for record in tables.records()}
+    others = [date for date in sorted(newest, reverse=True) if (first or dates[0]) <= date <= (last or date)]
+    failed = {date: newest[date].get("error") for date in others if date not in every}
+    lost = {date: str(error["message"]) for date, error in failed.items() if error}
+
+    def of_day(date: str) -> Figures:
+        """As ``--date`` shows them."""
+        by_arrow = here is not None and period_of(here, date) is None
+        return read.figures_of(here, date) if here and by_arrow else figures_of_output(spark, sink, date)
+
+    return {date: of_day(date) for date in dates[::-1]}, lost
 
 
 def period_of(tables: read.Tables, date: str | None) -> tuple[str, str] | None:

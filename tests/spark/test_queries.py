@@ -103,15 +103,16 @@ def test_a_run_of_queries_never_says_users(output: Path, call: Call) -> None:
         ("changed", "-c", file),
         ("runs", "--output", output / "out"),
         ("report", *out, "--html", output / "period.html", *of_days),
+        ("report", *out, "--html", output / "days.html", "--each"),
     ):
         code, printed, told = call(*arguments)
         assert code == 0, told
         found[arguments] = about_users(printed + told)
     assert not {arguments: lines for arguments, lines in found.items() if lines}
-    for page in ("report.users", "period"):
+    for page in ("report.users", "period", "days", f"days.{DAYS[0]}"):
         texts = [*texts_of((output / f"{page}.html").read_text(encoding="utf-8"))]
         assert not [line for text in texts for line in about_users(text)]
-        assert any(NEW in text for text in texts) and any("59 queries" in text for text in texts)
+        assert any(NEW in text for text in texts) and any(" queries" in text for text in texts)
 
 
 def test_written_tables_know_what_their_users_are(spark: SparkSession, output: Path) -> None:
@@ -136,3 +137,22 @@ def test_results_of_queries_and_of_users_keep_their_words(spark: SparkSession) -
     for result, noun in zip(results, said.values(), strict=True):
         note = compare(result.user_metrics, "control", design="paired").to_pandas()["note"][0]
         assert note.startswith(f"without 1 of the 60 {noun} of control")
+
+
+def test_an_index_has_a_line_for_each_day_and_those_without_a_run_first(output: Path, call: Call) -> None:
+    file = output / "config.yaml"
+    file.write_text(yaml.safe_dump(config(output, report={})), encoding="utf-8")
+    code, *_ = call("evaluate", "-c", file, "--date", "2026-11-22")
+    assert code != 0  # the log has no rows of it
+    out = ("report", "--input", output / "out", "--html", output / "index.html", "--each")
+    assert call(*out)[0] == 0
+    lines = re.findall(r"<li><b>.*", (output / "index.html").read_text(encoding="utf-8"))
+    assert [re.search(r"\d{4}-\d\d-\d\d", line)[0] for line in lines] == ["2026-11-22", *DAYS[::-1]]  # type: ignore[index]
+    assert "(not published): the input is empty" in lines[0] and "href" not in lines[0]
+    assert f'href="index.{DAYS[1]}.html"' in lines[1] and " queries" in lines[1] and " % (" in lines[1]
+    assert DAYS[0] in (output / f"index.{DAYS[0]}.html").read_text(encoding="utf-8")
+    assert call(*out, "--from", DAYS[1])[0] == 0
+    assert DAYS[0] not in (output / "index.html").read_text(encoding="utf-8")
+    code, _, told = call(*out, "--from", "2027-01-01")
+    assert code == 3 and "nothing is published on 2027-01-01" in told
+    assert call(*out, "--date", DAYS[0])[0] == 2
