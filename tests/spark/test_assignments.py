@@ -596,7 +596,7 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     assert {row["experiment_id"] for row in record["means"]} == {"bad:a", "bad:b"}
     refused = [row for row in spark.read.parquet(f"{out}/refused_checks").collect() if row["status"] == "fail"]
     assert {(row["name"], row["experiment_id"]) for row in refused} == {("run", None), ("max_drop", "bad:b")}
-    _, text, _ = call("status", "-o", out, "--format", "json")
+    _, text, _ = call("status", "-o", out, "--since", "36500d", "--format", "json")
     day = json.loads(text)[0]
     assert (day["state"], day["alert"], day["exit_code"]) == ("published", True, 5)
     assert day["sentence"] == f"published in part: {said}"

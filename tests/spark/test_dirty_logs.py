@@ -209,9 +209,10 @@ def test_a_log_with_a_row_per_list_gives_the_bits_of_its_items(logs: dict[bool, 
 
 
 def _counted(result: Any) -> Any:
-    """What is counted of a log, or why it is refused."""
+    """What is counted of a log, or why it is refused; digests are of the rows as they lie in the log."""
     try:
-        return result.check(max_invalid_fraction=1).counts
+        counts = result.check(max_invalid_fraction=1).counts
+        return {name: {**each, "digest": None} for name, each in counts.items()}
     except QualityError as error:
         return str(error)
 
