@@ -107,16 +107,7 @@ def _each(read: fd.Read) -> fd.Read:
 
 def _switched(cls: type[Resampling]) -> fd.Read:
     """A section, or ``true`` for all of its defaults; ``false`` for none."""
-    read = fd.section(cls)
-
-    def read_section(path: str, value: object) -> object:
-        if isinstance(value, bool):
-            return cls() if value else None
-        if not isinstance(value, (Mapping, cls)):
-            raise fd.refuse(path, value, f"true, false, or a mapping with keys out of {', '.join(fd.key_names(cls))}")
-        return read(path, value)
-
-    return read_section
+    return fd.section(cls, (bool,), "true, false, or ", lambda path, value: cls() if value else None)
 
 
 def _metric(path: str, value: object) -> Metric:

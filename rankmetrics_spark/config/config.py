@@ -70,7 +70,7 @@ class Config(SectionWithOptions):
     gates: tuple[Gate, ...] = key((), gates)
     sink: sec.Sink = key({}, section(sec.Sink))
     lineage: sec.Lineage = key({}, section(sec.Lineage))
-    report: sec.Report = key({}, sec.Report.given)
+    report: sec.Report = key({}, sec.report)
     evaluation_date: str = key("today", evaluation_day)
     time_zone: str = option("time_zone")
     engine: str | None = key(None, choice(*ENGINES))

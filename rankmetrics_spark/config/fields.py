@@ -68,13 +68,6 @@ class Setting:
     read: Read
 
 
-class _Wrong:
-    """A value that no field allows."""
-
-    def __repr__(self) -> str:
-        return "?"
-
-
 @dataclass(frozen=True)
 class Section:
     """Reads each of its fields once, by the reader declared beside it, however it is constructed.
@@ -155,7 +148,7 @@ def described(cls: type[Section]) -> Iterator[Setting]:
     for spec, path, hint, sections in declared(cls):
         read, default, allowed = spec.metadata["read"], spec.metadata["default"], ""
         try:
-            read("", _Wrong())
+            read("", object())  # which no setting can be
         except err.ConfigError as error:
             allowed = error.allowed
         help = spec.metadata["help"] or _helps(cls).get(spec.name, "")
@@ -251,15 +244,19 @@ def shares(path: str, value: object) -> dict[str, float]:
     return planned
 
 
-def section(cls: type[Section]) -> Read:
-    """A nested section, given as a mapping or as an instance."""
+def section(
+    cls: type[Section], short: tuple[type, ...] = (), words: str = "", of: Callable[[str, Any], object] | None = None
+) -> Read:
+    """A nested section, given as a mapping or as an instance; or as ``words`` say: ``of`` reads the types ``short``."""
 
-    def read(path: str, value: object) -> Section:
+    def read(path: str, value: object) -> object:
         if isinstance(value, cls):
             return value
-        if not isinstance(value, Mapping):
-            raise refuse(path, value, f"a mapping with keys out of {', '.join(key_names(cls))}")
-        return cls.read(value)
+        if isinstance(value, Mapping):
+            return cls.read(value)
+        if of and isinstance(value, short):
+            return of(path, value)
+        raise refuse(path, value, f"{words}a mapping with keys out of {', '.join(key_names(cls))}")
 
     return read
 

@@ -491,14 +491,8 @@ class Report(fd.Section):
     title: str | None = fd.key(None, fd.text)
     description: str | None = fd.key(None, fd.text)
 
-    @classmethod
-    def given(cls, path: str, value: object) -> Report:
-        """A section, a mapping of its keys, or its file alone."""
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, Mapping):
-            return cls.read(value)
-        if isinstance(value, (str, os.PathLike)):
-            return cls(file=fd.text(path, value))
-        names = ", ".join(fd.key_names(cls))
-        raise fd.refuse(path, value, f"an HTML file, or a mapping with keys out of {names}")
+
+report = fd.section(
+    Report, (str, os.PathLike), "an HTML file, or ", lambda path, value: Report(file=fd.text(path, value))
+)
+"""The page of a run: its keys, or its file alone."""

@@ -25,14 +25,6 @@ class Peer:
     metrics: Sequence[str] = ("ap@3", "ndcg@3")
     tolerance: float = 1e-12
 
-    def convention(self, column: str) -> Convention:
-        """The convention of a column of the tables."""
-        return resolve(self.ap if column == "ap_at_k" or self.ndcg is None else self.ndcg)
-
-    def metric(self, column: str) -> Metric:
-        """The metric that a column of the tables holds."""
-        return parse(self.metrics[column == "ndcg_at_k"])
-
 
 PEERS = {label: Peer(**settings) for label, settings in yaml.safe_load(text_of(__name__, "peers.yaml")).items()}
 PRINTED = "printed by the system"
@@ -79,12 +71,13 @@ class Value:
     @property
     def convention(self) -> Convention:
         """The convention that reproduces this value."""
-        return PEERS[self.system].convention(self.column)
+        peer = PEERS[self.system]
+        return resolve(peer.ap if self.column == "ap_at_k" or peer.ndcg is None else peer.ndcg)
 
     @property
     def metric(self) -> Metric:
         """The metric of this value."""
-        return PEERS[self.system].metric(self.column)
+        return parse(PEERS[self.system].metrics[self.column == "ndcg_at_k"])
 
     @property
     def tolerance(self) -> float:
