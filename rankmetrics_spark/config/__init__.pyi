@@ -98,6 +98,7 @@ from .places import problem_with_file as problem_with_file
 from .places import refuse_overlap as refuse_overlap
 from .places import unready as unready
 from .sections import ENDING as ENDING
+from .sections import ENDINGS as ENDINGS
 from .sections import EXAMPLE_USERS as EXAMPLE_USERS
 from .sections import FORMATS as FORMATS
 from .sections import PAST as PAST

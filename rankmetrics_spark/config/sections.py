@@ -113,8 +113,9 @@ def _format_of(*sections: str) -> fd.Read:
 
 _NUMBERS = ("position", "score", "relevance")
 """Roles of columns that hold numbers; all others are names."""
-_ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
-ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(_ENDINGS)}|trec|predictions)([.](gz|zst))?$")
+ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
+"""End of the name of a file -> its format."""
+ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(ENDINGS)}|trec|predictions)([.](gz|zst))?$")
 """The end of the name of a file that says its format, and is no part of the experiment that it names."""
 
 Paths: TypeAlias = tuple[str, ...] | Mapping[str, tuple[str, ...]]
@@ -128,7 +129,7 @@ def _format_by_name(path: str, paths: tuple[str, ...]) -> str | None:
     ('csv', None)
     """
     endings = [ENDING.search(name) for name in paths]
-    formats = dict.fromkeys(ending and _ENDINGS.get(ending["format"].lower()) for ending in endings)
+    formats = dict.fromkeys(ending and ENDINGS.get(ending["format"].lower()) for ending in endings)
     if len(formats.keys() - {None}) > 1:
         raise fd.refuse(path, list(paths), "files of one format, or a mapping of each experiment to its files")
     return next(iter(formats)) if len(formats) == 1 else None

@@ -24,12 +24,7 @@ from rankmetrics_spark.schemas import EXPERIMENT, RELEVANCE, SCORE
 from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, columns_of, lists_of, with_fields
 
 SAMPLE_ROWS = 200_000
-FORMAT_OF = {
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".csv", ".tsv", ".inter"), "csv"),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
-    ".orc": "orc",
-}
+FORMAT_OF = {".parquet": "parquet", ".pq": "parquet"} | {f".{end}": name for end, name in cfg.ENDINGS.items()}
 OWN_NAMES = yaml.safe_load(text_of(__name__, "names.yaml"))
 """Role -> the names that people give its column, the most telling first."""
 ALSO_OF_ITEMS = "algo method strategy engine version"
