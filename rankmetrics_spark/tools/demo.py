@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from rankmetrics_spark.metrics import Array, Bools, Floats, Ints
+from rankmetrics_spark.schemas import ROLES
 
 # A ranker sees the true affinity of a user to an item plus noise of this size: the less noise, the better it ranks.
 NOISE = {"control": 1.0, "candidate_a": 0.5, "candidate_b": 2.0}
@@ -288,14 +289,7 @@ def _write(table: pa.Table, folder: Path, files: int = FILES) -> Path:
 
 
 def _config(root: Path, where: str, metrics: list[str], comparison: Mapping[str, Any]) -> Path:
-    columns = {
-        "experiment": "variant",
-        "user": "user_id",
-        "item": "item_id",
-        "position": "slot",
-        "score": "model_score",
-        "relevance": "clicked",
-    }
+    columns = dict(zip(ROLES, ("variant", "user_id", "item_id", "slot", "model_score", "clicked"), strict=False))
     path = str(root / "impressions")
     source = {"format": "parquet", "path": path, "columns": columns, "segments": ["country", "device"], "where": where}
     # The folder around the log, as the command has it; an output may be around an input of this name alone.
