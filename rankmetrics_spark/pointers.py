@@ -199,6 +199,7 @@ SEAL = "sha256"
 """Key of a pointer and of a plan: the SHA-256 of its text with an empty one."""
 REGISTERED = "registered"
 """Folder of the plan of an output, and the name of its check."""
+PLAN = f"{REGISTERED}/plan.json"
 
 
 def sealed(document: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from rankmetrics_spark.cli.stored import OUTPUT, SINK_FORMAT, TABLE, sink_of
 from rankmetrics_spark.config import read_document
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import LIST_PRINTERS, format_of
+from rankmetrics_spark.report import LIST_PRINTERS, format_of, print_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,3 +59,17 @@ def verify(
     LIST_PRINTERS[style](rows)
     for line in result.in_words():
         opts.say.print(line, markup=False, soft_wrap=True)
+
+
+@click.command(cls=opts.Command)
+@click.argument("plan", type=click.Path(allow_dash=True))
+@click.option("-o", "--output", required=True, type=click.Path(), help="Output folder of the runs to come.")
+def register(plan: str, output: str) -> None:
+    """Write down, before the first look, what will decide: keys of comparison, and end, segments and exclusions.
+
+    PLAN is a YAML file. Every run of the output then says whether it decides as registered; a plan cannot be replaced.
+    """
+    from rankmetrics_spark.job import register as register_plan
+
+    print_json(register_plan(read_document(plan), output))
+    opts.say.print(f"registered in {output}; each run now says whether it decides as registered", soft_wrap=True)

@@ -385,6 +385,7 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan
+    of_plan = registering.checks_of_plan(context.spark, config, earlier.looks, counts)
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
@@ -392,7 +393,8 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
         if now is earlier and earlier.dated is not None:
             # The users of this day are staged by now; computing them again would cost more than reading them.
             known = earlier.with_day(plan, written["user_metrics"].rows, config)
-        return results.verdict_sentences(written.get("comparisons"), plan, config, known)
+        as_registered = [f"{check.sentence}." for check in of_plan[:1]]
+        return [*results.verdict_sentences(written.get("comparisons"), plan, config, known), *as_registered]
 
     with context.steps("verdict"):
         record.entries["verdict"] = earlier.settled(store, config, verdict_of)
@@ -405,11 +407,8 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
         of_past = past_checks(counts, of_users, config.evaluation_date, published, config.quality, is_assigned)
         record.warn_of(of_past)
         context.checks += of_past
-    names = [name for name, count in counts.items() if name and count["lists"]]
-    plan_of_output = sinks.plan_texts(context.spark, config.sink.path)
-    if of_plan := registering.check_of_plan(plan_of_output, config, context.earlier.looks, names):
-        record.entries["registered"] = of_plan.sentence
-        context.checks += [replace(of_plan, experiment=name) for name in names]
+    record.warn_of(of_plan)
+    context.checks += of_plan
     staged = results.Staged(written, users, config, counts, context.earlier.days)
     of_tests, others = staged.checks(record, context.checks)
     context.checks = [*of_tests, *others]

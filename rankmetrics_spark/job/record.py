@@ -165,13 +165,8 @@ class Record:
             with suppress(Exception):
                 store.refuse(self.run_id, refused_checks(self.entries))
         self.entries["warnings"] = [without_secrets(sentence) for sentence in warnings]
-        date = self.entries[DATE]
         try:
-            self.entries["files"] = store.hashes(date)
-            path = store.record(self.entries)
-            with suppress(Exception):  # published and on record; what verifies says that it has no seal
-                store.seal(date)
-            return path
+            return store.record(self.entries)
         except Exception as error:  # classic sessions raise a class of py4j
             cause = without_secrets(first_sentence(error))
             self.entries["warnings"].append(f"published, but without the end of its run record ({cause})")

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from typing import Any
 
-from rankmetrics_spark.config import Comparison, Config, Section, as_dict, day, key, names, text
-from rankmetrics_spark.errors import ConfigError, printable_json
-from rankmetrics_spark.pointers import REGISTERED, LookNumbers, is_sealed, sealed
-from rankmetrics_spark.schemas import OK, WARN, Check
-from rankmetrics_spark.sinks import files_of, pointers_of
+from pyspark.sql import SparkSession
 
-NAME = f"{REGISTERED}/plan.json"
+from rankmetrics_spark.config import Comparison, Config, Section, as_dict, day, key, names, text
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.gates import Counts
+from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
+from rankmetrics_spark.schemas import OK, WARN, Check
+from rankmetrics_spark.sinks import files_of, plan_texts, pointers_of
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,6 @@ class _Beside(Section):
     end: str | None = key(None, day, "Last day of the log.")
     segments: tuple[str, ...] = key((), names, "Columns whose values split the users.")
     exclusions: str | None = key(None, text, "The filter of the log, as ``source.where`` has it.")
-
-
-def _of(config: Config) -> dict[str, Any]:
-    """What a config says under the keys of a plan."""
-    where = config.source.where
-    return {**as_dict(config.comparison), "segments": [*config.source.segments], "exclusions": where}
 
 
 def register(plan: Mapping[str, object], output: str) -> dict[str, Any]:
@@ -48,7 +43,7 @@ def register(plan: Mapping[str, object], output: str) -> dict[str, Any]:
         raise ConfigError("the plan has no primary metric; allowed: such as primary: [ndcg@10]")
     known = as_dict(section) | as_dict(_Beside.read(own))
     files = files_of(output)
-    if (earlier := files.read(NAME)) is not None:
+    if (earlier := files.read(PLAN)) is not None:
         raise ConfigError(
             f"'{output}' has the plan of {json.loads(earlier)['registered'][:10]}; allowed: another output, since a "
             "plan that could be replaced would show nothing"
@@ -57,40 +52,39 @@ def register(plan: Mapping[str, object], output: str) -> dict[str, Any]:
     looks = sorted(each for each, pointer in pointers.items() if any(entry.compared for entry in pointer.entries))
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     document = {"registered": now, "looks_before": looks, "plan": {name: known[name] for name in plan}}
-    files.write(NAME, sealed(document))
+    files.write(PLAN, sealed(document))
     return document
 
 
-def check_of_plan(texts: list[str], config: Config, looks: LookNumbers, experiments: list[str]) -> Check | None:
-    """Whether a run decides as was registered; None without a plan."""
-    if not texts or not config.comparison.is_requested:
-        return None
-    document = json.loads(texts[0])
-    day_of_plan, before = document["registered"][:10], document["looks_before"]
-    found = [*_deviations(document["plan"], config, looks, experiments)]
-    if not is_sealed(texts[0].removesuffix("\n")):
-        found.insert(0, "the plan itself was changed since")
-    if before:
-        found.insert(0, f"the plan was registered after the first published look, of {before[0]}")
-    if found:
-        return Check(REGISTERED, WARN, f"Not as registered on {day_of_plan}: {'; '.join(found)}")
-    return Check(REGISTERED, OK, f"As registered on {day_of_plan}")
+def checks_of_plan(spark: SparkSession, config: Config, looks: LookNumbers, counts: Counts) -> list[Check]:
+    """Whether a run decides as was registered: a row for each experiment with lists; none without a plan."""
+    texts = plan_texts(spark, config.sink.path) if config.comparison.is_requested else []
+    names = [name for name, count in counts.items() if name and count["lists"]]
+    if not texts:
+        return []
+    if is_sealed(texts[0]):
+        document = json.loads(texts[0])
+        on, before = f"egistered on {document['registered'][:10]}", document["looks_before"]
+        found = [f"the plan came after the first published look, of {before[0]}"] if before else []
+        found += _deviations(document["plan"], config, looks, names)
+    else:
+        on, found = "egistered", [f"{PLAN} is not as it was written"]
+    sentence = f"Not as r{on}: {'; '.join(found)}" if found else f"As r{on}"
+    return [Check(REGISTERED, WARN if found else OK, sentence, name) for name in names]
 
 
 def _deviations(plan: Mapping[str, Any], config: Config, looks: LookNumbers, experiments: list[str]) -> Iterator[str]:
-    now, own = _of(config), config.comparison
+    own = config.comparison
+    now = as_dict(own) | {"segments": [*config.source.segments], "exclusions": config.source.where}
     for name, value in plan.items():
-        if name in ("looks", "end"):
-            continue
         filled = value.replace("{date}", config.evaluation_date) if name == "exclusions" and value else value
-        if json.dumps(filled) != json.dumps(now[name]):
+        then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in (filled, now.get(name)))
+        if then != here and name != "end":
             what = "another metric decides: " if name == "primary" else ""
-            yield f"{what}{name} is {_short(now[name])}, registered is {_short(filled)}"
+            yield f"{what}{name} is {here}, registered is {then}"
     planned = plan.get("looks", "any")
-    if planned != now["looks"] and "looks" in plan:
-        yield f"looks is {_short(now['looks'])}, registered is {_short(planned)}"
-    metrics = own.primary or ()
-    numbers = [looks.get((str(own.baseline), name, str(metric))) for name in experiments for metric in metrics]
+    metrics = [str(metric) for metric in own.primary or ()]
+    numbers = [looks.get((str(own.baseline), name, metric)) for name in experiments for metric in metrics]
     most = 1 if planned == "one" else planned["planned"] if isinstance(planned, dict) else None
     if most is not None and (more := max((n or 1 for n in numbers), default=1) - most) > 0:
         yield f"{more} look{'s' * (more > 1)} more than the {most} registered"
@@ -98,8 +92,5 @@ def _deviations(plan: Mapping[str, Any], config: Config, looks: LookNumbers, exp
         last = config.evaluation_date
         days = (date.fromisoformat(last) - date.fromisoformat(end)).days
         if days > 0 or (days < 0 and most == 1):
-            yield f"it ends on {last}, {abs(days)} days {'after' if days > 0 else 'before'} the registered end, {end}"
-
-
-def _short(value: object) -> str:
-    return printable_json(json.dumps(value, ensure_ascii=False))
+            by = f"{abs(days)} day{'s' * (abs(days) > 1)} {'after' if days > 0 else 'before'}"
+            yield f"it ends on {last}, {by} the registered end, {end}"

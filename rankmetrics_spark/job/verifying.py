@@ -16,7 +16,7 @@ from rankmetrics_spark import schemas as sch, sinks
 from rankmetrics_spark.config import Sink, as_dict, load
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
-from rankmetrics_spark.pointers import Entry, Pointer, record_path, unpublished
+from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path, unpublished
 
 MOST_NAMED = 3
 """Files and inputs that an error names."""
@@ -26,8 +26,8 @@ KEYS = {
     "comparisons": (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT, sch.METRIC),
 }
 """Table -> what tells its rows apart; rows of other tables are compared as a whole."""
-EXACT_IF_SAME = ("rankmetrics_spark", "numpy", "scipy")
-"""With the same versions of these, on the same type of processor, every bit has to be the same."""
+EXACT_IF_SAME = ("rankmetrics_spark", "numpy", "scipy", "processor")
+"""With the same versions of these, every bit has to be the same."""
 _OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
 """Keys of a config that say where and how a run computes, not what."""
 _PUBLISHED = "_is_published"
@@ -106,7 +106,7 @@ def verify(
     disk, pointers = sinks.of_disk(sink.path) if sink.path else None, store.pointers()
     date = date or (disk and sinks.newest_date(disk)) or max(pointers, default="")
     progress(f"comparing the files of {date} with their digests")
-    found, uncovered = store.altered(date)
+    found, uncovered = sinks.altered(store, date)
     if found:
         more = f"; and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
         raise DifferenceError("; ".join(found[:MOST_NAMED]) + more)
@@ -148,26 +148,28 @@ class _Derived:
         if changed := [*_other_keys(self.record["config"], as_dict(config))]:
             raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
         (self.folder / "runs").mkdir()
-        for earlier in records:  # limits on changes are held against them
-            if earlier < run_id:
-                (self.folder / record_path(earlier)).write_text(sinks.as_json(records[earlier]), encoding="utf-8")
+        # Limits on changes are held against earlier runs.
+        texts = {record_path(each): sinks.as_json(records[each]) for each in records if each < run_id}
+        # A plan that was registered later is none of the run.
+        plans = sinks.plan_texts(self.spark, self.store.path)
+        if plans and json.loads(plans[0])["registered"] <= self.record["started"]:
+            (self.folder / REGISTERED).mkdir()
+            texts[PLAN] = plans[0]
+        for path, text in texts.items():
+            (self.folder / path).write_text(text, encoding="utf-8")
         make = partial(_Scratch, self.spark, str(self.folder), of=self.store, date=date, before=run_id)
         try:
             return run(self.spark, config, store_for=make).record
-        except MetricGateError as error:
-            if error.published is None:
-                raise DifferenceError(f"derived again, {run_id} publishes nothing: {error}") from error
-            return dict(error.published.record)
-        except QualityError as error:
+        except (MetricGateError, QualityError) as error:
+            if error.published is not None:
+                return dict(error.published.record)
             raise DifferenceError(f"derived again, {run_id} publishes nothing: {error}") from error
 
     def compare(self, again: Mapping[str, Any], verified: Verified) -> None:
         """Compare inputs and tables; add what is the same."""
         then, now = ({**each["versions"], "processor": each.get("processor")} for each in (self.record, again))
-        names = (*EXACT_IF_SAME, "processor")
-        other = [
-            f"{name} {then.get(name)} on record, {now[name]} here" for name in names if then.get(name) != now[name]
-        ]
+        apart = [name for name in EXACT_IF_SAME if then.get(name) != now[name]]
+        other = [f"{name} {then.get(name)} on record, {now[name]} here" for name in apart]
         differences = [*_other_inputs(self.record, again)][:MOST_NAMED]
         derived = sinks.ParquetFolder(self.spark, str(self.folder), "verify")
         pointer = derived.pointers()[self.pointer.date]
@@ -178,10 +180,8 @@ class _Derived:
             if changed := sorted({*columns[0].items()} ^ {*columns[1].items()}):
                 differences.append(f"{table}: the column {changed[0][0]} is in one of the two only, or of another type")
                 break
-            tables = [
-                self._rows(store, table, columns[0], each)
-                for store, each in ((self.store, self.pointer), (derived, pointer))
-            ]
+            places = (self.store, self.pointer), (derived, pointer)
+            tables = [self._rows(*place, table, columns[0]) for place in places]
             if difference := first_difference(table, *tables, exact=not other):
                 differences.append(difference)
                 break
@@ -194,7 +194,7 @@ class _Derived:
         if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
             verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
 
-    def _rows(self, store: sinks.Store, table: str, columns: Mapping[str, str], pointer: Pointer) -> DataFrame:
+    def _rows(self, store: sinks.Store, pointer: Pointer, table: str, columns: Mapping[str, str]) -> DataFrame:
         """The rows of a table of this run, or of what was derived."""
         ddl = ", ".join(f"{sch.quoted(name)} {kind}" for name, kind in columns.items())
         schema = self.spark.createDataFrame([], ddl).schema
@@ -202,10 +202,8 @@ class _Derived:
         rows = store.days(table, {pointer.date: pointer}, schema)
         if rows is None:
             return self.spark.createDataFrame([], f"{sch.EXPERIMENT} string, {ddl}").select(*names)
-        own = F.col(sch.EXPERIMENT).isin([name for name in self.entry.experiments if name is not None])
-        return rows.where(own | F.col(sch.EXPERIMENT).isNull() if None in self.entry.experiments else own).select(
-            *names
-        )
+        of_none = F.col(sch.EXPERIMENT).isNull() if None in self.entry.experiments else F.lit(False)
+        return rows.where(of_none | F.col(sch.EXPERIMENT).isin(*filter(None, self.entry.experiments))).select(*names)
 
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -219,9 +217,8 @@ def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 def _other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a config that are not as on record; inputs may be in other places, and digests tell them apart."""
-    then, now = (
-        dict(_flat({name: each[name] for name in each if name not in _OF_THE_PLACE})) for each in (recorded, now)
-    )
+    configs = ({name: each[name] for name in each if name not in _OF_THE_PLACE} for each in (recorded, now))
+    then, now = (dict(_flat(config)) for config in configs)
     for path in sorted({*then, *now}):
         is_place = path.rpartition(".")[2] in ("path", "table", "ready") or HIDDEN in str(then.get(path))
         if not is_place and json.dumps(then.get(path), default=str) != json.dumps(now.get(path), default=str):
@@ -230,10 +227,8 @@ def _other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
 
 def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """The inputs that are not as on record, by the digests and counts of both records."""
-    counts: list[dict[str, Any]] = [
-        {sch.NULL_PARTITION if name is None else name: count for name, count in each["experiments"].items()}
-        for each in (then, now)
-    ]
+    null = {None: sch.NULL_PARTITION}
+    counts = [{null.get(name, name): n for name, n in each["experiments"].items()} for each in (then, now)]
     for name in dict.fromkeys((*counts[0], *counts[1])):
         before, after = (each.get(name, {}) for each in counts)
         if before.get("rows") != after.get("rows"):
@@ -272,9 +267,7 @@ def first_difference(table: str, published: DataFrame, derived: DataFrame, *, ex
         conditions[key] = f"CASE WHEN NOT ({same}) THEN '{key}' END"
     both = published.withColumn(_PUBLISHED, F.lit(True)).unionByName(derived.withColumn(_PUBLISHED, F.lit(False)))
     rows = both.groupBy(*map(sch.quoted, keys)).agg(*(F.expr(f"{sql} AS {name}") for name, sql in sides.items()))
-    rows = rows.withColumn(
-        "_other", F.expr(f"concat_ws(' ', {', '.join(['CAST(NULL AS string)', *conditions.values()])})")
-    )
+    rows = rows.withColumn("_other", F.expr(f"concat_ws(' ', {', '.join(['string(null)', *conditions.values()])})"))
     first = few_rows(rows.where("_n_true != _n_false OR _other != ''").orderBy(*map(sch.quoted, keys)).limit(1))
     if not first:
         return ""

@@ -22,6 +22,7 @@ from .refusals import refuse as refuse
 from .refusals import refuse_on_disk as refuse_on_disk
 from .refusals import refused_checks as refused_checks
 from .seals import newest_date as newest_date
+from .stores import altered as altered
 from .stores import check_row_counts as check_row_counts
 from .stores import partitions_for as partitions_for
 from .stores import plan_texts as plan_texts

@@ -344,15 +344,6 @@ class Store(Protocol):
     def refuse(self, run: str, checks: pa.Table) -> None:
         """Write what was checked by a run that published nothing."""
 
-    def hashes(self, date: str) -> dict[str, str]:
-        """Path -> SHA-256 of the files that this run has published on a date; empty where tables have versions."""
-
-    def seal(self, date: str) -> None:
-        """Write the SHA-256 of the record to the pointer of the date, where records are files."""
-
-    def altered(self, date: str) -> tuple[list[str], list[str]]:
-        """What of a date is not as it was published, and what no digest covers: sentences."""
-
     def records(self) -> list[str]:
         """The texts of all run records."""
 

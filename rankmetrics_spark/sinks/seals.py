@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rankmetrics_spark.pointers import FOLDER, Pointer, is_sealed, parse, record_path, refused_folder, run_in_name
+from rankmetrics_spark.pointers import FOLDER, PLAN, Pointer, is_sealed, parse, record_path, refused_folder, run_in_name
 from rankmetrics_spark.sinks import swapping as sw
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.refusals import NO_RUN
@@ -57,21 +57,28 @@ def seal(files: Files, date: str, run: str) -> None:
             sw.write_pointer(files, replace(pointer, entries=tuple(entries)))
 
 
+def _text(files: Files, path: str) -> str | None:
+    """The text of a file; an empty one for bytes that are none."""
+    try:
+        return files.read(path)
+    except UnicodeDecodeError:
+        return ""
+
+
 def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
     """What of a date is not as it was published, a sentence each, and what no digest covers."""
     name = f"{FOLDER}/{date}.json"
     changed = f"{name} is not as it was written: its digest is not that of its text"
-    try:
-        if (text := files.read(name)) is None:
-            return [], []
-    except UnicodeDecodeError:
-        return [changed], []
+    if (text := _text(files, name)) is None:
+        return [], []
     pointer, is_whole = parse(text), is_sealed(text.removesuffix("\n"))
     if is_whole is False or pointer is None or (is_whole is None and any(each.sealed for each in pointer.entries)):
         return [changed], []
     found, uncovered = [], []
     if is_whole is None:
         uncovered.append(f"{name} has no digest: it is of an earlier version")
+    if (plan := _text(files, PLAN)) is not None and not is_sealed(plan):
+        found.append(f"{PLAN} is not as it was written: its digest is not that of its text")
     known: dict[str, str] = {}
     for entry in pointer.entries:
         path = record_path(entry.run_id)

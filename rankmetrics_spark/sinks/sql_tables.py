@@ -276,17 +276,6 @@ class CatalogSchema(SqlTables):
         self._write_rows("runs", rows, lambda: rows.writeTo(self.name_of("runs")).append())
         return self.name_of("runs")
 
-    def hashes(self, date: str) -> dict[str, str]:
-        """Nothing: the pointer names the versions of tables."""
-        return {}
-
-    def seal(self, date: str) -> None:
-        """Do nothing, as above."""
-
-    def altered(self, date: str) -> tuple[list[str], list[str]]:
-        """Tables have versions, not digests."""
-        return [], [f"the tables of {self.path} have versions, and no digests"]
-
     def refuse(self, run: str, checks: pa.Table) -> None:
         """Append what was checked by a run that published nothing to a table, with its run."""
         rows = rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run))

@@ -178,6 +178,11 @@ def records_in(path: str, since: str = "") -> list[dict[str, Any]] | None:
     return _parsed([text for name in names if (text := disk.read(f"runs/{name}"))])
 
 
+def altered(store: Store, date: str) -> tuple[list[str], list[str]]:
+    """What of a date is not as it was published, and what no digest covers: sentences."""
+    return store.altered(date) if isinstance(store, Folder) else ([], ["tables of a catalog have versions, no digests"])
+
+
 def plan_texts(spark: SparkSession, path: str | None) -> list[str]:
     """The text of the plan that was registered in a folder; none where there is none."""
     return texts_of(spark, path, REGISTERED) if path else []

@@ -32,6 +32,7 @@ RUN_ELSEWHERE = {
         f"guide-{name}.md": "tests/helpers/first_hour.py"
         for name in ("recommender", "search", "online-test", "platform")
     },
+    "verifying.md": "tests/spark/test_registered.py",
     "position-bias.md": "tests/spark/test_off_policy.py",
     "interleaving.md": "tests/spark/test_interleaving.py",
     "platforms.md": "tests/platforms",

@@ -42,6 +42,7 @@ BEHIND = {
     "sinks.claims": "a run is killed between the steps of publishing",
     "sinks.folders": "the error of a made failure is a sentence",
     "sinks.reading": "a reader meets a run that is publishing",
+    "sinks.seals": "bytes are flipped, and digests written again as somebody would who can write to the output",
     "sinks.sql_tables": "a run is killed between the steps of publishing",
     "sinks.swapping": "a run is killed, and a merge is killed and met by a run, between the steps of publishing",
     "sources.filters_on_sail": "every translation of a filter is looked at as text",

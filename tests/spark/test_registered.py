@@ -1,0 +1,116 @@
+"""``rankmetrics register``: what was to decide is written down before the first look, and each deviation is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import run
+from rankmetrics_spark.config import Sink
+from rankmetrics_spark.job import Outcome, verify
+from rankmetrics_spark.report import figures_of, local_tables
+from rankmetrics_spark.sinks import files_of, seals
+from tests.helpers.commands import ROOT, Call
+from tests.helpers.logs import DATE, a_list, config, parquet
+from tests.helpers.readme import blocks
+
+(PAGE,) = blocks("text", (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8"))
+PLAN = PAGE
+for _word, _own in {
+    "control": "a",
+    "ndcg@10": "ndcg@5",
+    "14": "2",
+    "10000": "1000",
+    "2026-11-21": DATE,
+    "[country]": "[]",
+    "is_bot = false": "user_id != '{date}'",
+}.items():
+    PLAN = PLAN.replace(_word, _own)
+AS_PLANNED: dict[str, Any] = {
+    "baseline": "a",
+    "primary": ["ndcg@5"],
+    "margin": {"ndcg@5": 0.01},
+    "looks": {"planned": 2},
+    "tuning_users": 1000,
+}
+
+
+def day(spark: SparkSession, tmp_path: Path, date: str = DATE, where: str = "{date}", **changes: Any) -> Outcome:
+    rows = [row for e in "ab" for u in range(9) for row in a_list([u % 2, 1], f"u{u}", e)]
+    log = tmp_path / "log" if (tmp_path / "log").exists() else parquet(tmp_path / "log", rows)
+    more = {"comparison": AS_PLANNED | changes, "source": {"where": f"user_id != '{where}'"}}
+    return run(spark, config(log, tmp_path / "out", evaluation_date=date, **more))
+
+
+def registered(call: Call, tmp_path: Path, text: str = PLAN) -> tuple[int, str, str]:
+    (tmp_path / "plan.yaml").write_text(text)
+    return call("register", tmp_path / "plan.yaml", "-o", tmp_path / "out")
+
+
+def test_a_run_says_whether_it_decides_as_registered(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    code, out, _ = registered(call, tmp_path)
+    on = json.loads(out)["registered"][:10]
+    assert (code, json.loads(out)["looks_before"]) == (0, [])
+    done = day(spark, tmp_path, "2026-11-19")
+    assert done.record["verdict"][-1] == f"As registered on {on}."
+    said = {
+        (row["experiment_id"], row["status"], row["sentence"])
+        for row in done.checks.collect()
+        if row["name"] == "registered"
+    }
+    assert said == {(name, "ok", f"As registered on {on}") for name in "ab"}
+    day(spark, tmp_path)
+    # The page has it, and whoever verifies derives it too.
+    shown = figures_of(local_tables(str(tmp_path / "out"))).checks
+    assert f"As registered on {on}" in {row["sentence"] for row in shown}
+    assert not verify(spark, Sink(path=str(tmp_path / "out"))).other
+    late = day(spark, tmp_path, "2026-11-23", where="u1", primary=["ap@5"], margin={"ap@5": 0.02}, tuning_users=10)
+    deviations = [
+        'another metric decides: primary is ["ap@5"], registered is ["ndcg@5"]',
+        'margin is {"ap@5": 0.02}, registered is {"ndcg@5": 0.01}',
+        "tuning_users is 10, registered is 1000",
+        "exclusions is \"user_id != 'u1'\", registered is \"user_id != '2026-11-23'\"",
+        "1 look more than the 2 registered",
+        "it ends on 2026-11-23, 3 days after the registered end, 2026-11-20",
+    ]
+    assert late.record["verdict"][-1] == f"Not as registered on {on}: {'; '.join(deviations)}."
+    assert late.record["verdict"][-1][:-1] in late.record["quality"]["warnings"]
+    # One plan for an output, which nobody can change without a trace.
+    code, _, err = registered(call, tmp_path)
+    assert code == 2 and f"has the plan of {on}; allowed: another output" in err
+    plan = tmp_path / "out" / "registered" / "plan.json"
+    plan.write_text(plan.read_text().replace("1000", "10"))
+    assert day(spark, tmp_path).record["verdict"][-1] == (
+        "Not as registered: registered/plan.json is not as it was written."
+    )
+    found, _ = seals.altered(files_of(str(tmp_path / "out")), DATE)
+    assert found == ["registered/plan.json is not as it was written: its digest is not that of its text"]
+
+
+def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    day(spark, tmp_path, "2026-11-18", looks="one")
+    on = json.loads(registered(call, tmp_path, "{baseline: a, primary: ndcg@5, looks: one, end: 2026-11-20}")[1])[
+        "registered"
+    ][:10]
+    expected = (
+        f"Not as registered on {on}: the plan came after the first published look, of 2026-11-18; 1 look more than "
+        "the 1 registered; it ends on 2026-11-19, 1 day before the registered end, 2026-11-20."
+    )
+    assert day(spark, tmp_path, "2026-11-19", looks="one").record["verdict"][-1] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{baseline: a}", "the plan has no primary metric"),
+        ("{baseline: a, primary: rr, ends: 2026-11-20}", "ends"),
+        ("{baseline: a, primary: rr, end: soon}", "end"),
+    ],
+)
+def test_a_plan_that_says_too_little_is_refused(tmp_path: Path, call: Call, text: str, message: str) -> None:
+    code, _, err = registered(call, tmp_path, text)
+    assert code == 2 and message in err and not (tmp_path / "out").exists()
