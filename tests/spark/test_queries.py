@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import compare, effect_over_time, evaluate, read, run
 from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.report.assets import file_text
+from rankmetrics_spark.report.html import SCRIPTS
 from tests.helpers.commands import Call
 from tests.helpers.logs import csv_file
 
@@ -63,10 +65,9 @@ def texts_of(page: str) -> Iterator[str]:
     """What a page shows: its text, the labels of parts, the texts of its data, and the titles of charts."""
     for part in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S):
         yield from values(json.loads(part))
-    text = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.S)
-    yield from re.findall(r'aria-label="([^"]*)"', text)
     # The run as JSON has the config with its keys.
-    yield re.sub(r"<[^>]*>", " ", re.sub(r"<pre\b.*?</pre>", "", text, flags=re.S))
+    text = re.sub(r"<(script|style|pre)\b.*?</\1>", "", page, flags=re.S)
+    yield from (*re.findall(r'aria-label="([^"]*)"', text), re.sub(r"<[^>]*>", " ", text))
 
 
 def values(of: Any, key: str = "") -> Iterator[str]:
@@ -115,6 +116,12 @@ def test_a_run_of_queries_never_says_users(output: Path, call: Call) -> None:
         assert any(NEW in text for text in texts) and any(" queries" in text for text in texts)
 
 
+def test_the_scripts_of_a_page_have_no_sentence_about_users() -> None:
+    for name in SCRIPTS:
+        lines = [line for line in file_text(f"{name}.js").splitlines() if not re.match(r"\s*(//|/\*)", line)]
+        assert not [line for line in lines if re.search(r"""["'`][^"'`]*\b[Uu]sers? [a-z]""", line)]
+
+
 def test_written_tables_know_what_their_users_are(spark: SparkSession, output: Path) -> None:
     users = read(spark, output / "out" / "user_metrics").where(f"evaluation_date = '{DAYS[0]}'")
     notes = [row.note for row in compare(users, "control", design="paired").collect()]
@@ -126,15 +133,13 @@ def test_written_tables_know_what_their_users_are(spark: SparkSession, output: P
 
 def test_results_of_queries_and_of_users_keep_their_words(spark: SparkSession) -> None:
     rows = [{name: row[name] for name in COLUMNS.values()} for row in log() if row["day"] == DAYS[0]]
-    said = {"query": "queries", "user": "users"}
-    results = [
-        evaluate(rows, "ap@3", columns=COLUMNS, baseline="control", unit=unit) for unit in ("query", "user")
-    ]  # both before either is shown
+    asked: dict[str, Any] = {"columns": COLUMNS, "baseline": "control"}
+    results = [evaluate(rows, "ap@3", unit="query", **asked), evaluate(rows, "ap@3", **asked)]
     with ThreadPoolExecutor(2) as pool:
         shown = [*pool.map(lambda result: result._repr_html_(), [*results, *results])]
     for text, (mine, other) in zip(shown, [("queries", "users"), ("users", "queries")] * 2, strict=True):
         assert re.search(rf"\b{mine}\b", text) and not re.search(rf"\b{other}\b", text.replace(NEW, ""))
-    for result, noun in zip(results, said.values(), strict=True):
+    for result, noun in zip(results, ("queries", "users"), strict=True):
         note = compare(result.user_metrics, "control", design="paired").to_pandas()["note"][0]
         assert note.startswith(f"without 1 of the 60 {noun} of control")
 

@@ -9,6 +9,7 @@ import pytest
 
 from rankmetrics_spark import report as rep
 from rankmetrics_spark.findings import findings
+from rankmetrics_spark.report.of_tests import index
 from tests.helpers import figures as made
 from tests.helpers.figures import mean
 
@@ -209,3 +210,17 @@ def test_changes_are_those_of_users_in_both_whatever_their_order() -> None:
     assert [(row["metric"], row["step"], row["users"], row["baseline"]) for row in rows] == [
         ("ap@10", 0, 1, "a"), ("ap@10", 4, 1, "a"),
     ]  # fmt: skip
+
+
+def test_an_index_has_the_worst_news_first() -> None:
+    states = {"4 better": "candidate", "3 open": None, "2 warned": None, "1 worse": "baseline"}
+    parts = {
+        name: rep.Figures([mean("a"), mean("b")], [compared(better=state, role="primary")])
+        for name, state in states.items()
+    }
+    warned = parts["2 warned"]
+    parts["2 warned"] = rep.Figures(warned.means, warned.comparisons, checks=[check("max_drop", "fail")])
+    page = index(parts, "days", "days.html", {"0 lost": "<no rows>"})
+    assert re.findall(r"<li><b>(?:<a [^>]*>)?(\d)", page) == ["0", "1", "2", "3", "4"]
+    assert "(not published): &lt;no rows&gt;" in page and 'href="days.1%2520worse.html"' in page
+    assert '<li class="fail"><span class="mark" aria-hidden="true">✗</span><span class="unseen">Failed: </span>' in page

@@ -38,20 +38,6 @@ def test_the_columns_of_the_page_are_those_of_the_table() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("candidates", "metrics"), [(130, 31), (49, 4), (199, 8)])
-def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidates: int, metrics: int) -> None:
-    figures = large(candidates, metrics)
-    context = html._context(figures)
-    assert "".join(context["answer"].title) == f"c{candidates - 8:04} beats control"
-    assert "".join(context["answer"].sure).endswith(" 7 more candidates beat control as well.")
-    assert context["n_cards"] == candidates
-    counts = {"better": 8, "worse": candidates - 8}
-    said = Counter(card.others for card in context["cards"])
-    assert said == {f"{word} on {metrics} of {metrics} metrics": n for word, n in counts.items()}
-    message = {check.topic: str(check) for check in context["checks"]}
-    assert message["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
-
-
 @pytest.mark.parametrize("lower_is_better", [False, True])
 def test_the_table_of_candidates_has_the_better_ones_first_and_what_is_in_doubt_last(lower_is_better: bool) -> None:
     pytest.importorskip("vl_convert")

@@ -67,25 +67,6 @@ def test_a_page_opens_each_file_once_and_none_that_it_does_not_show(
         assert sorted(opened) == expected
 
 
-def test_a_pointer_says_which_files_count(tmp_path: Path) -> None:
-    output = Output(tmp_path, users=20).write()
-    runs = {"old": "20261120T010203-00000000", "new": "20261120T020304-11111111"}
-    for file in output.glob("*/*/*/part-0.parquet"):
-        file.rename(file.with_name(f"part-0-{runs['old']}-0.parquet"))
-    other = Output(tmp_path / "other", users=30).write()
-    for file in other.glob("*/*/*/part-0.parquet"):
-        target = output / file.relative_to(other)
-        target.with_name(f"part-0-{runs['new']}-0.parquet").write_bytes(file.read_bytes())
-    pointer = Pointer("2026-11-20").with_run(Entry(runs["old"], ("control", "candidate_a", "candidate_b")))
-    pointer = pointer.with_run(Entry(runs["new"], ("candidate_a",)))
-    (output / "published").mkdir()
-    (output / "published" / "2026-11-20.json").write_text(pointer.as_json())
-    tables = local_tables(str(output))
-    assert tables
-    users = {mean.experiment_id: mean.n_users for mean in figures_of(tables).everyone}
-    assert users == {"control": 20, "candidate_a": 30, "candidate_b": 20}
-
-
 def test_differences_of_dates_are_read_from_a_folder(tmp_path: Path) -> None:
     output = Output(tmp_path / "days")
     for day in ("2026-11-18", "2026-11-19"):

@@ -108,13 +108,6 @@ def test_a_terminal_has_colours_unless_no_color_is_set(
     assert not re.search(r"\x1b\[[\d;]*3[0-9]", printed(result(), 100))
 
 
-def test_a_narrow_terminal_gets_lines_that_fit(printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = re.sub(r"\x1b\[[\d;]*m", "", printed(result(), 60))
-    assert max(map(len, text.splitlines())) <= 60
-    assert "b[/b]" in text and "+20.0 %" in text
-
-
 def test_stages_are_timed_on_a_terminal_and_are_plain_lines_elsewhere() -> None:
     pipe, screen = io.StringIO(), io.StringIO()
     with live(Console(file=pipe, width=20)) as progress:
