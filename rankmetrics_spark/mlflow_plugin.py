@@ -56,7 +56,7 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
             InputError: There are no targets, or a query has other targets in another row.
         """
         options = {name: value for name, value in (evaluator_config or {}).items() if name != "col_mapping"}
-        check_known("argument", options, signature(evaluate).parameters, "evaluator_config")
+        check_known("argument", map(str, options), signature(evaluate).parameters, "evaluator_config")
         options.setdefault("metrics", DEFAULT_METRICS)
         options.setdefault("unit", "query")
         features = pd.DataFrame(dataset.features_data).reset_index(drop=True)

@@ -60,11 +60,11 @@ def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
         raise fd.refuse(path, value, f"a mapping with keys out of {', '.join([*RATES, *PAST])}")
     share, checked = fd.number(0, 1, inclusive=True), {}
     for rate, levels in value.items():
-        check_known("rate", [rate], [*RATES, *PAST], path)
+        check_known("rate", [str(rate)], [*RATES, *PAST], path)
         readers = PAST.get(rate) or dict.fromkeys(LEVELS, share)
         if not isinstance(levels, Mapping):
             raise fd.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(readers)}")
-        check_known("limit", levels, readers, f"{path}.{rate}")
+        check_known("limit", map(str, levels), readers, f"{path}.{rate}")
         checked[rate] = {level: readers[level](f"{path}.{rate}.{level}", each) for level, each in levels.items()}
     return checked
 
