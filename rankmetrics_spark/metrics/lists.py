@@ -257,17 +257,11 @@ def one_list(
     grade, length = np.array(grades, np.float64), len(grades)
     judged = np.array(grades if pool is None else pool, np.float64)
     pool_grade = np.sort(judged[~np.isnan(judged)])[::-1]
-    batch = Batch(
-        1,
-        np.zeros(length, np.int64),
-        np.arange(1, length + 1),
-        grade,
-        np.array([length]),
-        np.zeros(len(pool_grade), np.int64),
-        pool_grade,
-        score=None if scores is None else np.array(scores, np.float64),
-        intents=None if intents is None else _intents(grade, intents, judged, pool_intents or intents),
-    )
+    entries = (np.zeros(length, np.int64), np.arange(1, length + 1), grade)
+    pool_list = np.zeros(len(pool_grade), np.int64)
+    score = None if scores is None else np.array(scores, np.float64)
+    of_items = None if intents is None else _intents(grade, intents, judged, pool_intents or intents)
+    batch = Batch(1, *entries, np.array([length]), pool_list, pool_grade, score=score, intents=of_items)
     return Lists(batch, convention or Convention())
 
 
