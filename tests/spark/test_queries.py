@@ -126,7 +126,8 @@ def test_written_tables_know_what_their_users_are(spark: SparkSession, output: P
     users = read(spark, output / "out" / "user_metrics").where(f"evaluation_date = '{DAYS[0]}'")
     notes = [row.note for row in compare(users, "control", design="paired").collect()]
     assert all(note.startswith("without 1 of the 60 queries of control, which are not in both") for note in notes)
-    assert compare(users, "control")._repr_html_().count("queries") > 0
+    shown = compare(users, "control")._repr_html_()
+    assert "<b>queries</b>" in shown and not about_users(shown)
     told = {row.note for row in effect_over_time(users, "control").collect() if row.kind == "slope"}
     assert told == {"no slope: too few queries with values on different days"}
 
