@@ -80,14 +80,19 @@ def with_grades(
         is_shown = f"max(CASE WHEN NOT {_EVENT} THEN 1 END) OVER ({item}) AS {_IS_SHOWN}"
         events = states = both.selectExpr("*", is_shown, latest).where(_EVENT)
         of_item = [*of_item, _SHOWN_AT]
-    best = events.where(f"{state} = '{sch.MATCHED}'").groupBy(*of_item).agg(F.max(_KIND).alias(_BEST))
-    grade = _BEST
-    if engine_of(shown.sparkSession) == "spark":
-        if sides.by_list:  # the rows of a list stay together
-            grades = f"map_from_entries(collect_list(struct({_ITEM}, {_BEST}))) AS {_BEST}"
-            best, of_item = best.groupBy(*sides.keys).agg(F.expr(grades)), sides.keys
-            grade = f"try_element_at({_BEST}, {sides.sql[-2]})"
-        best = best.hint("shuffle_hash")  # no row is sorted
+    matched, grade, is_spark = (
+        events.where(f"{state} = '{sch.MATCHED}'"),
+        _BEST,
+        engine_of(shown.sparkSession) == "spark",
+    )
+    # On Spark, the events and the rows of a list meet in one shuffle, and are not sorted.
+    matched = matched.repartition(*sides.keys) if is_spark else matched
+    best = matched.groupBy(*of_item).agg(F.max(_KIND).alias(_BEST))
+    if is_spark and sides.by_list:
+        grades = f"map_from_entries(collect_list(struct({_ITEM}, {_BEST}))) AS {_BEST}"
+        best, of_item = best.groupBy(*sides.keys).agg(F.expr(grades)), sides.keys
+        grade = f"try_element_at({_BEST}, {sides.sql[-2]})"
+    best = best.hint("shuffle_hash") if is_spark else best
     same = F.expr(" AND ".join(map(" = ".join, zip(sides.sql, of_item, strict=False))))
     kind = "bigint" if all(grade.is_integer() for grade in options.grades.values()) else "double"
     relevance = f"{kind}(coalesce({grade}, 0D)) AS {sch.GRADE_OF_EVENTS}"
@@ -169,6 +174,11 @@ class _Sides:
             # One event of several items, as GA4 has them.
             events = events.withColumn(event_item, F.explode_outer(sch.quoted(event_item)))
         right = aligned(events, [*pairs.values(), event_item], timed[1], options.time_zone, "events")
+        for i, (ours, theirs) in enumerate([*pairs.items(), (item, event_item)]):
+            kind = shown.schema[ours].dataType
+            if isinstance(kind, T.IntegralType) and kind == events.schema[theirs].dataType:
+                # Equal numbers are equal texts, and quicker to compare.
+                left[i], right[i] = sch.quoted(ours), sch.quoted(theirs)
         is_faulty = " OR ".join(f"{sql} IS NULL" for sql in (right if is_timed else right[:-1]))
         names = [*keys, _ITEM, _AT]
         return cls(

@@ -83,14 +83,14 @@ class Plan:
     def on(self, engine: str, impressions: T.StructType, of_lists: bool = False) -> Plan:
         """The same plan for an engine.
 
-        Sail computes twice what two branches of a query share, and Spark a join of events. Unless the options name a
-        layout, these therefore get one that flags no list.
+        Sail computes twice what two branches of a query share. Unless the options name a layout, it therefore gets one
+        that flags no list.
         """
-        layout, once = self.layout, engine == "sail" or self.options.with_events
+        layout = self.layout
         if of_lists:
             # Its rows are read once, so whatever needs a second look is looked at in the first one.
             layout = layout if layout.name == "rows" else recheck_of(layout)
-        elif once and self.options.layout == "auto" and layout.name != "rows":
+        elif engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
             judged, hashed = self.scoring.judged, self.columns.item and self.scoring.repeats
             small = isinstance(_kind(impressions, self.mapping[sch.RELEVANCE]), _SMALL) and not judged
             layout = Numbers(small, hashed, judged=judged)

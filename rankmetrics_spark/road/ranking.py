@@ -94,7 +94,13 @@ def rows_of(rows: DataFrame, lists: DataFrame, columns: sch.Columns) -> DataFram
 
     ``lists`` is broadcast: if it is empty, adaptive execution does not read the rows again.
     """
-    return rows.where(f"{sch.REJECTED} IS NULL").join(F.broadcast(lists), list(columns.keys))
+    sound = rows.where(f"{sch.REJECTED} IS NULL")
+    if engine_of(rows.sparkSession) == "sail":
+        return sound.join(F.broadcast(lists), list(columns.keys))
+    # By <=>, since the filters on null that = implies would keep Spark from reading an exchange of the rows again.
+    named = F.broadcast(lists.withColumnsRenamed({name: f"_of{name}" for name in columns.keys}))
+    same = F.expr(" AND ".join(f"{name} <=> _of{name}" for name in columns.keys))
+    return sound.join(named, same).drop(*(f"_of{name}" for name in columns.keys))
 
 
 def with_judged_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:

@@ -171,7 +171,9 @@ class Tables:
             return nst.packed(self.nested, plan, kinds)
         if plan.engine == "sail":
             return ranking.packed_sound(self.rows, plan.columns, plan.layout, plan.scoring.repeats)
-        return ranking.share_exchange(ranking.packed(self.rows, plan.columns, plan.layout, plan.scoring.repeats))
+        packed = ranking.packed(self.rows, plan.columns, plan.layout, plan.scoring.repeats)
+        # Lists with events lie where their rows were joined, so there is no exchange yet.
+        return ranking.share_exchange(packed if self.states is None else packed.repartition(*plan.columns.keys))
 
     def _faulty_groups(self, packed: DataFrame) -> DataFrame:
         """The groups of equal faulty rows, which Spark packs beside the lists."""
