@@ -189,10 +189,9 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         yield sch.Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
     if people.users:
         yield from _without_relevant(figures)
-    order = sorted(
-        figures.compared, key=lambda each: (sch.OTHERS_LEFT_OUT not in each.doubt, not figures.decides(each))
-    )
-    for found in order:
+    for found in sorted(
+        figures.compared, key=lambda it: (sch.OTHERS_LEFT_OUT not in it.doubt, not figures.decides(it))
+    ):
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
         p, names = found.p_share_with_value, [name for name in found.pair[::-1] if name not in told]
         if sch.OTHERS_LEFT_OUT in found.doubt:

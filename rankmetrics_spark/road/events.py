@@ -80,11 +80,8 @@ def with_grades(
         is_shown = f"max(CASE WHEN NOT {_EVENT} THEN 1 END) OVER ({item}) AS {_IS_SHOWN}"
         events = states = both.selectExpr("*", is_shown, latest).where(_EVENT)
         of_item = [*of_item, _SHOWN_AT]
-    matched, grade, is_spark = (
-        events.where(f"{state} = '{sch.MATCHED}'"),
-        _BEST,
-        engine_of(shown.sparkSession) == "spark",
-    )
+    is_spark, grade = engine_of(shown.sparkSession) == "spark", _BEST
+    matched = events.where(f"{state} = '{sch.MATCHED}'")
     # On Spark, the events and the rows of a list meet in one shuffle, and are not sorted.
     matched = matched.repartition(*sides.keys) if is_spark else matched
     best = matched.groupBy(*of_item).agg(F.max(_KIND).alias(_BEST))
