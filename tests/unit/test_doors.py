@@ -35,6 +35,7 @@ BEHIND = {
     "report.formats": "cells of a made table",
     "report.notebook": "the points of a chart are looked at without drawing it",
     "report.periods": "the reads of a result are counted",
+    "report.of_tests": "an index is made without its files",
     "report.read": "segments are those of a made store",
     "road.ranking": "what one layout packs is unpacked by another",
     "sinks.files": "the disk is full, and a run is killed between the steps of publishing",
