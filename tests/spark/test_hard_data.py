@@ -75,6 +75,8 @@ def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkS
     mean = np.mean([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
     assert row["difference"] == pytest.approx((300 * mean + 120 / 8) / 420 - mean)
     assert (row["note"], row["better"]) == (SAID, None) and row["p_adjusted"] < 1e-4
+    # The answer over everybody is that of ``zero_relevant: zero``, below.
+    assert (row["share_with_value_candidate"], row["difference_per_assigned"]) == pytest.approx((0.84, 120 / 8 / 500))
     checks = read(spark, str(tmp_path / "out" / "checks")).where("name = 'users_left_out'").collect()
     assert [(check["status"], check["sentence"][:10]) for check in checks] == [("warn", "MRR: 60 % ")] * 2
     stored = compare(read(spark, str(tmp_path / "out" / "user_metrics")), "control").collect()
