@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import Comparison, Config, Section, as_dict, day, key, names, text
+from rankmetrics_spark.config import Comparison, Config, as_dict, day, key, names, text
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
@@ -19,8 +19,10 @@ from rankmetrics_spark.sinks import files_of, plan_texts, pointers_of
 
 
 @dataclass(frozen=True)
-class _Beside(Section):
-    """What a plan says beside the keys of ``comparison``."""
+class _Plan(Comparison):
+    """The keys of ``comparison``, and what else a plan says."""
+
+    at: ClassVar[str] = ""
 
     end: str | None = key(None, day, "Last day of the log.")
     segments: tuple[str, ...] = key((), names, "Columns whose values split the users.")
@@ -37,12 +39,10 @@ def register(plan: Mapping[str, object], output: str) -> dict[str, Any]:
     Raises:
         ConfigError: A key or a value is not allowed, it has no primary metric, or the output has a plan.
     """
-    own = {name: value for name, value in plan.items() if name in ("end", "segments", "exclusions")}
-    section = Comparison.read({name: value for name, value in plan.items() if name not in own})
+    section = _Plan.read(plan)
     if not section.primary:
         raise ConfigError("the plan has no primary metric; allowed: such as primary: [ndcg@10]")
-    known = as_dict(section) | as_dict(_Beside.read(own))
-    files = files_of(output)
+    known, files = as_dict(section), files_of(output)
     if (earlier := files.read(PLAN)) is not None:
         raise ConfigError(
             f"'{output}' has the plan of {json.loads(earlier)['registered'][:10]}; allowed: another output, since a "

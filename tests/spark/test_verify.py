@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from collections.abc import Callable
@@ -21,11 +22,14 @@ from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import DifferenceError, InputError
 from rankmetrics_spark.job import Outcome, verify
 from rankmetrics_spark.sinks import files_of, seals
-from tests.helpers.commands import Call
+from tests.helpers.commands import ROOT, Call, ran
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import DATE, a_list, config, parquet, random_log
 
 LAX: dict[str, Any] = {"quality": {"max_invalid_fraction": 1}}
+LAPTOP = ROOT / ".venvs" / "laptop" / "bin" / "python"
+WORDS = {"to the bit", "within bounds"}
+"""The environments may have other versions of NumPy and SciPy."""
 GRADES = [("u1", "i1", 1.0), ("u2", "i2", 2.0), ("u3", "i9", 1.0)]
 
 
@@ -89,6 +93,19 @@ def test_another_order_in_other_files_gives_the_same_bits(spark: SparkSession, t
     }
     assert {row["the same"] for row in result.rows} == {"to the bit"}
     assert contents(out) == before
+
+
+@pytest.mark.needs_spark
+@pytest.mark.skipif(not LAPTOP.exists(), reason="no environment with Sail (make test-sail makes one)")
+@pytest.mark.parametrize("kind", RUNS)
+def test_what_spark_has_published_sail_derives_to_the_bit(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    log, out = parquet(tmp_path / "log", random_log(7, users=20)), tmp_path / "out"
+    run(spark, config(log, out, **RUNS[kind]))
+    rewritten(log, reversed_rows, parts=3)
+    words = [LAPTOP, "-m", "rankmetrics_spark", "verify", "-o", out, "--engine", "sail", "--format", "json"]
+    done = ran(words, tmp_path, os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0 and {row["the same"] for row in json.loads(done.stdout)} <= WORDS, done.stderr
+    assert "no digest" not in done.stderr
 
 
 def moved(table: pa.Table) -> pa.Table:
@@ -238,19 +255,16 @@ def test_an_output_without_digests_is_derived_all_the_same(spark: SparkSession, 
 
 
 def test_days_and_runs_that_came_later_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    days = ("2026-11-18", "2026-11-19", DATE)
-    more: dict[str, Any] = {"comparison": {"baseline": "a", "period": {"from": days[0], "to": "{date}"}}} | LAX
+    days = ("2026-11-19", "2026-11-18", DATE)
+    more: dict[str, Any] = {"comparison": {"baseline": "a", "period": {"from": days[1], "to": "{date}"}}} | LAX
     out = tmp_path / "out"
     for n, day in enumerate(days):
-        log = parquet(
-            tmp_path / day, [row for e in "ab" for u in range(9) for row in a_list([u % (n + 2), 1], f"u{u}", e)]
-        )
-        run(spark, config(log, out, evaluation_date=day, **more))
-    assert not verify(spark, Sink(path=str(out)), days[1]).other
-    # One experiment of the last day is published once more, by another run.
+        log = [row for e in "ab" for u in range(9) for row in a_list([u % (n + 2), 1], f"u{u}", e)]
+        run(spark, config(parquet(tmp_path / day, log), out, evaluation_date=day, **more))
+    # The earlier day was published after it, and so was another experiment.
     alone = parquet(tmp_path / "alone", [row for u in range(9) for row in a_list([1, u % 2], f"u{u}", "c")])
-    run(spark, config(alone, out, evaluation_date=days[1], **LAX))
-    result = verify(spark, Sink(path=str(out)), days[1])
-    assert len({row["run_id"] for row in result.rows}) == 2
-    run(spark, config(tmp_path / days[0], out, evaluation_date=days[0], **more))
+    run(spark, config(alone, out, evaluation_date=days[0], **LAX))
+    result = verify(spark, Sink(path=str(out)), days[0])
+    assert len({row["run_id"] for row in result.rows}) == 2 and not result.other
+    run(spark, config(tmp_path / days[1], out, evaluation_date=days[1], **more))
     assert "days of the period were published again since" in again(spark, tmp_path)
