@@ -87,6 +87,7 @@ def output(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_a_run_of_queries_never_says_users(output: Path, call: Call) -> None:
+    pytest.importorskip("altair")
     file = output / "config.yaml"
     file.write_text(yaml.safe_dump(config(output)), encoding="utf-8")
     out = ("--input", output / "out")
@@ -146,6 +147,7 @@ def test_results_of_queries_and_of_users_keep_their_words(spark: SparkSession) -
 
 
 def test_an_index_has_a_line_for_each_day_and_those_without_a_run_first(output: Path, call: Call) -> None:
+    pytest.importorskip("altair")
     file = output / "config.yaml"
     file.write_text(yaml.safe_dump(config(output, report={})), encoding="utf-8")
     code, *_ = call("evaluate", "-c", file, "--date", "2026-11-22")
