@@ -390,6 +390,10 @@ def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
     content = written(first(str(run), judgements=str(qrels)))
     assert (content["source"], content["rank_by"]) == ({"format": "trec_run", "path": str(run)}, "score")
     assert (content["convention"], content["metrics"]) == ("trec_eval", ["ndcg@10", "ap", "p@10", "rr"])
+    units = [
+        written(first(parquet(tmp_path, log().rename(columns=of)))).get("unit") for of in ({}, {"visitor_id": "qid"})
+    ]
+    assert [content["unit"], *units] == ["query", None, "query"]
     assert first(str(run)).missing() == ["judgements"]
     # What is no row is read over, and said.
     qrels.write_text("\ufeff# by two assessors\ntopic iter docno rel\n" + qrels.read_text(), encoding="utf-8")
