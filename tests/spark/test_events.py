@@ -126,8 +126,11 @@ def test_a_list_has_the_time_of_its_earliest_row(spark: SparkSession) -> None:
     assert gains(result) == {"u": 1.0}
 
 
-def test_a_repeated_item_receives_its_events_once(spark: SparkSession) -> None:
-    result = result_of(shown("r1 10:00 x y x"), events("r1 x 10:01", "r1 x 10:01"), BY_LIST)
+@pytest.mark.parametrize("kind", [int, str])
+def test_a_repeated_item_receives_its_events_once(spark: SparkSession, kind: type) -> None:
+    log = [row | {"request": int(row["request"])} for row in shown("1 10:00 x y x")]
+    given = [row | {"request": kind(row["request"])} for row in events("1 x 10:01", "1 x 10:01")]
+    result = result_of(log, given, BY_LIST)
     assert gains(result) == {"u": 1.0}
     assert counted(result) == {"matched": 2}
     assert [row["position"] for row in result.quarantine.collect()] == ["3"]
