@@ -18,6 +18,7 @@ from rankmetrics_spark import compare, evaluate, read, run
 from rankmetrics_spark.cli.first import InitRequest, first_config, write_first_config
 from rankmetrics_spark.config import Sink, load
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError
+from rankmetrics_spark.job import verify
 from rankmetrics_spark.report import figures_of_period
 from rankmetrics_spark.tools import sample
 from tests.helpers.commands import Call, Terminal, Typed
@@ -129,6 +130,9 @@ def test_a_run_counts_rows_once_and_scores_each_list_once(spark: SparkSession, t
     notes = " ".join(done.record["notes"])
     assert "1 of 13 assignments are of a user in an arm once more; the first exposure counts" in notes
     assert "1 users are in several arms of the test 'ranker', and are left out of it" in notes
+    # All of it follows from the record, the days of users too.
+    verified = verify(spark, request.sink)
+    assert {row["table"] for row in verified.rows} == {*done.record["tables"]} and not verified.other
 
 
 # ---- small cases: a list of a user is two items, of which the first one was clicked
