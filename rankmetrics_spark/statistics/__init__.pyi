@@ -22,6 +22,14 @@ from .exact_sums import exact_total as exact_total
 from .exact_sums import group_sums as group_sums
 from .exact_sums import limbs_of as limbs_of
 from .exact_sums import t_interval as t_interval
+from .machine_labels import LEAST_DIFFERENT as LEAST_DIFFERENT
+from .machine_labels import LEAST_JUDGED as LEAST_JUDGED
+from .machine_labels import Corrected as Corrected
+from .machine_labels import Others as Others
+from .machine_labels import corrected as corrected
+from .machine_labels import machine_helps as machine_helps
+from .machine_labels import slopes as slopes
+from .machine_labels import welch_df as welch_df
 from .measures import Measure as Measure
 from .measures import Sums as Sums
 from .planning import FURTHEST as FURTHEST

@@ -1,0 +1,130 @@
+"""Means from labels of people for a few queries and labels of a machine for all: prediction-powered inference.
+
+Source: Angelopoulos, Duchi, Zrnic, PPI++ (2023), arXiv 2311.01453. The slope lambda of a query is made without it: one
+that is estimated with the query itself has intervals that are too narrow where few queries are judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rankmetrics_spark.statistics.exact_sums import Floats
+
+LEAST_JUDGED = 20
+"""Fewer judged queries have a mean, and neither an interval nor a verdict."""
+LEAST_DIFFERENT = 10
+"""The machine is used only where people and machine differ in so many judged queries."""
+
+
+@dataclass(frozen=True)
+class Others:
+    """The machine's values of the queries that nobody judged.
+
+    Attributes:
+        n: How many there are.
+        mean: Of the values.
+        variance: Of the values, divided by n - 1.
+    """
+
+    n: int
+    mean: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A mean of people's labels, corrected by the machine's.
+
+    Attributes:
+        mean: The estimate.
+        influence: (n,) what each judged query adds to its error.
+        slope: Mean of the lambdas; 0 where people's labels alone are used.
+        others: The machine's values of the other queries.
+        weight: Of the error of their mean: the slope, or 0 if there is none.
+    """
+
+    mean: float
+    influence: Floats
+    slope: float
+    others: Others
+    weight: float
+
+    @property
+    def parts(self) -> list[tuple[float, int]]:
+        """Squared errors with their degrees of freedom: of the machine's mean of the others, and of judged queries."""
+        n = len(self.influence)
+        of_judged = float(self.influence.var(ddof=1)) / n if n > 1 else np.nan
+        of_others = self.weight**2 * self.others.variance / self.others.n if self.weight else 0.0
+        return [(of_others, self.others.n - 1), (of_judged, n - 1)]
+
+    @property
+    def squared_error(self) -> float:
+        """Of the mean; NaN below two judged queries."""
+        return sum(error for error, _ in self.parts)
+
+    def covariance(self, other: Corrected, of_others: float) -> float:
+        """Of the errors of two means of the same queries; ``of_others``: of the machine's values of the others."""
+        n, shared = len(self.influence), self.weight * other.weight
+        of_judged = float(np.cov(self.influence, other.influence)[0, 1]) / n if n > 1 else np.nan
+        return of_judged + (shared * of_others / self.others.n if shared else 0.0)
+
+
+def welch_df(parts: list[tuple[float, int]]) -> float:
+    """Degrees of freedom of a sum of independent squared errors, by Welch and Satterthwaite."""
+    weighted = sum(error**2 / df for error, df in parts if error)
+    return float(sum(error for error, _ in parts) ** 2 / weighted) if weighted else float(parts[-1][1])
+
+
+def slopes(h: Floats, f: Floats, others: Others, leave_out: bool = True) -> Floats:
+    """(n,) lambda of each judged query, made without it; all the same with ``leave_out=False``.
+
+    cov(h, f) over the judged queries / ((1 + n / N) * var(f) over all queries), within 0 and 1.
+    """
+    n, size = len(h), len(h) + others.n
+    off, of_h = f - f.mean(), h - h.mean()
+    mean = (n * f.mean() + others.n * others.mean) / size
+    spread = (off**2).sum() + n * (f.mean() - mean) ** 2
+    spread += others.variance * (others.n - 1) + others.n * (others.mean - mean) ** 2
+    cross, less = (of_h * off).sum(), np.zeros(n)
+    if leave_out:
+        # What is left of sums around the mean, without one of n values.
+        cross, spread, less = cross - of_h * off * n / (n - 1), spread - (f - mean) ** 2 * size / (size - 1), less + 1
+    covariance, variance = cross / (n - 1 - less), spread / (size - 1 - less)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.nan_to_num(np.clip(covariance / ((1 + n / others.n) * variance), 0, 1))
+
+
+def machine_helps(h: Floats, f: Floats) -> bool:
+    """Whether the machine's labels agree with people's so well that using them is expected to narrow the interval.
+
+    >>> people = np.arange(20.0)
+    >>> machine_helps(people, people + np.tile([0, 1], 10)), machine_helps(people, people)
+    (True, False)
+    """
+    n = len(h)
+    if n < LEAST_JUDGED or np.count_nonzero(h != f) < LEAST_DIFFERENT or not (h.std() > 0 and f.std() > 0):
+        return False
+    return bool(np.corrcoef(h, f)[0, 1] > 1 / np.sqrt(n - 2))
+
+
+def corrected(h: Floats, f: Floats, others: Others, slope: Any = None, of_these: bool = False) -> Corrected:
+    """The mean of people's labels, corrected by the machine's.
+
+    Args:
+        h: (n,) values under people's labels.
+        f: (n,) values of the same queries under the machine's labels.
+        others: The machine's values of the other queries.
+        slope: Lambda, one number or (n,); by default each query has one that was made without it.
+        of_these: Whether the mean is that of these n + N queries, and not of what they are a sample of.
+    """
+    used = slopes(h, f, others) if slope is None else np.broadcast_to(np.asarray(slope, float), h.shape)
+    off, mean = f - np.where(used.any(), others.mean, 0.0), float(used.mean()) if len(h) else 0.0
+    values = h - used * off
+    estimate = float(values.mean()) if len(h) else np.nan
+    if not of_these or not others.n:
+        return Corrected(estimate, values, mean, others, mean)
+    n, size = len(h), len(h) + others.n
+    return Corrected(estimate, np.sqrt(others.n / size) * (h - used * (1 + n / others.n) * off), mean, others, 0.0)

@@ -1,0 +1,86 @@
+"""Few labels of people and many of a machine: values that ppi-python and plain formulas gave, and simulations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import stdtr
+
+from rankmetrics_spark import statistics as st
+
+ABSENT = np.nan
+# human a, human b, machine a, machine b of 24 queries, of which 8 have labels of people
+QUERIES = np.array(
+    [[ABSENT, ABSENT, *of] for of in
+     ((.433, .6226), (.48, .4734), (.2964, .538), (.5472, .489), (.8686, .8534), (.1627, .3532), (.8137, 1.), (.737, .8429),
+      (.2825, .4714), (.4444, .5767), (.2296, .4755), (.5158, .6313), (.7977, .8886), (.8251, .9091), (.3589, .5111),
+      (.5363, .8739))]
+    + [[.4517, .5263, .419, .6498], [.8139, .7574, .8155, .8769], [.4199, .5473, .4067, .6882],
+       [.2833, .3177, .4177, .5383], [.7281, .7844, .6909, .9752], [.1308, .2479, .1683, .4209],
+       [.6195, .6947, .6316, .8109], [.3922, .3872, .4465, .5288]]
+)  # fmt: skip
+
+
+def split(values: np.ndarray) -> st.Others:
+    return st.Others(len(values), float(values.mean()), float(values.var(ddof=1)))
+
+
+def of_column(column: str) -> tuple[np.ndarray, np.ndarray, st.Others]:
+    human, machine = QUERIES[:, :2], QUERIES[:, 2:]
+    h, f = (part[:, 1] - part[:, 0] if column == "b - a" else part[:, "ab".index(column)] for part in (human, machine))
+    judged = ~np.isnan(h)
+    return h[judged], f[judged], split(f[~judged])
+
+
+@pytest.mark.parametrize(
+    ("column", "slope", "one", "each", "of_these"),
+    [
+        ("a", 0.6427011923557507, (0.49344180945173194, 0.05247909272570233, 18.831912846965412),
+         (0.4948375674126067, 0.0576382039680765, 15.95366330530897), 0.017066922706819046),
+        ("b", 0.6638530588296246, (0.5134489471108511, 0.04450222410829782, 20.904765849347196),
+         (0.5133625795805324, 0.04662545594048766, 19.488805308774282), 0.010982291233863408),
+        ("b - a", 0.3158329563466973, (0.0370589981196698, 0.016128649187899812, 12.068726745471315),
+         (0.03449862613717909, 0.01728681885345687, 11.149792348281428), 0.009260876514382753),
+    ],
+)  # fmt: skip
+def test_means_errors_and_degrees_of_freedom_are_the_golden_ones(
+    column: str, slope: float, one: tuple[float, ...], each: tuple[float, ...], of_these: float
+) -> None:
+    h, f, others = of_column(column)
+    shared = st.slopes(h, f, others, leave_out=False)
+    assert shared == pytest.approx(np.full(8, slope), rel=1e-12)
+    for found, known in ((st.corrected(h, f, others, shared), one), (st.corrected(h, f, others), each)):
+        numbers = found.mean, np.sqrt(found.squared_error), st.welch_df(found.parts)
+        assert numbers == pytest.approx(known, rel=1e-12)
+    ours = st.corrected(h, f, others, shared, of_these=True)
+    assert np.sqrt(ours.squared_error) == pytest.approx(of_these, rel=1e-12)
+
+
+def test_the_p_value_of_the_difference_is_the_golden_one() -> None:
+    found = st.corrected(*of_column("b - a"))
+    p = 2 * stdtr(st.welch_df(found.parts), -found.mean / np.sqrt(found.squared_error))
+    assert p == pytest.approx(0.07098485065389823, rel=1e-12)
+
+
+def test_each_lambda_is_that_of_the_other_queries() -> None:
+    h, f, others = of_column("a")
+    everyone = np.r_[f, QUERIES[:16, 2]]
+    for i, slope in enumerate(st.slopes(h, f, others)):
+        rest = np.delete(h, i), np.delete(f, i)
+        alone = np.cov(*rest)[0, 1] / ((1 + 8 / 16) * np.delete(everyone, i).var(ddof=1))
+        assert slope == pytest.approx(alone, rel=1e-12)
+    assert 0 < st.slopes(h, f, others).min() < 1
+
+
+def test_a_lambda_stays_between_0_and_1() -> None:
+    h, f, others = of_column("a")
+    assert st.slopes(3 * h, f, others).tolist() == [1.0] * 8
+    assert st.slopes(-h, f, others).tolist() == [0.0] * 8
+
+
+def test_covariance_of_two_means_is_that_of_a_variance_of_their_sum() -> None:
+    (h, f, others), (g, e, more) = of_column("a"), of_column("b")
+    a, b = st.corrected(h, f, others, 0.5), st.corrected(g, e, more, 0.5)
+    both = st.corrected(h + g, f + e, split(QUERIES[:16, 2] + QUERIES[:16, 3]), 0.5)
+    covariance = a.covariance(b, float(np.cov(QUERIES[:16, 2], QUERIES[:16, 3])[0, 1]))
+    assert both.squared_error == pytest.approx(a.squared_error + b.squared_error + 2 * covariance, rel=1e-12)
