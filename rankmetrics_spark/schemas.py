@@ -436,6 +436,10 @@ def lists_with_value(metric_column: str) -> str:
     return f"{N_LISTS}_{metric_column}"
 
 
+MACHINE = "machine_"
+"""Start of the columns of ``user_metrics`` with values under the labels of a machine."""
+HAS_LABELS = "judged"
+"""Column of ``user_metrics``: whether people have judged the user, where a machine has judged all."""
 PERCENTILE_PARTS = ("", "_ci_low", "_ci_high")
 """Ends of the columns of a percentile: itself, and its interval."""
 

@@ -12,6 +12,7 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.families import Families, Question, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
+from rankmetrics_spark.comparison.judged import Judged
 from rankmetrics_spark.comparison.measures import BASELINE, Key, Name, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
@@ -139,8 +140,20 @@ class Compared:
         return Hard(self)
 
     @cached_property
+    def judged(self) -> Judged:
+        """The rows with the labels of a machine."""
+        return Judged(self)
+
+    @cached_property
     def plain(self) -> st.Estimate:
-        """The t test of each row's design; NaN where there is nothing to test."""
+        """The t test of each row's design, of corrected means where a machine judged; NaN without anything to test."""
+        if self.question.machine:
+            return self.judged.estimate.where(self.testable, st.NO_ESTIMATE)
+        return self.of_people
+
+    @cached_property
+    def of_people(self) -> st.Estimate:
+        """The t test of each row's design of the values themselves; NaN where there is nothing to test."""
         paired = st.paired_t(self.pair.difference, self.request.confidence)
         independent = st.welch(*self.moments, self.request.confidence)
         return paired.where(self.paired, independent).where(self.testable, st.NO_ESTIMATE)
@@ -148,6 +161,11 @@ class Compared:
     @cached_property
     def denominator(self) -> st.Denominator:
         """The means that the differences are a share of."""
+        return self.judged.denominator if self.question.machine else self.denominator_of_people
+
+    @cached_property
+    def denominator_of_people(self) -> st.Denominator:
+        """The means of the values themselves."""
         return st.denominator_paired(self.pair).where(self.paired, st.denominator_independent(*self.moments))
 
     @cached_property
@@ -326,6 +344,7 @@ class Compared:
             "sparse": self.hard.decides.any(),
             "lists": request.mean_over == "lists",
             "changed": request.only_changed,
+            "machine": question.machine,
             "assigned": self.assigned,
             "left_out": self.leaves_out,
             "everyone": self.assigned or self.leaves_out,
@@ -430,8 +449,9 @@ def _bounds(rows: Compared, level: st.Floats | float) -> tuple[st.Floats, st.Flo
 def _highest(rows: Compared) -> st.Floats:
     """(g,) highest value of a metric whose lowest is 0; NaN where users who are all alike say nothing of others.
 
-    So it is over several looks, and where users or clusters have different weights.
+    So it is over several looks, where users or clusters have different weights, and with labels of a machine.
     """
     ranges = [rows.question.ranges.get(key.metric, (np.nan, np.nan)) for key in rows.keys]
     highest = np.array([high if low == 0 and high < np.inf else np.nan for low, high in ranges], float)
-    return np.where(rows.request.looks != "one" or rows.by_ratio, np.nan, highest)
+    bent = rows.request.looks != "one" or rows.by_ratio or rows.question.machine
+    return np.where(bent, np.nan, highest)

@@ -60,7 +60,7 @@ def _side(rows: Compared, size: st.Floats, in_shares: st.Bools, sign: int) -> tu
     share = st.with_share(rows.single, rows.single_denominator, shift, confidence)
     # Welch's degrees of freedom are those of the scaled baseline.
     welchs = st.share_independent(baseline, candidate, shift, confidence)
-    share = share.where(rows.paired | rows.decided_by_cuped, welchs)
+    share = share.where(rows.paired | rows.decided_by_cuped | rows.question.machine, welchs)
     test = share.where(in_shares, st.shifted(rows.single, shift, confidence, np.nan))
     at_look = rows.at_looks(test)
 
@@ -116,7 +116,7 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
         return tuple(whole - own for whole, own in zip(*of_keys, strict=True))
 
     *arms, both = rest("arm", "pair")
-    tested = rows.testable & testable(arms) & ~rows.unresolved & _has_rest(rows)
+    tested = rows.testable & testable(arms) & ~rows.unresolved & _has_rest(rows) & (not rows.question.machine)
     if rows.has("looks"):
         tested &= rows.enough_hits(arms, both)
     *summed, of_users = rest("arm_lists", "pair_lists") if rows.by_ratio else (*arms, both)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import Key
-from rankmetrics_spark.comparison.table import UserTable
+from rankmetrics_spark.comparison.table import UserTable, machine_columns
 from rankmetrics_spark.config import Comparison, Days, of_test
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
@@ -36,6 +36,7 @@ class Question:
         by_test: Whether experiments are arms of tests.
         look_numbers: (baseline, candidate, metric) -> the number of this look; None where earlier ones are unknown.
         only_t: Whether t decides also where it is rough.
+        machine: Whether there are values under the labels of a machine, which correct those of people.
     """
 
     request: Comparison
@@ -48,6 +49,7 @@ class Question:
     metrics: tuple[Metric, ...] = ()
     by_test: bool = False
     only_t: bool = False
+    machine: bool = False
 
     @classmethod
     def of(cls, request: Comparison, table: UserTable) -> Question:
@@ -65,6 +67,7 @@ class Question:
             look_numbers=table.looks,
             metrics=table.metrics,
             by_test=table.by_test,
+            machine=bool(machine_columns(table)),
         )
 
     def of_test(self, name: str) -> Question:

@@ -43,7 +43,7 @@ class Hard:
     def decides(self) -> st.Bools:
         """(g,) whether a row is one of these; over several looks, lists and clusters none is."""
         rows = self.rows
-        t_alone = rows.request.looks != "one" or rows.by_ratio or rows.question.only_t
+        t_alone = rows.request.looks != "one" or rows.by_ratio or rows.question.only_t or rows.question.machine
         moving = (rows.plain.standard_error > 0) & ~np.isnan(rows.plain.p_value)
         return np.asarray(moving & (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone))
 

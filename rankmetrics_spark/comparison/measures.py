@@ -22,9 +22,12 @@ Name = str | None
 
 KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds").items()}
 """Kind of sums -> what is summed; there are none where nobody is counted."""
-VALUES = {"arm_values": 512, "pair_values": 19}
+VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": 2**13, "pair_judged": 2**13}
 """Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
-(whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them."""
+(whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of ``judged``
+units, it keeps the values under labels of people and of a machine."""
+WIDTHS = {"arm_judged": 2, "pair_judged": 4}
+"""Kind of what keeps several values of each unit -> how many."""
 MOST_IN_SEGMENTS = 2**14
 """An experiment with more values other than 0 keeps none in its segments."""
 VALUE_UNIT = 2**20
@@ -80,7 +83,8 @@ class Totals:
         old = self.sums.get(key)
         if key.kind in VALUES:
             # In order, so that they are the same in any one; as soon as there are too many, nobody reads them.
-            self.sums[key] = np.sort(sums if old is None else np.concatenate([old, sums]))[: VALUES[key.kind] + 1]
+            rows = (sums if old is None else np.concatenate([old, sums])).reshape(-1, WIDTHS.get(key.kind, 1))
+            self.sums[key] = rows[np.lexsort(rows.T[::-1])][: VALUES[key.kind] + 1].ravel()
         else:
             self.sums[key] = sums if old is None else old + sums
 
@@ -88,6 +92,18 @@ class Totals:
         """The n values other than 0 of a key, in any order; None where they are too many to be kept."""
         some = self.sums.get(key, np.zeros(0, np.int64))
         return some.view(np.float64) if len(some) == n <= VALUES[key.kind] else None
+
+    def judged(self, key: Key) -> st.Floats | None:
+        """(n, w) values of the judged units of a key; None where they are too many to be kept."""
+        rows = self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS[key.kind])
+        return rows if len(rows) <= VALUES[key.kind] else None
+
+    def keep(self, kind: str, metric: str, groups: Sequence[Group], place: st.Ints, *columns: st.Floats) -> None:
+        """Keep (r,) values of judged units, which are in the groups at ``place``."""
+        rows = np.stack(columns, axis=-1).view(np.int64)
+        for i in np.unique(place).tolist():
+            segment, baseline, candidate = groups[i]
+            self.add(Key(kind, baseline, candidate, segment, metric), rows[place == i].ravel())
 
     def add_table(self, kind: str, metric: str, groups: Sequence[Group], columns: Iterable[st.Ints]) -> None:
         """Add (g,) columns of sums of these groups; those without any user are left out."""
@@ -186,6 +202,11 @@ class Cells:
         for i, start, end in zip(np.flatnonzero(few).tolist(), ends - n[few], ends, strict=True):
             key = Key("arm_values", "", groups[i][2], groups[i][0], metric)
             totals.add(key, values[rows[start:end]].view(np.int64))
+
+    def keep_judged(self, totals: Totals, metric: str, judged: st.Bools, *columns: st.Floats) -> None:
+        """Keep the values of the judged units of each experiment in each segment."""
+        groups, place = self._present
+        totals.keep("arm_judged", metric, groups, place[judged], *(each[judged] for each in columns))
 
     def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
         """Add the (n,) numbers of each column, which are those of a kind of sums."""

@@ -45,7 +45,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         of_users = f"without {' and '.join(parts)}, {WHO} are not in both experiments" if parts else None
     else:
         of_users = _overlap(rows, i)
-    said = [of_users, _left_out_of_all(rows, i), heavy]
+    said = [of_users, _left_out_of_all(rows, i), heavy, rows.judged.remark(i) if rows.question.machine else None]
     alone = []
     for place in SIDES:
         if n := rows.totals.count(rows.keys[i].arm(place, "alone")._replace(segment=EVERYONE)):
@@ -203,6 +203,8 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     if silent and not why:
         why = _without_a_hit(rows, i, *silent.popitem())
     untrusted = f"{NOT_TRUSTED}: {why}" if why else None
+    if rows.question.machine and (unjudged := rows.judged.doubt(i)):
+        return unjudged
     if np.isnan(rows.deciding.p_value[i]):
         return _untested(rows, i, untrusted)
     return untrusted

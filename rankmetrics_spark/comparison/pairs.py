@@ -89,6 +89,13 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
         counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, *ends)
         cells.add(totals, "arm", metric, counts, v=v)
         cells.keep(totals, metric, v)
+        if metric in rows.machine:
+            # Who was judged is drawn, so nobody is left out.
+            f = summable(rows.machine[metric])
+            others, judged = np.isnan(values) & ~np.isnan(f), ~np.isnan(some) & ~np.isnan(f)
+            cells.add(totals, "machine", metric, [others], u=np.where(others, f, 0.0))
+            cells.keep_judged(totals, metric, judged, some, f)
+            continue
         without = rows.left_out(metric, values)
         if without.any():
             cells.add(totals, "left_out", metric, [without > 0], t=without)
@@ -203,6 +210,9 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
         d = y - x
         pairs.add(totals, "pair", metric, (both, d > 0, d < 0), x=x, y=y, d=d)
         pairs.keep(totals, metric, d)
+        if metric in rows.machine:
+            _add_machine_pairs(totals, pairs, metric, values, summable(rows.machine[metric]))
+            continue
         without = rows.left_out(metric, values)
         if without.any():
             more = without[pairs.right] - without[pairs.left]
@@ -219,6 +229,15 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
             known &= both
             e, d, b = (np.where(known, each, 0.0) for each in (after - before, d, x))
             pairs.add(totals, "before_pair", metric, (known,), x=e, d=d, b=b)
+
+
+def _add_machine_pairs(totals: Totals, pairs: RowPairs, metric: str, values: st.Floats, machine: st.Floats) -> None:
+    """Add sums of the units that nobody judged, and keep the values of the others."""
+    (x, y, judged), (f, g, known) = (pairs.of_both(each) for each in (values, machine))
+    others, judged = known & ~judged, known & judged
+    pairs.add(totals, "machine_pair", metric, (others,), x=np.where(others, f, 0.0), d=np.where(others, g - f, 0.0))
+    place = np.searchsorted(pairs.starts, np.flatnonzero(judged), "right") - 1
+    totals.keep("pair_judged", metric, pairs.names, place, *(each[judged] for each in (x, f, y, g)))
 
 
 def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[st.Ints, st.Ints]) -> None:

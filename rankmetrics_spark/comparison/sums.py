@@ -98,6 +98,7 @@ def _in_parts(
                 *(tables.lists_by_metric(part) if request.mean_over == "lists" else ()),
                 *([tables.hash_of_lists(part)] if request.only_changed else ()),
                 *tables.shares_without(part),
+                *tables.machine_columns(part),
                 *alike_columns(part.alike),
                 *[tables.REPEATED] * (tables.REPEATED in part.rows.columns),
             )
@@ -188,6 +189,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         alone=np.asarray(table.column(tables.IS_ALONE).to_numpy(), bool) if is_clustered else None,
         lists_hash=np.asarray(table.column(tables.LISTS_HASH).to_numpy(), np.int64) if changes else None,
         without=_numbers_of(table, tables.WITHOUT, layout.metrics),
+        machine=_numbers_of(table, tables.MACHINE, layout.metrics),
     )
 
 

@@ -30,6 +30,7 @@ LISTS = "_lists_"
 """Prefix of columns with the number of a user's lists that have a value of a metric."""
 WITHOUT = "_without_"
 """Prefix of columns with the share of a user's lists that have no value of a metric."""
+MACHINE = sch.MACHINE
 LISTS_HASH = "_lists_hash"
 """Column with a hash of the lists of a user."""
 MEMBER, IS_ALONE = "_member", "_alone"
@@ -225,6 +226,12 @@ def lists_by_metric(table: UserTable) -> Iterator[str]:
     check_column(columns, sch.N_LISTS, "mean_over: lists")
     for metric in table.metrics:
         yield f"double(greatest({lists_of(metric.column, columns)}, 1L)) AS {LISTS}{metric.column}"
+
+
+def machine_columns(table: UserTable) -> list[str]:
+    """The columns of metrics under the labels of a machine, where there are some."""
+    names = (f"{sch.MACHINE}{metric.column}" for metric in table.metrics)
+    return [name for name in names if name in table.rows.columns]
 
 
 def shares_without(table: UserTable) -> Iterator[str]:

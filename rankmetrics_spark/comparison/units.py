@@ -33,6 +33,7 @@ class UserRows:
         alone: Where clusters are the unit: (n,) whether the user has none, and so is one of their own.
         lists_hash: (n,) hash of the lists of the row, where only users whose lists differ are compared.
         without: Metric -> (n,) share of the user's lists that have no value, where it is known which have one.
+        machine: Metric -> (n,) values under the labels of a machine; empty where there are none.
     """
 
     user: Ints
@@ -49,6 +50,7 @@ class UserRows:
     alone: Bools | None = None
     lists_hash: Ints | None = None
     without: dict[str, Floats] = field(default_factory=dict)
+    machine: dict[str, Floats] = field(default_factory=dict)
 
     def left_out(self, metric: str, values: Floats) -> Floats:
         """(n,) share of a user's lists that have no value of the metric; 1 where the user has none at all."""

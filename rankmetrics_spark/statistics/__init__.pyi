@@ -27,6 +27,7 @@ from .machine_labels import LEAST_JUDGED as LEAST_JUDGED
 from .machine_labels import Corrected as Corrected
 from .machine_labels import Others as Others
 from .machine_labels import corrected as corrected
+from .machine_labels import joined_values as joined_values
 from .machine_labels import machine_helps as machine_helps
 from .machine_labels import slopes as slopes
 from .machine_labels import welch_df as welch_df

@@ -34,6 +34,19 @@ class Others:
     variance: float
 
 
+def joined_values(f: Floats, others: Others) -> Others:
+    """The machine's values of all queries.
+
+    >>> joined_values(np.array([1.0, 2.0]), Others(2, 3.5, 0.5))
+    Others(n=4, mean=2.5, variance=1.6666666666666667)
+    """
+    size = len(f) + others.n
+    mean = (float(f.sum()) + others.n * others.mean) / size if size else np.nan
+    squares = float(((f - mean) ** 2).sum()) + others.n * (others.mean - mean) ** 2
+    squares += others.variance * (others.n - 1) if others.n > 1 else 0.0
+    return Others(size, mean, squares / (size - 1) if size > 1 else np.nan)
+
+
 @dataclass(frozen=True)
 class Corrected:
     """A mean of people's labels, corrected by the machine's.
@@ -84,17 +97,15 @@ def slopes(h: Floats, f: Floats, others: Others, leave_out: bool = True) -> Floa
     cov(h, f) over the judged queries / ((1 + n / N) * var(f) over all queries), within 0 and 1.
     """
     n, size = len(h), len(h) + others.n
-    off, of_h = f - f.mean(), h - h.mean()
-    mean = (n * f.mean() + others.n * others.mean) / size
-    spread = (off**2).sum() + n * (f.mean() - mean) ** 2
-    spread += others.variance * (others.n - 1) + others.n * (others.mean - mean) ** 2
-    cross, less = (of_h * off).sum(), np.zeros(n)
+    off, of_h, all_f = f - f.mean(), h - h.mean(), joined_values(f, others)
+    mean, spread = all_f.mean, np.full(n, all_f.variance * (size - 1))
+    cross = np.full(n, (of_h * off).sum())
     if leave_out:
         # What is left of sums around the mean, without one of n values.
-        cross, spread, less = cross - of_h * off * n / (n - 1), spread - (f - mean) ** 2 * size / (size - 1), less + 1
-    covariance, variance = cross / (n - 1 - less), spread / (size - 1 - less)
+        cross, spread = cross - of_h * off * n / (n - 1), spread - (f - mean) ** 2 * size / (size - 1)
+    covariance, variance = cross / (n - 1 - leave_out), spread / (size - 1 - leave_out)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.nan_to_num(np.clip(covariance / ((1 + n / others.n) * variance), 0, 1))
+        return np.asarray(np.nan_to_num(np.clip(covariance / ((1 + n / others.n) * variance), 0, 1)))
 
 
 def machine_helps(h: Floats, f: Floats) -> bool:
