@@ -62,11 +62,12 @@ def _unjudged(rows: Compared) -> st.Ints:
 def means(rows: Compared) -> tuple[st.Floats, ...]:
     """Means of these users."""
     if rows.question.machine:
-        return tuple(np.where(rows.judged.kept, *of) for of in zip(rows.judged.means, _means(rows), strict=True))
-    return _means(rows)
+        return tuple(rows.judged.numbers[name] for name in ("mean_baseline", "mean_candidate"))
+    return plain_means(rows)
 
 
-def _means(rows: Compared) -> tuple[st.Floats, ...]:
+def plain_means(rows: Compared) -> tuple[st.Floats, ...]:
+    """Means of the values themselves."""
     each = zip((rows.pair.baseline, rows.pair.candidate), rows.moments, rows.arms, strict=True)
     # Without its values that are too large, the mean of an experiment would be another one.
     return tuple(
@@ -379,45 +380,6 @@ def per_assigned(rows: Compared) -> tuple[st.Floats, ...]:
     defined = np.array(counts) & of_all & (some | bool(rows.assigned)) & ~rows.paired & (not rows.by_ratio)
     numbers = (welch.difference, welch.ci_low, welch.ci_high, welch.p_value)
     return tuple(np.where(defined, each, np.nan) for each in numbers)
-
-
-_OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error", *sch.BOUNDS[:2], "p_value")
-
-
-@statistic(*(f"{name}_human" for name in _OF_PEOPLE), needs="machine")
-def human(rows: Compared) -> tuple[st.Floats, ...]:
-    """The same numbers of the users whom people judged, under their labels alone; `wins`, `ties`, `losses` and
-    `effect_size` are of these as well.
-    """
-    of = rows.of_people
-    return *_means(rows), of.difference, of.standard_error, of.ci_low, of.ci_high, of.p_value
-
-
-@statistic("mean_baseline_machine", "mean_candidate_machine", "difference_machine", "p_value_machine", needs="machine")
-def machine(rows: Compared) -> tuple[st.Floats, ...]:
-    """The same of all users under the labels of the machine alone, which nobody has checked. Differences of the
-    corrected means need not be the corrected difference: each has a `lambda` of its own.
-    """
-    judged, of = rows.judged, rows.judged.machine
-    means = (judged.of(lambda row, i=i: row.sides[i].of_machine.mean) for i in (0, 1))
-    return *means, of.difference, of.p_value
-
-
-@statistic("lambda", "lambda_baseline", "lambda_candidate", needs="machine")
-def slopes(rows: Compared) -> tuple[st.Floats, ...]:
-    """How much of the machine's labels is used, from 0 (people's alone) to 1, on average over the judged users: in the
-    difference of paired rows, and in each mean.
-    """
-    of = rows.judged.of
-    paired = of(lambda row: row.tested.corrected.slope if row.tested else np.nan)
-    return paired, of(lambda row: row.sides[0].corrected.slope), of(lambda row: row.sides[1].corrected.slope)
-
-
-@statistic("n_judged_baseline", "n_judged_candidate", "n_judged", type="long", needs="machine")
-def judged(rows: Compared) -> tuple[st.Ints, ...]:
-    """Users of each side whom people judged, and those of the test: below 20 of a side there is no verdict."""
-    n = [sums["n"] for sums in rows.arms]
-    return *n, np.where(rows.paired, rows.both["both"], n[0] + n[1])
 
 
 _SUMS_OF_GAIN = ("cg", "dcg")

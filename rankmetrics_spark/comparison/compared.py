@@ -161,11 +161,8 @@ class Compared:
     @cached_property
     def denominator(self) -> st.Denominator:
         """The means that the differences are a share of."""
-        return self.judged.denominator if self.question.machine else self.denominator_of_people
-
-    @cached_property
-    def denominator_of_people(self) -> st.Denominator:
-        """The means of the values themselves."""
+        if self.question.machine:
+            return self.judged.denominator
         return st.denominator_paired(self.pair).where(self.paired, st.denominator_independent(*self.moments))
 
     @cached_property

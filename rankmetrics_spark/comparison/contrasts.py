@@ -6,10 +6,11 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import totals
+from rankmetrics_spark.comparison.columns import plain_means
 from rankmetrics_spark.comparison.compared import Compared, side_of_margin, testable
 from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.registry import statistic
-from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
+from rankmetrics_spark.schemas import BOUNDS, DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 
 EQUIVALENT, NO_WORSE = "equivalent", "no worse"
 
@@ -184,3 +185,46 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
         adjusted[places] = st.adjusted_p_values(p_values[places], rows.request.correction)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])
+
+
+# ---- labels of people and of a machine
+
+_OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error", *BOUNDS[:2], "p_value")
+
+
+@statistic(*(f"{name}_human" for name in _OF_PEOPLE), needs="machine")
+def human(rows: Compared) -> tuple[st.Floats, ...]:
+    """The same numbers of the users whom people judged, under their labels alone; `wins`, `ties`, `losses` and
+    `effect_size` are of these as well.
+    """
+    of = rows.of_people
+    return *plain_means(rows), of.difference, of.standard_error, of.ci_low, of.ci_high, of.p_value
+
+
+_OF_MACHINE = ("mean_baseline_machine", "mean_candidate_machine", "difference_machine", "p_value_machine")
+
+
+@statistic(*_OF_MACHINE, needs="machine")
+def machine(rows: Compared) -> tuple[st.Floats, ...]:
+    """The same of all users under the labels of the machine alone, which nobody has checked. Differences of the
+    corrected means need not be the corrected difference: each has a `lambda` of its own.
+    """
+    return *(rows.judged.numbers[name] for name in _OF_MACHINE[:3]), rows.judged.machine.p_value
+
+
+_SLOPES = ("lambda", "lambda_baseline", "lambda_candidate")
+
+
+@statistic(*_SLOPES, "bias_baseline_machine", "bias_candidate_machine", needs="machine")
+def slopes(rows: Compared) -> tuple[st.Floats, ...]:
+    """How much of the machine's labels is used, from 0 (people's alone) to 1, on average over the judged users: in the
+    difference of paired rows, and in each mean. And by how much the machine overrates each side's judged users.
+    """
+    return tuple(rows.judged.numbers[name] for name in (*_SLOPES, "bias_baseline_machine", "bias_candidate_machine"))
+
+
+@statistic("n_judged_baseline", "n_judged_candidate", "n_judged", type="long", needs="machine")
+def judged(rows: Compared) -> tuple[st.Ints, ...]:
+    """Users of each side whom people judged, and those of the test: below 20 of a side there is no verdict."""
+    n = [sums["n"] for sums in rows.arms]
+    return *n, np.where(rows.paired, rows.both["both"], n[0] + n[1])

@@ -22,7 +22,9 @@ Name = str | None
 
 KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds").items()}
 """Kind of sums -> what is summed; there are none where nobody is counted."""
-VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": 2**13, "pair_judged": 2**13}
+MOST_JUDGED = 2**16
+"""People judge at most so many users of an experiment where a machine judges all."""
+VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
 """Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
 (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of ``judged``
 units, it keeps the values under labels of people and of a machine."""
@@ -93,10 +95,13 @@ class Totals:
         some = self.sums.get(key, np.zeros(0, np.int64))
         return some.view(np.float64) if len(some) == n <= VALUES[key.kind] else None
 
-    def judged(self, key: Key) -> st.Floats | None:
-        """(n, w) values of the judged units of a key; None where they are too many to be kept."""
+    def judged(self, key: Key) -> st.Floats:
+        """(n, w) values of the judged units of a key; refuse more than are kept."""
         rows = self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS[key.kind])
-        return rows if len(rows) <= VALUES[key.kind] else None
+        if len(rows) > MOST_JUDGED:
+            raise ConfigError(f"people judged more than {MOST_JUDGED:,} users of {key.candidate}; allowed beside a "
+                              "machine: so many; the labels of people alone are enough then")  # fmt: skip
+        return rows
 
     def keep(self, kind: str, metric: str, groups: Sequence[Group], place: st.Ints, *columns: st.Floats) -> None:
         """Keep (r,) values of judged units, which are in the groups at ``place``."""

@@ -11,6 +11,7 @@ from scipy import stats
 
 from rankmetrics_spark import comparison as cmp, statistics as st
 from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.errors import ConfigError
 from tests.helpers.users import METRIC, PAIR, apart, compared, question, table, totals_of, user_rows
 from tests.unit.test_machine_labels import QUERIES
 
@@ -109,8 +110,8 @@ def test_paired_rows_test_the_differences_of_users() -> None:
 @pytest.mark.parametrize(
     ("users", "says"),
     [
-        (judged(40, 400, noise=9.0), "it agrees too little with people"),
-        (judged(40, 0), "all are judged"),
+        (judged(40, 400, noise=9.0), "agree too little"),
+        (judged(40, 0), "every user is judged"),
         (judged(19, 400), "people judged 19 users, and a verdict needs 20"),
     ],
 )
@@ -144,11 +145,10 @@ def test_people_who_judged_users_of_both_sides_give_no_verdict_of_independent_ro
     assert np.isnan(row["p_adjusted"])
 
 
-def test_more_judged_users_than_are_kept_are_compared_by_people_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cmp.measures.VALUES, "pair_judged", 30)
-    row = row_of(judged(40, 400))
-    assert row["note"].startswith("labels of people alone decide, since more than 30 users are judged")
-    assert row["difference"] == row["difference_human"] and row["p_value"] == row["p_value_human"]
+def test_more_judged_users_than_are_kept_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankmetrics_spark.comparison.measures.MOST_JUDGED", 30)
+    with pytest.raises(ConfigError, match="people judged more than 30 users of b; allowed"):
+        row_of(judged(40, 400))
 
 
 def test_order_and_parts_of_the_users_change_no_bit() -> None:
