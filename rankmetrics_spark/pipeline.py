@@ -41,6 +41,10 @@ def evaluate(
     judgement_columns: Mapping[str, str] | None = None,
     packed: Mapping[str, object] | None = None,
     judgement_packed: Mapping[str, object] | None = None,
+    machine_judgements: eng.AnyTable | None = None,
+    machine_columns: Mapping[str, str] | None = None,
+    human_sample: str | Mapping[str, str] | None = None,
+    machine_grades: Mapping[float, float] | None = None,
     events: eng.AnyTable | None = None,
     event_columns: Mapping[str, object] | None = None,
     grades: Mapping[str, float] | None = None,
@@ -88,6 +92,12 @@ def evaluate(
         packed: How cells of text hold the items of a list, those of ``columns["items"]``: ``{"separator": " ",
             "parts": ["item", "relevance"], "between": "-"}`` reads ``N1-1 N2-0``.
         judgement_packed: How cells of text hold the items of a list of judgements; one without a relevance is relevant.
+        machine_judgements: (user, item, relevance) of a machine, which judged all users; ``judgements`` are those of
+            people, who judged a sample of them. ``judgement_columns["machine"]`` names the machine's column instead.
+        machine_columns: Role -> column of the machine's judgements: user, item, relevance.
+        human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn}`` of the judgements.
+            That has to be before anyone sees results, and people judge all that any experiment shows a drawn user.
+        machine_grades: The machine's grade -> people's, if the scales differ.
         events: A row per click, purchase and the like, which give the relevance of shown items: the highest grade of
             the events of an impression, else 0. With judgements too, these give the relevant items and the ideal list.
         event_columns: Role (list, user, item, kind, time) -> column of the events. With list, an event belongs to the
@@ -148,7 +158,8 @@ def evaluate(
     """
     keywords = locals()
     given = {"with_events": events is not None, "with_assignments": assignments is not None}
-    options = cfg.Options.of(keywords | {"judged": judgements is not None, **given})
+    given |= {"with_machine": machine_judgements is not None, "judged": judgements is not None}
+    options = cfg.Options.of(keywords | given)
     compared = replace(cfg.Comparison.of(keywords), tests=cfg.tests("tests", tests or {}))
     cfg.check_tests(compared, options)
     if gated := [name for name, own in compared.tests.items() if own.gates]:
@@ -157,8 +168,9 @@ def evaluate(
         )
     cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
     eng.explain_in_notebooks()
+    others = (), None, events, None, assignments, compared, machine_judgements
     with counted_in(options.unit):
-        tables = Tables.of(impressions, judgements, options, events=events, assignments=assignments, compared=compared)
+        tables = Tables.of(impressions, judgements, options, *others)
     return Result(tables, compared)
 
 
@@ -393,7 +405,7 @@ class Result(Presentation):
     def experiment_metrics(self) -> eng.ResultTable:
         """One row per (experiment_id, segment, metric)."""
         means = self._tables.experiment_metrics
-        if self._comparison.cluster is not None:
+        if self._comparison.cluster is not None or self._tables.plan.scoring.machine:
             means = comparison.with_cluster_intervals(means, compared_users(self._tables, None), self._comparison)
         return eng.result_table(means)
 

@@ -64,8 +64,10 @@ OF_ITEM = (ITEM, POSITION, SCORE, RELEVANCE, INTENTS)
 MISSING = ("NA", "nan", "NaN", "None", "null", "NULL", "<NA>")
 """What pandas and others write for a missing id, and what reads back as the text of one."""
 JUDGEMENT_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance", "intents")}
-JUDGED_ROLES = {**JUDGEMENT_ROLES, ITEMS: ITEMS}
-"""The same with the column of lists, if a row of the judgements holds several items."""
+JUDGED_ROLES = {**JUDGEMENT_ROLES, ITEMS: ITEMS, "machine": "machine"}
+"""The same with the column of lists, if a row of the judgements holds several items, and of a machine's grades."""
+
+MACHINE_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance")}
 
 REASON = "reason"
 N_LISTS = "n_lists"
@@ -182,6 +184,8 @@ CONVENTION_INDEX = "_convention"
 """Index of the convention among those of the run."""
 POOL_GRADE = "_pool_grade"
 POOL_HASH = "_pool_hash"
+MACHINE_GRADE, MACHINE_HASH = "_machine_grade", "_machine_hash"
+"""The same of the items that a machine has judged."""
 POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE = "_pool_intent", "_pool_intent_item", "_pool_intent_grade"
 """Hash of each intent of each judged item, hash of that item, and the grade for that intent: arrays of equal length."""
 
@@ -438,8 +442,9 @@ def lists_with_value(metric_column: str) -> str:
 
 MACHINE = "machine_"
 """Start of the columns of ``user_metrics`` with values under the labels of a machine."""
-HAS_LABELS = "judged"
-"""Column of ``user_metrics``: whether people have judged the user, where a machine has judged all."""
+HAS_LABELS, TO_JUDGE = "judged", "n_to_judge"
+"""Columns of ``user_metrics`` where a machine has judged all users: whether people have judged this one, and how many
+items at the first ranks of a judged user have no judgement of people."""
 PERCENTILE_PARTS = ("", "_ci_low", "_ci_high")
 """Ends of the columns of a percentile: itself, and its interval."""
 

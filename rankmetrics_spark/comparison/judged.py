@@ -7,16 +7,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import stdtr
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.measures import SIDES, Key, Totals
+from rankmetrics_spark.schemas import SMALL_RATIO_P, columns
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
-MEANS = ("mean", "ci_low", "ci_high", "mean_human", "mean_machine", "lambda", "n_judged")
-"""Columns of ``experiment_metrics`` that a machine's labels change or add."""
+MOST_IN_PART = 0.02
+"""Share of the judged users who may have an item at the first ranks that people did not judge."""
+MACHINE_MEANS = columns(
+    "string: experiment_id segment metric; double: mean ci_low ci_high mean_human mean_machine lambda; "
+    "long: n_users n_judged"
+)
+"""Columns of ``experiment_metrics`` that a machine's labels change or add, with the keys of its rows."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,16 @@ class Labels:
         """The corrected mean; that of people's labels alone where the machine's do not help."""
         helped = self.others.n > 1 and st.machine_helps(self.h, self.f)
         return st.corrected(self.h, self.f, self.others, None if helped else 0.0)
+
+    @cached_property
+    def sample_p(self) -> float:
+        """P-value of the machine's values of the judged users being those of users like the others."""
+        n, others = len(self.f), self.others
+        if not n > 1 < others.n:
+            return 1.0
+        parts = [(float(self.f.var(ddof=1)) / n, n - 1), (others.variance / others.n, others.n - 1)]
+        error = np.sqrt(sum(error for error, _ in parts))
+        return float(2 * stdtr(st.welch_df(parts), -abs(self.f.mean() - others.mean) / error)) if error else 1.0
 
     @cached_property
     def of_machine(self) -> st.Others:
@@ -99,6 +116,7 @@ class Judged:
         return means | {
             **{"difference": difference, "squared_error": sum(error for error, _ in parts), "df": st.welch_df(parts)},
             **{"covariance": covariance, "squared_error_baseline": sides[0].mean.squared_error, "lambda": slope},
+            "sample_p": min(side.sample_p for side in sides),
             "difference_machine": sides[1].of_machine.mean - sides[0].of_machine.mean,
             "squared_error_machine": sum(error for error, _ in of_machine),
             "df_machine": st.welch_df(of_machine),
@@ -159,22 +177,27 @@ class Judged:
         n, shared = int(self.least[i]), int(self.rows.both["both"][i])
         if shared and not self.rows.paired[i]:
             return f"people judged {shared:,} users of both experiments, whose errors belong together (design: paired)"
-        return None if n >= st.LEAST_JUDGED else f"people judged {n} users, and a verdict needs {st.LEAST_JUDGED}"
+        if n < st.LEAST_JUDGED:
+            return f"people judged {n} users, and a verdict needs {st.LEAST_JUDGED}"
+        gaps = [int(sums["in_part"][i]) for sums in self.rows.totals.sides("machine", self.rows.keys)]
+        if max(gaps) > MOST_IN_PART * n:
+            gap = f"people judged {max(gaps):,} of {n:,} users in part, as where a system came later"
+            return f"{gap}; rankmetrics unjudged lists what is to judge"
+        p = self.numbers["sample_p"][i]
+        off = f"the users whom people judged are not like the others: the machine rates them otherwise (p = {p:.2g})"
+        return off if p < SMALL_RATIO_P else None
 
 
 def machine_means(totals: Totals, confidence: float) -> dict[str, Any]:
     """Corrected means of every experiment, segment and metric that a machine has judged, with intervals."""
-    keys = [key for key in totals.sums if key.kind == "arm" and key._replace(kind="machine") in totals.sums]
+    rated = {key._replace(kind="arm") for key in totals.sums if key.kind in ("machine", "arm_judged")}
+    keys = [key for key in totals.sums if key in rated]
     rows = []
-    for labels in (Labels.of_arm(totals, key) for key in keys):
+    for key, labels in ((key, Labels.of_arm(totals, key)) for key in keys):
         mean, n = labels.mean, len(labels.h)
         error = np.array(np.sqrt(mean.squared_error) if n >= st.LEAST_JUDGED else np.nan)
         test = st.Estimate.of(np.array(mean.mean), error, np.array(st.welch_df(mean.parts)), confidence)
-        people = float(labels.h.mean()) if n else np.nan
-        bounds = float(test.ci_low), float(test.ci_high)
-        rows.append((mean.mean, *bounds, people, labels.of_machine.mean, mean.slope, n))
-    names = {"experiment_id": "candidate", "segment": "segment", "metric": "metric"}
-    columns = zip(*rows, strict=True) if rows else [()] * len(MEANS)
-    return {name: [getattr(key, field) for key in keys] for name, field in names.items()} | dict(
-        zip(MEANS, columns, strict=True)
-    )
+        numbers = mean.mean, float(test.ci_low), float(test.ci_high), float(labels.h.mean()) if n else np.nan
+        counts = labels.of_machine.n, n
+        rows.append((key.candidate, key.segment, key.metric, *numbers, labels.of_machine.mean, mean.slope, *counts))
+    return {name: [row[i] for row in rows] for i, name in enumerate(MACHINE_MEANS)}

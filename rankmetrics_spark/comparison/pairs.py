@@ -93,7 +93,8 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             # Who was judged is drawn, so nobody is left out.
             f = summable(rows.machine[metric])
             others, judged = np.isnan(values) & ~np.isnan(f), ~np.isnan(some) & ~np.isnan(f)
-            cells.add(totals, "machine", metric, [others], u=np.where(others, f, 0.0))
+            in_part = np.zeros(len(v), bool) if rows.in_part is None else rows.in_part
+            cells.add(totals, "machine", metric, [others, in_part], u=np.where(others, f, 0.0))
             cells.keep_judged(totals, metric, judged, some, f)
             continue
         without = rows.left_out(metric, values)

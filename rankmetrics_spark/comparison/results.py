@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, functions as F
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.comparison import rows as made, sums as summed
 from rankmetrics_spark.comparison.families import Question
+from rankmetrics_spark.comparison.judged import MACHINE_MEANS, machine_means
 from rankmetrics_spark.comparison.over_time import over_time
 from rankmetrics_spark.comparison.periods import first_and_last, period_rows, published_days
 from rankmetrics_spark.comparison.registry import STATISTICS, types_of
-from rankmetrics_spark.comparison.table import UserTable, of_one_test
+from rankmetrics_spark.comparison.table import UserTable, machine_columns, of_one_test
 from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table, told_as_read
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
@@ -232,6 +233,9 @@ def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | 
         ConfigError: Neither a baseline nor all pairs are asked for.
     """
     _refuse_nothing(comparison)
+    beside = {"before": table.before, "dates": table.days}
+    given = (name for name, value in beside.items() if value is not None)
+    cfg.check_machine(comparison, bool(machine_columns(table)), *given)
     table = _of_units(table, comparison)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
@@ -276,7 +280,7 @@ def _of_units(table: UserTable, comparison: cfg.Comparison) -> UserTable:
 def with_cluster_intervals(
     means: DataFrame, table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None
 ) -> DataFrame:
-    """The means with the intervals of clusters as units; as they are without a cluster.
+    """The means with the intervals of clusters as units, or corrected where a machine judged; else as they are.
 
     Args:
         means: Rows of ``experiment_metrics``.
@@ -284,11 +288,12 @@ def with_cluster_intervals(
         comparison: How the means are compared.
         sums: ``sums_of`` the two, where it has been computed already.
     """
-    if comparison.cluster is None:
+    machine = bool(machine_columns(table))
+    if comparison.cluster is None and not machine:
         return means
     partials = sums_of(table, comparison) if sums is None else sums
-    body = partial(made.cluster_intervals, confidence=comparison.confidence)
-    return _with_intervals(means, made.table_of_sums(partials, body, made.CLUSTER_MEANS))
+    make, kinds = (machine_means, MACHINE_MEANS) if machine else (made.cluster_intervals, made.CLUSTER_MEANS)
+    return _with_intervals(means, made.table_of_sums(partials, partial(make, confidence=comparison.confidence), kinds))
 
 
 def decomposition(table: UserTable, comparison: cfg.Comparison, segment: str) -> DataFrame:

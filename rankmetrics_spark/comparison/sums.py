@@ -26,7 +26,17 @@ from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
+from rankmetrics_spark.schemas import (
+    CONVENTION_HASH,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    N_ASSIGNED,
+    N_LISTS,
+    N_RELEVANT,
+    TO_JUDGE,
+    USER,
+)
 from rankmetrics_spark.statistics import Floats, Ints, splits
 
 _Row = TypeVar("_Row")
@@ -190,6 +200,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         lists_hash=np.asarray(table.column(tables.LISTS_HASH).to_numpy(), np.int64) if changes else None,
         without=_numbers_of(table, tables.WITHOUT, layout.metrics),
         machine=_numbers_of(table, tables.MACHINE, layout.metrics),
+        in_part=_doubles(table.column(TO_JUDGE)) > 0 if TO_JUDGE in table.column_names else None,
     )
 
 

@@ -230,8 +230,8 @@ def lists_by_metric(table: UserTable) -> Iterator[str]:
 
 def machine_columns(table: UserTable) -> list[str]:
     """The columns of metrics under the labels of a machine, where there are some."""
-    names = (f"{sch.MACHINE}{metric.column}" for metric in table.metrics)
-    return [name for name in names if name in table.rows.columns]
+    names = [f"{sch.MACHINE}{metric.column}" for metric in table.metrics]
+    return [name for name in (*names, sch.TO_JUDGE) if {*names} & {*table.rows.columns} and name in table.rows.columns]
 
 
 def shares_without(table: UserTable) -> Iterator[str]:

@@ -34,6 +34,7 @@ class UserRows:
         lists_hash: (n,) hash of the lists of the row, where only users whose lists differ are compared.
         without: Metric -> (n,) share of the user's lists that have no value, where it is known which have one.
         machine: Metric -> (n,) values under the labels of a machine; empty where there are none.
+        in_part: (n,) whether people have judged some of the user's items, and not all; None without a machine.
     """
 
     user: Ints
@@ -51,6 +52,7 @@ class UserRows:
     lists_hash: Ints | None = None
     without: dict[str, Floats] = field(default_factory=dict)
     machine: dict[str, Floats] = field(default_factory=dict)
+    in_part: Bools | None = None
 
     def left_out(self, metric: str, values: Floats) -> Floats:
         """(n,) share of a user's lists that have no value of the metric; 1 where the user has none at all."""

@@ -13,6 +13,7 @@ from .comparing import Resampling as Resampling
 from .comparing import check_cuped as check_cuped
 from .comparing import check_experiments as check_experiments
 from .comparing import check_gates as check_gates
+from .comparing import check_machine as check_machine
 from .comparing import check_units as check_units
 from .comparing import gates as gates
 from .comparing import with_primary as with_primary

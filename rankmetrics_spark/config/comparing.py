@@ -323,6 +323,24 @@ def check_units(comparison: Comparison, names: Sequence[str]) -> None:
             )
 
 
+_NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "aa_check", "cluster", "mean_over",
+                     "only_changed", "shared_users", "period", "pairs")  # fmt: skip
+
+
+def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:
+    """Refuse what has no rule for users whom a machine has judged, and ``more`` that is given beside them.
+
+    Raises:
+        ConfigError: Names the first of them.
+    """
+    usual = Comparison()
+    wrong = [*more, *(name for name in _NOT_WITH_MACHINE if getattr(comparison, name) != getattr(usual, name))]
+    for name in wrong if machine else ():
+        at = comparison.path_of(name) if hasattr(comparison, name) else name
+        raise ConfigError(f"{at} is given, and a machine has judged the users; allowed beside its labels: paired or "
+                          "independent comparisons with a baseline, at one look, by t alone")  # fmt: skip
+
+
 def gates(path: str, value: object) -> tuple[Gate, ...]:
     """A list of gates, or a single one."""
     items = [value] if isinstance(value, (Mapping, Gate)) else value

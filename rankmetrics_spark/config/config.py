@@ -12,7 +12,15 @@ from typing import Any
 
 from rankmetrics_spark.config import sections as sec
 from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, tests
-from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates, with_primary
+from rankmetrics_spark.config.comparing import (
+    Comparison,
+    Gate,
+    check_cuped,
+    check_gates,
+    check_machine,
+    gates,
+    with_primary,
+)
 from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.document import json_schema, merged, override, read_document
 from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings
@@ -40,6 +48,7 @@ class Config(SectionWithOptions):
     Attributes:
         source: The impressions.
         judgements: By default m and the ideal list are what is shown.
+        machine_judgements: Labels of a machine for all, beside those of people for a sample.
         events: Clicks and the like in rows of their own, which give the relevance.
         assignments: Who is in which test, since when; the log names no experiments then.
         tests: Name of a test -> what it has of its own, beside ``comparison``.
@@ -56,6 +65,7 @@ class Config(SectionWithOptions):
 
     source: sec.Source = key({}, section(sec.Source))
     judgements: sec.Judgements | None = key(None, section(sec.Judgements))
+    machine_judgements: sec.MachineJudgements | None = key(None, section(sec.MachineJudgements))
     events: sec.Events | None = key(None, sec.events_of)
     assignments: Assignments | None = key(None, section(Assignments))
     tests: Mapping[str, OfTest] = key({}, tests)
@@ -87,7 +97,7 @@ class Config(SectionWithOptions):
         super().__post_init__()
         date = resolved(self.evaluation_date, self.time_zone)
         self._settle(events=sec.events_beside(self.source, self.events))
-        for name in ("source", "judgements", "events", "assignments", "sink"):
+        for name in ("source", "judgements", "machine_judgements", "events", "assignments", "sink"):
             self._settle(**{name: _dated(getattr(self, name), date)})
         self._settle(evaluation_date=date)
         if period := self.comparison.period:
@@ -116,6 +126,7 @@ class Config(SectionWithOptions):
             **own,
             text_numbers=any(sec.FORMATS[section.format].is_text for section in self.inputs),
             judged=self.judgements is not None,
+            with_machine=self.machine_judgements is not None,
             with_events=self.events is not None,
             with_assignments=self.assignments is not None,
             paths=PATHS,
@@ -130,6 +141,7 @@ class Config(SectionWithOptions):
             )
         self._settle(comparison=replace(self.comparison, tests=self.tests))
         check_tests(self.comparison, self.options)
+        check_machine(self.comparison, self.options.machine)
         check_gates(self.gates, self.metrics, self.comparison)
         self._settle(comparison=with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)
@@ -142,7 +154,8 @@ class Config(SectionWithOptions):
     @property
     def inputs(self) -> tuple[sec.Input, ...]:
         """The sections of the tables that are read."""
-        return (*self.source.parts, *filter(None, [self.judgements, self.events, self.assignments]))
+        tables = self.judgements, self.machine_judgements, self.events, self.assignments
+        return (*self.source.parts, *filter(None, tables))
 
 
 def schema() -> dict[str, Any]:

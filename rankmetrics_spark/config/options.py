@@ -14,7 +14,14 @@ from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import time_zone
 from rankmetrics_spark.errors import ConfigError, check_known, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
-from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, EVENT_NAMES, GRADE_OF_EVENTS, JUDGED_ROLES, LOG_ROLES
+from rankmetrics_spark.schemas import (
+    ASSIGNMENT_NAMES,
+    EVENT_NAMES,
+    GRADE_OF_EVENTS,
+    JUDGED_ROLES,
+    LOG_ROLES,
+    MACHINE_ROLES,
+)
 from rankmetrics_spark.words import NOUNS
 
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
@@ -153,6 +160,21 @@ def _read_grades(path: str, value: object) -> dict[str, float]:
     return {fd.text(path, kind): float(grade(f"{path}.{kind}", each)) for kind, each in value.items()}
 
 
+def _read_sample(path: str, value: object) -> str | Mapping[str, str]:
+    if isinstance(value, Mapping) and [*value] == ["column"]:
+        return {"column": fd.text(f"{path}.column", value["column"])}
+    if value != "random":
+        raise fd.refuse(path, value, "random, or a mapping such as {column: drawn}")
+    return "random"
+
+
+def _read_machine_grades(path: str, value: object) -> dict[float, float]:
+    if not isinstance(value, Mapping):
+        raise fd.refuse(path, value, "a mapping of the machine's grades to people's, such as {2: 1}")
+    grade = fd.number(0, 1e6, inclusive=True)
+    return {float(grade(path, ours)): float(grade(f"{path}.{ours}", theirs)) for ours, theirs in value.items()}
+
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d{1,6})\s*([smhd])")
 
@@ -193,6 +215,9 @@ class Options(fd.Section):
         rank_by: By a column of ranks, or by score: the highest first.
         columns: Role -> column of the impressions.
         judgement_columns: Role -> column of the judgements.
+        machine_columns: Role -> column of the machine's judgements.
+        human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn}`` of the judgements.
+        machine_grades: The machine's grade -> people's, if the scales differ.
         packed: How cells of text hold the items of a list.
         judgement_packed: How cells of text hold the items of a list.
         event_columns: Role (list, user, item, kind, time) -> column of the events.
@@ -218,6 +243,7 @@ class Options(fd.Section):
         layout: How lists travel; the values are the same, the cost is not.
         text_numbers: Numbers may come as text; text that is no number is a fault of its row.
         judged: Whether judgements are given.
+        with_machine: Whether judgements of a machine are given in a table of their own.
         with_events: Whether events are given.
         with_assignments: Whether assignments are given.
     """
@@ -229,6 +255,9 @@ class Options(fd.Section):
         {}, fd.mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items", "time"}), path="source.columns"
     )
     judgement_columns: Mapping[str, str] = fd.key({}, fd.mapped(JUDGED_ROLES), path="judgements.columns")
+    machine_columns: Mapping[str, str] = fd.key({}, fd.mapped(MACHINE_ROLES), path="machine_judgements.columns")
+    human_sample: str | Mapping[str, str] | None = fd.key(None, _read_sample, path="judgements.human_sample")
+    machine_grades: Mapping[float, float] = fd.key({}, _read_machine_grades, path="judgements.machine_grades")
     packed: Packed | None = fd.key(None, fd.section(Packed), path="source.packed")
     judgement_packed: PackedJudgements | None = fd.key(None, fd.section(PackedJudgements), path="judgements.packed")
     event_columns: Mapping[str, Any] = fd.key({}, _read_event_columns, path="events.columns")
@@ -255,6 +284,7 @@ class Options(fd.Section):
     layout: str = fd.key("auto", fd.choice(*get_args(LayoutName)))
     text_numbers: bool = fd.key(False, fd.flag)
     judged: bool = fd.key(False, fd.flag)
+    with_machine: bool = fd.key(False, fd.flag)
     with_events: bool = fd.key(False, fd.flag)
     with_assignments: bool = fd.key(False, fd.flag)
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -275,6 +305,7 @@ class Options(fd.Section):
         _check_columns(self)
         _check_segments(self)
         _check_knobs(self, rule)
+        _check_machine(self)
         check(self.metrics, self.convention)
         if self.percentiles and self.cluster is not None:
             raise ConfigError(
@@ -286,6 +317,16 @@ class Options(fd.Section):
     def combined_segments(self) -> tuple[tuple[int, ...], ...]:
         """``segment_combinations`` as indices of ``segments``."""
         return tuple(tuple(self.segments.index(name) for name in chosen) for chosen in self.segment_combinations)
+
+    @property
+    def machine(self) -> bool:
+        """Whether a machine has judged all users, and people a sample of them."""
+        return self.with_machine or "machine" in self.judgement_columns
+
+    @property
+    def drawn_by(self) -> tuple[str, ...]:
+        """The column that is true for users whom people were to judge, if there is one."""
+        return tuple(self.human_sample.values()) if isinstance(self.human_sample, Mapping) else ()
 
     def _paths_of_fields(self) -> Mapping[str, str]:
         """Each field -> the name that the reader of a message wrote."""
@@ -363,6 +404,38 @@ def _check_columns(options: Options) -> None:
                 f"{options.path_of('metrics')}: '{metric}' needs scores, but {columns}.score is null; "
                 "allowed: a column with scores"
             )
+
+
+_NOT_WITH_MACHINE = ("covariate", "cluster", "mean_over", "only_changed", "percentiles", "with_events",
+                     "with_assignments", "judgement_packed")  # fmt: skip
+
+
+def _check_machine(options: Options) -> None:
+    """Refuse what labels of people and a machine cannot have beside them."""
+    given = [name for name in ("human_sample", "machine_grades") if getattr(options, name)]
+    if not options.machine:
+        if given:
+            raise ConfigError(f"{options.path_of(given[0])} is given, and no machine has judged; allowed: with "
+                              f"{options.path_of('judgement_columns')}.machine or machine_judgements")  # fmt: skip
+        return
+    if not options.judged or options.human_sample is None:
+        missing = "judgements" if not options.judged else options.path_of("human_sample")
+        raise ConfigError(f"{missing} is missing, and a machine has judged; allowed: those of people for users who are "
+                          "drawn before anyone saw results: human_sample: random, or {column: drawn}")  # fmt: skip
+    if options.with_machine and "machine" in options.judgement_columns:
+        raise ConfigError(f"{options.path_of('judgement_columns')}.machine and machine_judgements are both given; "
+                          "allowed: one of the two")  # fmt: skip
+    wrong = {name: getattr(options, name) for name in _NOT_WITH_MACHINE}
+    wrong = {options.path_of(name): value for name, value in wrong.items() if value and value != "users"}
+    rule, path = options.convention, options.path_of("convention")
+    wrong |= {f"{path}.population": rule.population} if rule.population != "shown" else {}
+    wrong |= {f"{path}.zero_relevant": "skip"} if rule.zero_relevant == "skip" else {}
+    wrong |= {f"{path}.unjudged": "removed"} if rule.unjudged == "removed" else {}
+    needs = [str(metric) for metric in options.metrics if metric.needs in ("intents", "shown_intents", "scores")]
+    wrong |= {options.path_of("metrics"): needs[0]} if needs else {}
+    for name, value in wrong.items():
+        raise fd.refuse(name, value, "another value where a machine has judged: all users of the log count, with one "
+                                     "value under each label")  # fmt: skip
 
 
 def _check_segments(options: Options) -> None:

@@ -17,7 +17,7 @@ from rankmetrics_spark.config.filters import column_names, condition, refuse_sub
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError, check_known
-from rankmetrics_spark.schemas import EVENT_NAMES, EXPERIMENT, ITEMS, JUDGEMENT_ROLES, ROLES, TIME
+from rankmetrics_spark.schemas import EVENT_NAMES, EXPERIMENT, ITEMS, JUDGEMENT_ROLES, MACHINE_ROLES, ROLES, TIME
 
 EXAMPLE_USERS = 20
 """Users who lost and gained most that a page has of queries; of people it has none unless asked for."""
@@ -223,7 +223,7 @@ class Input(fd.Section):
             elif role not in self.columns:
                 roles.setdefault(canonical, canonical)
                 roles.setdefault(role, role)
-        for name in filter(None, map(self.columns.get, (ITEMS, TIME))):
+        for name in filter(None, map(self.columns.get, (ITEMS, TIME, "machine"))):
             roles[name.lower()] = name
         return tuple(roles.values())
 
@@ -340,6 +340,17 @@ class Judgements(Input, SectionWithOptions):
     format: str = fd.key(None, _format_of("judgements"))
     columns: Mapping[str, str] = option("judgement_columns")
     packed: PackedJudgements | None = option("judgement_packed")
+
+
+@dataclass(frozen=True)
+class MachineJudgements(Input, SectionWithOptions):
+    """The judgements of a machine, in a table of their own."""
+
+    at: ClassVar[str] = "machine_judgements"
+    roles: ClassVar[Mapping[str, str]] = MACHINE_ROLES
+
+    format: str = fd.key(None, _format_of("judgements"))
+    columns: Mapping[str, str] = option("machine_columns")
 
 
 @dataclass(frozen=True)

@@ -202,8 +202,9 @@ def _tables_of(context: _Context) -> Tables:
     context.earlier = Earlier.of(store, config)
     sources.check_ready(context.spark, config.source)
     impressions, judgements = inputs(context.spark, config)
-    events, assignments = (sources.read_events(context.spark, part) for part in (config.events, config.assignments))
-    others = {"judgements": judgements, "events": events, "assignments": assignments}
+    sections = (config.events, config.assignments, config.machine_judgements)
+    events, assignments, machine = (sources.read_events(context.spark, part) for part in sections)
+    others = {"judgements": judgements, "machine_judgements": machine, "events": events, "assignments": assignments}
     record.add_inputs(config, {"source": impressions, **others})
     refused = " and ".join(context.refused)
     record.entries["notes"] = [
@@ -220,6 +221,7 @@ def _tables_of(context: _Context) -> Tables:
         day=config.evaluation_date,
         assignments=assignments,
         compared=config.comparison,
+        machine=machine,
     )
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.

@@ -221,6 +221,7 @@ class Scoring:
         list_hash: The column with a hash of the items of a list; empty = none.
         looks_up: Whether the relevance of shown items is looked up in the judgements.
         finite: Whether a value that is infinite because of large grades is refused.
+        machine: Whether a machine has judged too, so that each value is there under both labels.
     """
 
     metrics: tuple[mx.Metric, ...]
@@ -231,10 +232,18 @@ class Scoring:
     list_hash: str = ""
     looks_up: bool = False
     finite: bool = True
+    machine: bool = False
+
+    @property
+    def machine_columns(self) -> tuple[str, ...]:
+        """The columns of values under the labels of a machine."""
+        return tuple(f"{sch.MACHINE}{metric.column}" for metric in self.metrics if self.machine)
 
     @property
     def top(self) -> int:
         """The rank down to which judged items are counted: the cut-off of the metric that decides."""
+        if self.machine:
+            return int(min(max(map(mx.cut_of, self.metrics)), mx.UNCUT))
         decides = mx.deciding(self.metrics)
         return (decides and decides.cut) or USUAL_TOP
 
@@ -305,4 +314,19 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
         values = mx.compute(batch, scoring.metrics, rule).T
         if scoring.finite:
             _refuse_infinite(values, scoring.metrics, batch, rule)
-        yield scores | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))
+        names = [metric.column for metric in scoring.metrics]
+        if scoring.machine:
+            of_machine = {**columns, **{own: columns[name] for own, name in _OF_MACHINE.items()}}
+            rated = with_judgements(layout.unpack(of_machine, scoring.reading(rule)), of_machine, rule)
+            of_both = (columns, values), (of_machine, mx.compute(rated, scoring.metrics, rule).T)
+            values = np.concatenate([_where_judged(*each) for each in of_both])
+            names += scoring.machine_columns
+        yield scores | dict(zip(names, values, strict=True))
+
+
+_OF_MACHINE = {sch.POOL_GRADE: sch.MACHINE_GRADE, sch.POOL_HASH: sch.MACHINE_HASH}
+
+
+def _where_judged(columns: li.Arrays, values: mx.Floats) -> mx.Floats:
+    """The values of the lists of judged users; NaN for the others."""
+    return np.where(columns[sch.POOL_GRADE].is_null().to_numpy(zero_copy_only=False), np.nan, values)

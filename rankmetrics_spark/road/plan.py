@@ -65,7 +65,7 @@ class Plan:
     def _public_names(self) -> tuple[str, ...]:
         metrics = [metric.column for metric in self.scoring.metrics]
         reserved = (*sch.USER_COLUMNS, sch.CONVENTION_INDEX, *metrics, *map(sch.lists_with_value, metrics))
-        reserved += tuple(filter(None, [self.columns.list_hash]))
+        reserved += (*filter(None, [self.columns.list_hash]), *self.scoring.machine_columns)
         described = filter(None, (self.columns.covariate, self.columns.cluster))
         return sch.public_names((*self.columns.segments, *described), reserved)
 
@@ -106,8 +106,8 @@ def make_plan(
 ) -> Plan:
     """Plan an evaluation from the schemas of its inputs."""
     rules = tuple(conventions) or (options.convention,)
-    mapping = _mapped(options.columns, sch.ROLES, impressions.names)
-    of_judgements = _mapped(options.judgement_columns, sch.JUDGEMENT_ROLES, judgements.names) if judgements else {}
+    mapping = mapped(options.columns, sch.ROLES, impressions.names)
+    of_judgements = mapped(options.judgement_columns, sch.JUDGEMENT_ROLES, judgements.names) if judgements else {}
     names = (impressions.names, judgements.names) if judgements else ([], [])
     if events := of_single_lists(*names, options.list, of_judgements.values()):
         raise InputError(events)
@@ -123,6 +123,7 @@ def make_plan(
         judged=judgements is not None,
         list_hash=columns.list_hash or "",
         looks_up=judgements is not None and not columns.relevance,
+        machine=options.machine,
     )
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[sch.RELEVANCE]))
     reads_item = scoring.repeats or columns.item_text or columns.intents == "judged" or scoring.list_hash
@@ -136,9 +137,7 @@ def make_plan(
     return Plan(options, columns, mapping, of_judgements, scoring, layout)
 
 
-def _mapped(
-    option: Mapping[str, str | None], roles: Mapping[str, str], columns: Sequence[str]
-) -> dict[str, str | None]:
+def mapped(option: Mapping[str, str | None], roles: Mapping[str, str], columns: Sequence[str]) -> dict[str, str | None]:
     """Canonical name -> input column: that of the option, else the column of the same long or short name."""
     return {name: option.get(role, name if name in columns else role) for role, name in roles.items()}
 
@@ -150,7 +149,11 @@ def _columns(
     by_score = options.rank_by == sch.SCORE
     is_mapped = "relevance" in options.columns
     source = options.columns.get("relevance") if is_mapped else mapping[sch.RELEVANCE]
-    relevance = not options.judged or (source is not None and (is_mapped or source in schema.names))
+    if options.machine and options.columns.get("relevance"):
+        raise ConfigError(f"{options.path_of('columns')}.relevance is {source}, and a machine has judged the items; "
+                          "allowed: null, since both labels come from the judgements")  # fmt: skip
+    has_relevance = source is not None and (is_mapped or source in schema.names)
+    relevance = not options.machine and (not options.judged or has_relevance)
     breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[sch.POSITION] in schema.names
     score = by_score or any(metric.needs == "scores" for metric in options.metrics)
     item = mapping[sch.ITEM] is not None

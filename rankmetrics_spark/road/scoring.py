@@ -32,6 +32,7 @@ def scored(
     needs_hash = not columns.relevance or any(rule.duplicates == "count" for rule in scoring.conventions)
     intents = [sch.POOL_INTENT, sch.POOL_INTENT_ITEM, sch.POOL_INTENT_GRADE] * scoring.judged_intents
     pool = [sch.POOL_GRADE, *[sch.POOL_HASH] * needs_hash, *intents] if scoring.judged else []
+    pool += [sch.MACHINE_GRADE, sch.MACHINE_HASH] * scoring.machine
     inputs = lists.selectExpr(*(f"{sql} AS {name}" for name, sql in kept.items()), sch.N_ROWS, *layout.payload, *pool)
     if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
         score = partial(_score_one, layout=layout, scoring=scoring)
@@ -80,7 +81,12 @@ def _scores(scoring: Scoring) -> list[T.StructField]:
     """Columns of a scored list: counts, and one double per metric."""
     counts = [T.StructField(name, T.LongType()) for name in COUNTS]
     hashes = [T.StructField(scoring.list_hash, T.LongType())] * bool(scoring.list_hash)
-    return counts + hashes + [T.StructField(metric.column, T.DoubleType()) for metric in scoring.metrics]
+    return counts + hashes + [T.StructField(name, T.DoubleType()) for name in _values(scoring)]
+
+
+def _values(scoring: Scoring) -> list[str]:
+    """Columns of values: of each metric, and the same under the labels of a machine."""
+    return [*(metric.column for metric in scoring.metrics), *scoring.machine_columns]
 
 
 _USER_COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
@@ -92,7 +98,11 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     A segment is null where the lists of the user differ; with ``within``, a segment column, there is a row for each of
     its values.
     """
-    metrics = [metric.column for metric in scoring.metrics]
+    metrics = _values(scoring)
+    gaps = [sch.TO_JUDGE] * scoring.machine
+    if scoring.machine:
+        gap = f"greatest(least({sch.N_SHOWN}, {scoring.top}L) - {sch.N_KNOWN_TOP}, 0L)"
+        lists = lists.selectExpr("*", f"CASE WHEN {sch.JUDGED} THEN {gap} END AS {sch.TO_JUDGE}")
     hashed = [scoring.list_hash] * bool(scoring.list_hash)
     ordered = [
         sch.EXPERIMENT,
@@ -102,6 +112,7 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
         *columns.of_user,
         *_USER_COUNTS,
         *hashed,
+        *gaps,
         *metrics,
     ]
     if not columns.list:
@@ -117,7 +128,7 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
         *(f"{sch.only_value(name)} AS {name}" for name in columns.of_user if name != within),
         f"count(1) AS {sch.N_LISTS}",
         f"CASE WHEN {is_of_user} THEN max({sch.N_RELEVANT}) ELSE sum({sch.N_RELEVANT}) END AS {sch.N_RELEVANT}",
-        *(f"sum({name}) AS {name}" for name in (sch.N_SHOWN, sch.N_REPEATED)),
+        *(f"sum({name}) AS {name}" for name in (sch.N_SHOWN, sch.N_REPEATED, *gaps)),
     ]
     # Added up, the hashes of several lists do not depend on their order; halves never overflow.
     aggregates += (f"xxhash64(sum(shiftright({name}, 32)), sum({name} & {2**32 - 1}L)) AS {name}" for name in hashed)
@@ -131,6 +142,7 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
         sch.N_RELEVANT,
         sch.N_REPEATED,
         *hashed,
+        *gaps,
     )
     means = group_means(lists.select(*read, *metrics), keys, dict.fromkeys(metrics, "1"), aggregates)
     with_value = (f"{weight_of(name)} AS {sch.lists_with_value(name)}" for name in without_value(columns, scoring))

@@ -22,6 +22,7 @@ from rankmetrics_spark.road import aggregation as agg, checking, nested as nst, 
 from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
 from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
 from rankmetrics_spark.road.events import Timed, event_counts, flattened
+from rankmetrics_spark.road.labels import split_labels
 from rankmetrics_spark.road.plan import Plan, make_plan
 
 Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
@@ -66,6 +67,7 @@ class Tables:
         day: str | None = None,
         assignments: AnyTable | None = None,
         compared: Comparison | None = None,
+        machine: AnyTable | None = None,
     ) -> Tables:
         """Plan, and check each row: the evaluation that the options describe; with ``conventions``, under each of them.
 
@@ -78,10 +80,16 @@ class Tables:
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
         impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
         if judgements is not None:
-            own, defaults = options.judgement_columns.values(), (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
+            defaults = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
+            own = (*options.judgement_columns.values(), *options.drawn_by)
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
         flat = flattened(impressions, judgements, events, options, day)
         impressions, judgements, options, lists, timed, states = flat
+        rated = None
+        if options.machine and judgements is not None:
+            named = "machine judgements", options.machine_columns.values(), defaults, impressions
+            apart = None if machine is None else table_of(machine, *named)
+            judgements, rated = split_labels(judgements, apart, options)
         schema, assigned = None if judgements is None else judgements.schema, None
         if assignments is not None:
             stored = keep or (lambda rows, name: rows)
@@ -101,6 +109,7 @@ class Tables:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
+            pools = pools if rated is None else pools.join(rated, sch.USER, "full")
         if keep is not None and lists is None and events is None:
             plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
         return cls(plan, rows, judgements, pools, keep, lists, timed, states, assigned)
@@ -415,7 +424,8 @@ def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     described = zip(plan.columns.of_user, public, strict=True)
     renamed = [f"{internal} AS {sch.quoted(public)}" for internal, public in described]
     counts = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED, *filter(None, [plan.scoring.list_hash]))
-    metrics = (metric.column for metric in plan.scoring.metrics)
+    counts += (f"coalesce({sch.JUDGED}, false) AS {sch.HAS_LABELS}", sch.TO_JUDGE) if plan.scoring.machine else ()
+    metrics = (*(metric.column for metric in plan.scoring.metrics), *plan.scoring.machine_columns)
     with_value = map(sch.lists_with_value, scoring.without_value(plan.columns, plan.scoring))
     return table.selectExpr(sch.EXPERIMENT, sch.USER, *renamed, *counts, *metrics, *with_value, *more)
 

@@ -98,7 +98,8 @@ def inputs(spark: SparkSession, config: cfg.Config) -> tuple[DataFrame, DataFram
     if (judged := config.judgements) is None:
         return impressions, None
     # Judgements with the column of lists are clicks, which the plan refuses.
-    return impressions, read(spark, judged, (*judged.required_columns(), *config.source.list))
+    needed = *judged.required_columns(), *config.source.list, *config.options.drawn_by
+    return impressions, read(spark, judged, needed)
 
 
 def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | None:

@@ -309,6 +309,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                    "team": None, "ranks": {}},
         "judgements": None,
         "events": None,
+        "machine_judgements": None,
         "assignments": None,
         "tests": {},
         "rank_by": "position",

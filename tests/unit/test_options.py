@@ -16,10 +16,11 @@ from tests.helpers.commands import ROOT
 from tests.helpers.packages import Changes, run_with
 from tests.options_page import CALLS, markdown
 
-TABLES = {"self", "impressions", "judgements", "events", "assignments", "tests", "user_metrics", "before", "dates"}
+TABLES = {"self", "impressions", "judgements", "machine_judgements", "events", "assignments", "tests", "user_metrics",
+          "before", "dates"}  # fmt: skip
 """Parameters that are tables, or a section of a config as it is."""
 ELSEWHERE = {
-    "Options": {"judged", "with_events", "with_assignments", "paths"},
+    "Options": {"judged", "with_machine", "with_events", "with_assignments", "paths"},
     "Comparison": {"cuped", "tests"},
     "Quality": {"repeated_items", "on_broken_split"},
 }

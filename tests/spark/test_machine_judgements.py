@@ -1,0 +1,131 @@
+"""Labels of people for a sample and of a machine for all: from the log to stored tables, on both engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import compare, evaluate, read
+from rankmetrics_spark.config import Config
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.job import run
+from tests.unit.test_judged_rows import slow_mean
+
+METRICS = ["ap@3", "ndcg@3"]
+JUDGED, QUERIES = 50, 120
+
+
+def made(seed: int = 3) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A log of two systems, and one table of labels: of people for the first queries, of a machine for all."""
+    rng, log, labels = np.random.default_rng(seed), [], []
+    for query in range(QUERIES):
+        grades = rng.integers(0, 3, 5) * (rng.random(5) < 0.6)
+        for system, noise in (("a", 1.5), ("b", 0.8)):
+            order = np.argsort(rng.normal(0, noise, 5) - grades)
+            log += [(system, f"q{query}", f"d{item}", rank) for rank, item in enumerate(order[:3], 1)]
+        machine = np.where(rng.random(5) < 0.75, grades, rng.integers(0, 3, 5))
+        people = [int(grade) if query < JUDGED else None for grade in grades]
+        labels += [(f"q{query}", f"d{i}", people[i], int(machine[i]), query < JUDGED) for i in range(5)]
+    shown = pd.DataFrame(log, columns=["experiment", "user", "item", "position"])
+    judged = pd.DataFrame(labels, columns=["user", "item", "relevance", "llm", "drawn"])
+    return shown, judged.astype({"relevance": "Int64"})
+
+
+def evaluated(spark: SparkSession, log: pd.DataFrame, labels: pd.DataFrame, **more: Any) -> Any:
+    asked: dict[str, Any] = {"judgement_columns": {"machine": "llm"}, "human_sample": "random", "baseline": "a"}
+    tables = (spark.createDataFrame(each) for each in (log, labels))
+    shown, judged = tables
+    return evaluate(shown, METRICS, judged, **(asked | more))
+
+
+def sorted_rows(table: Any, *keys: str) -> pd.DataFrame:
+    return table.to_pandas().sort_values([*keys]).reset_index(drop=True)
+
+
+@pytest.mark.both_engines
+def test_each_value_is_that_of_one_pool_and_the_test_that_of_a_slow_loop(spark: SparkSession) -> None:
+    log, labels = made()
+    result = evaluated(spark, log, labels)
+    users = sorted_rows(result.user_metrics, "experiment_id", "user_id")
+    for column, prefix in (("relevance", ""), ("llm", "machine_")):
+        own = labels[["user", "item"]].assign(relevance=labels[column])
+        tables = (spark.createDataFrame(each) for each in (log, own[own["relevance"].notna()]))
+        alone = sorted_rows(evaluate(*[next(tables), METRICS, next(tables)]).user_metrics, "experiment_id", "user_id")
+        expected = alone.set_index(["experiment_id", "user_id"])[["ap_at_3", "ndcg_at_3"]]
+        known = users["judged"] if not prefix else users["judged"].notna()
+        ours = users[known].set_index(["experiment_id", "user_id"])[[f"{prefix}ap_at_3", f"{prefix}ndcg_at_3"]]
+        assert ours.to_numpy().tolist() == expected.loc[ours.index].to_numpy().tolist()
+    assert users.loc[~users["judged"], "ap_at_3"].isna().all() and users["judged"].sum() == 2 * JUDGED
+    row = result.comparisons.to_pandas().set_index("metric").loc["ap@3"]
+    sides = [users[users["experiment_id"] == name].set_index("user_id") for name in "ab"]
+    h, f = (sides[1][name] - sides[0][name] for name in ("ap_at_3", "machine_ap_at_3"))
+    judged = sides[0]["judged"]
+    mean, squared, _ = slow_mean(h[judged].to_numpy(), f[judged].to_numpy(), f[~judged].to_numpy())
+    assert (row["difference"], row["standard_error"]) == pytest.approx((mean, np.sqrt(squared)), rel=1e-9)
+    assert (row["n_judged"], row["n_users"], row["mean_baseline_machine"]) == (
+        JUDGED, QUERIES, pytest.approx(sides[0]["machine_ap_at_3"].mean(), rel=1e-12))  # fmt: skip
+    means = result.experiment_metrics.to_pandas().set_index(["experiment_id", "metric"]).loc[("a", "ap@3")]
+    assert means["mean"] == pytest.approx(row["mean_baseline"], rel=1e-12) and means["n_judged"] == JUDGED
+    assert means["ci_low"] < means["mean"] < means["ci_high"]
+
+
+def test_two_tables_a_column_of_drawn_queries_and_another_scale_give_the_same(spark: SparkSession) -> None:
+    log, labels = made()
+    expected = evaluated(spark, log, labels).comparisons.to_pandas()
+    people = labels[labels["relevance"].notna()][["user", "item", "relevance"]]
+    machine = spark.createDataFrame(labels[["user", "item"]].assign(grade=labels["llm"] * 10))
+    apart = {"machine_judgements": machine, "machine_columns": {"relevance": "grade"}, "judgement_columns": {}}
+    scale = {"machine_grades": {0: 0, 10: 1, 20: 2}}
+    pd.testing.assert_frame_equal(evaluated(spark, log, people, **apart, **scale).comparisons.to_pandas(), expected)
+    # Who was not drawn is not judged, whatever people say of them.
+    more = labels.assign(relevance=labels["relevance"].fillna(1))
+    drawn = evaluated(spark, log, more, human_sample={"column": "drawn"}).comparisons.to_pandas()
+    pd.testing.assert_frame_equal(drawn, expected)
+
+
+def test_a_system_whose_items_people_did_not_judge_has_no_verdict(spark: SparkSession) -> None:
+    log, labels = made()
+    later = log[log["experiment"] == "b"].assign(experiment="c")
+    later["item"] = later["item"].where(later["position"] > 1, "new")
+    rated = labels[["user"]].drop_duplicates().assign(item="new", relevance=pd.NA, llm=1, drawn=False)
+    labels = pd.concat([labels, rated.astype({"relevance": "Int64"})])
+    rows = evaluated(spark, pd.concat([log, later]), labels).comparisons.to_pandas().set_index("experiment_id")
+    gap = f"people judged {JUDGED} of {JUDGED} users in part, as where a system came later"
+    assert set(rows.loc["c", "note"]) == {f"{gap}; rankmetrics unjudged lists what is to judge"}
+    assert rows.loc["c", "p_value"].isna().all() and rows.loc["b", "p_value"].notna().all()
+
+
+def test_a_sample_that_the_machine_rates_otherwise_has_no_verdict(spark: SparkSession) -> None:
+    log, labels = made()
+    easy = labels.assign(llm=np.where(labels["drawn"], labels["llm"], 0))
+    notes = evaluated(spark, log, easy).comparisons.to_pandas()["note"]
+    assert notes.str.startswith("the users whom people judged are not like the others").all()
+
+
+def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) -> None:
+    log, labels = made()
+    log.to_parquet(tmp_path / "log.parquet")
+    labels.to_parquet(tmp_path / "labels.parquet")
+    config = Config(
+        source={"path": str(tmp_path / "log.parquet"), "columns": {"experiment": "experiment"}},
+        judgements={"path": str(tmp_path / "labels.parquet"), "columns": {"machine": "llm"}, "human_sample": "random"},
+        metrics=METRICS,
+        comparison={"baseline": "a"},
+        sink={"path": str(tmp_path / "out")},
+        evaluation_date="2026-11-20",
+    )
+    run(spark, config)
+    stored, means = (read(spark, tmp_path / "out" / name) for name in ("comparisons", "experiment_metrics"))
+    direct = evaluated(spark, log, labels).comparisons.to_pandas()
+    again = compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a").to_pandas()
+    for table in (stored.to_pandas().sort_values("metric"), again):
+        for name in ("difference", "standard_error", "p_value", "lambda", "n_judged"):
+            assert table[name].tolist() == direct[name].tolist(), name
+    assert means.to_pandas()["mean_machine"].notna().all()
+    with pytest.raises(ConfigError, match="wilcoxon is given, and a machine has judged the users; allowed"):
+        compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a", wilcoxon=True)
