@@ -129,3 +129,28 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
     assert means.to_pandas()["mean_machine"].notna().all()
     with pytest.raises(ConfigError, match="wilcoxon is given, and a machine has judged the users; allowed"):
         compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a", wilcoxon=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_judge_that_overrates_a_system_calls_no_winner(spark: SparkSession, paired: bool) -> None:
+    draws, n, size, rng = 400, 50, 250, np.random.default_rng(9)
+    base = rng.beta(2, 3, (draws, size))
+    users: list[pd.DataFrame] = []
+    for system, bias in (("a", 0.0), ("b", 0.06)):
+        h = base + rng.normal(0, 0.1, base.shape) if paired else rng.beta(2, 3, base.shape)
+        f = h + bias + rng.normal(0, 0.05, h.shape)
+        h[:, n:] = np.nan
+        names = [f"{'' if paired else system}{i}" for i in range(draws * size)]
+        columns = {"user_id": names, "draw": np.repeat(np.arange(draws), size), "n_relevant": 1, "n_lists": 1}
+        users.append(
+            pd.DataFrame({"experiment_id": system, **columns, "ap_at_10": h.ravel(), "machine_ap_at_10": f.ravel()})
+        )
+    table = spark.createDataFrame(pd.concat(users))
+    rows = compare(table, baseline="a", segments="draw", correction="none").to_pandas()
+    rows = rows[rows["segment"] != "all"]
+    assert (rows["p_value_machine"] < 0.05).mean() > (0.99 if paired else 0.6)
+    wrong = (rows["p_value"] < 0.05).mean()
+    # Three standard errors of a share of 5 % of 400.
+    assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws) and rows["p_value"].notna().mean() > 0.98
+    assert (rows["standard_error"] / rows["standard_error_human"]).mean() < 0.8

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison.judged import Labels
 
 ABSENT = np.nan
 # human a, human b, machine a, machine b of 24 queries, of which 8 have labels of people
@@ -84,3 +87,47 @@ def test_covariance_of_two_means_is_that_of_a_variance_of_their_sum() -> None:
     both = st.corrected(h + g, f + e, split(QUERIES[:16, 2] + QUERIES[:16, 3]), 0.5)
     covariance = a.covariance(b, float(np.cov(QUERIES[:16, 2], QUERIES[:16, 3])[0, 1]))
     assert both.squared_error == pytest.approx(a.squared_error + b.squared_error + 2 * covariance, rel=1e-12)
+
+
+def profiles() -> Iterator[tuple[int, int, float, float, float]]:
+    """(n, N, noise, bias, share of one-sided errors of .5) of 100 judges."""
+    rng = np.random.default_rng(51)
+    for n in np.repeat([20, 30, 50, 100, 200], 20):
+        yield (
+            int(n),
+            int(n * rng.choice([4, 10, 20])),
+            rng.uniform(0.02, 0.4),
+            rng.uniform(-0.1, 0.1),
+            rng.choice([0, 0.02]),
+        )
+
+
+def drawn(rng: np.random.Generator, n: int, size: int, noise: float, bias: float, wrong: float) -> Labels:
+    """Differences of users without a true one, many of them 0 as those of AP are."""
+    h = rng.normal(0, 0.25, n + size) * (rng.random(n + size) < 0.7)
+    f = h + bias + rng.normal(0, noise, n + size) * (rng.random(n + size) < 0.8) + 0.5 * (rng.random(n + size) < wrong)
+    return Labels(h[:n], f[:n], split(f[n:]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arms", [1, 2], ids=["paired", "independent"])
+def test_intervals_cover_and_are_as_narrow_as_promised(arms: int) -> None:
+    rng, draws, found = np.random.default_rng(7), 400, []
+    for n, size, *judge in profiles():
+        misses, errors, people = 0, [], []
+        for _ in range(draws):
+            means = [drawn(rng, n, size, *judge).mean for _ in range(arms)]
+            parts = [part for mean in means for part in mean.parts]
+            error = np.sqrt(sum(squared for squared, _ in parts))
+            difference = means[0].mean - (means[1].mean if arms > 1 else 0.0)
+            misses += abs(difference) > stdtrit(st.welch_df(parts), 0.975) * error
+            errors.append(error)
+            people.append(0.25 * np.sqrt(0.7 * arms / n))
+        big = drawn(rng, 50_000, 50_000, *judge)
+        rho = np.corrcoef(big.h, big.f)[0, 1]
+        assert misses / draws < (0.05 if n >= 50 else 0.06) + 0.04, (n, size, judge)
+        if n >= 100:
+            assert np.mean(errors) < 1.03 * np.mean(people) * np.sqrt(1 - rho**2 * size / (n + size)) + 1e-3, (n, judge)
+        found.append((n, misses / draws))
+    for few, most in ((False, 0.055), (True, 0.065)):
+        assert np.mean([share for n, share in found if (n < 50) is few]) <= most
