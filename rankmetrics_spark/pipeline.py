@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark import comparison, config as cfg, engines as eng, report as rep, sinks
 from rankmetrics_spark.comparison import UserTable, Within
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning
-from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_arms
+from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_agreement, with_arms
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check
@@ -250,6 +250,8 @@ def check(
     counted = lambda: tables.repeated, lambda: tables.judgement_counts
     log = Inspected(*of_input, *counted, primary, place, tags, *of_events, lambda: tables.assignment_counts)
     found = check_quality(log, limits, previous)
+    if (labels := tables.label_counts) is not None:
+        found = with_agreement(found, labels, bool(tables.plan.options.machine_grades))
     return with_arms(found, log, tables, limits) if tables.assigned else found
 
 

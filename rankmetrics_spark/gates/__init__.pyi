@@ -1,3 +1,4 @@
+from .agreement import with_agreement as with_agreement
 from .assigned import with_arms as with_arms
 from .counts import DIGEST_LEAVES_OUT as DIGEST_LEAVES_OUT
 from .counts import Counts as Counts

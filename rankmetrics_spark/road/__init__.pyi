@@ -17,6 +17,7 @@ from .checking import typed_judgements as typed_judgements
 from .events import flattened as flattened
 from .events import shown_rows as shown_rows
 from .events import unmatched_rate as unmatched_rate
+from .labels import LabelCounts as LabelCounts
 from .nested import flat_judgements as flat_judgements
 from .nested import flat_log as flat_log
 from .plan import Plan as Plan

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.road.checking import pools
 from rankmetrics_spark.road.plan import mapped
+
+LabelCounts: TypeAlias = dict[tuple[float, float | None], int]
+"""(grade of people, grade of the machine) -> items that people judged; None where the machine did not judge them."""
 
 
 def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Options) -> tuple[DataFrame, DataFrame]:
@@ -38,3 +44,12 @@ def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Opti
             raise InputError(f"{options.path_of('human_sample')}: {unknown('column', name, judgements.columns)}")
         conditions.append(f"try_cast({sch.quoted(name)} AS boolean)")
     return judgements.where(" AND ".join(conditions) or "true"), rated
+
+
+def label_counts(pools: DataFrame) -> LabelCounts:
+    """How both judged the same items; starts a job."""
+    judged = pools.selectExpr("*", f"explode(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS _judged")
+    grade = f"get({sch.MACHINE_GRADE}, int(array_position({sch.MACHINE_HASH}, _judged.{sch.POOL_HASH}) - 1))"
+    pairs = judged.selectExpr(f"_judged.{sch.POOL_GRADE} AS people", f"{grade} AS machine")
+    rows = few_rows(pairs.groupBy("people", "machine").agg(F.count(F.lit(1)).alias("n")))
+    return {(row["people"], row["machine"]): int(row["n"]) for row in rows}

@@ -22,7 +22,7 @@ from rankmetrics_spark.road import aggregation as agg, checking, nested as nst, 
 from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
 from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
 from rankmetrics_spark.road.events import Timed, event_counts, flattened
-from rankmetrics_spark.road.labels import split_labels
+from rankmetrics_spark.road.labels import LabelCounts, label_counts, split_labels
 from rankmetrics_spark.road.plan import Plan, make_plan
 
 Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
@@ -372,6 +372,11 @@ class Tables:
         plan = self.plan
         text, intents = plan.options.text_numbers, plan.scoring.judged_intents
         return JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
+
+    @cached_property
+    def label_counts(self) -> LabelCounts | None:
+        """How people and a machine judged the same items; None without a machine. The first look starts a job."""
+        return label_counts(self.pools) if self.pools is not None and self.plan.scoring.machine else None
 
     @cached_property
     def assignment_counts(self) -> AssignmentCounts | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
+from statsmodels.stats.inter_rater import cohens_kappa
 
 from rankmetrics_spark import compare, evaluate, read
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import run
 from tests.unit.test_judged_rows import slow_mean
 
@@ -129,6 +131,23 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
     assert means.to_pandas()["mean_machine"].notna().all()
     with pytest.raises(ConfigError, match="wilcoxon is given, and a machine has judged the users; allowed"):
         compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a", wilcoxon=True)
+
+
+def test_the_check_says_how_the_machine_agrees_and_refuses_labels_that_cannot_be_compared(spark: SparkSession) -> None:
+    log, labels = made()
+    known = labels[labels["relevance"].notna()]
+    same = (known["relevance"] == known["llm"]).mean()
+    text = next(row.sentence for row in evaluated(spark, log, labels).check().checks if row.name == "judge_agreement")
+    kappa = cohens_kappa(pd.crosstab(known["relevance"], known["llm"]).to_numpy(), return_results=False)
+    assert text.startswith(f"The machine agrees with people on {same:.1%} of {len(known):,} items (kappa {kappa:.2f}, ")
+    hidden = labels.assign(llm=labels["llm"].where(labels.index != 1).astype("Int64"))
+    for wrong, says in (
+        (hidden, "1 of 250 items that people judged have no label of the machine; allowed: both labels"),
+        (labels.assign(llm=labels["llm"] + 1), "the highest grade of people is 2, and that of the machine on the same "
+         "items 3; allowed: one scale, or judgements.machine_grades"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=re.escape(says)):
+            evaluated(spark, log, wrong).check()
 
 
 @pytest.mark.slow

@@ -1,0 +1,54 @@
+"""How a machine's labels agree with those of people on the same items, and what is refused of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import sqrt
+
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.gates.limits import Findings
+from rankmetrics_spark.road import LabelCounts
+
+AGREEMENT = "judge_agreement"
+
+
+def with_agreement(found: Findings, counts: LabelCounts, scaled: bool) -> Findings:
+    """The findings with the check of a judge; ``scaled``: whether it is said how grades of the two correspond.
+
+    Raises:
+        InputError: People judged an item that the machine did not, or the two have different highest grades.
+    """
+    n = sum(counts.values())
+    if lacking := sum(count for (_, machine), count in counts.items() if machine is None):
+        raise InputError(f"{lacking:,} of {n:,} items that people judged have no label of the machine; allowed: both labels"
+                         " of each of them, and with machine_grades each grade of the machine")  # fmt: skip
+    highest = [max((pair[i] or 0.0 for pair in counts), default=0.0) for i in (0, 1)]
+    if highest[0] != highest[1] and not scaled:
+        raise InputError(f"the highest grade of people is {highest[0]:g}, and that of the machine on the same items "
+                         f"{highest[1]:g}; allowed: one scale, or judgements.machine_grades")  # fmt: skip
+    return replace(found, checks=(*found.checks, agreement(counts)))
+
+
+def agreement(counts: LabelCounts) -> sch.Check:
+    """Cohen's kappa with a 95 % interval that takes items for independent ones, and the grades of both.
+
+    >>> check = agreement({(0.0, 0.0): 45, (0.0, 1.0): 15, (1.0, 0.0): 25, (1.0, 1.0): 15})
+    >>> print(check.sentence.replace(". P", ".\\nP"))
+    The machine agrees with people on 60.0% of 100 items (kappa 0.13, -0.08 to 0.34).
+    People -> machine: 0 -> 0: 45, 0 -> 1: 15, 1 -> 0: 25, 1 -> 1: 15.
+    """
+    n, people, machine = sum(counts.values()), Counter[float | None](), Counter[float | None]()
+    for (ours, theirs), count in counts.items():
+        people[ours] += count
+        machine[theirs] += count
+    same = sum(count for (ours, theirs), count in counts.items() if ours == theirs) / max(n, 1)
+    chance = sum(people[grade] * machine[grade] for grade in people) / max(n, 1) ** 2
+    if chance == 1 or not n:
+        return sch.Check(AGREEMENT, sch.NOT_CHECKED, f"All of {n:,} items that people judged have one grade")
+    kappa, half = (same - chance) / (1 - chance), 1.96 * sqrt(same * (1 - same) / n) / (1 - chance)
+    table = ", ".join(f"{ours:g} -> {theirs:g}: {counts[ours, theirs]:,}" for ours, theirs in sorted(counts))
+    text = (f"The machine agrees with people on {same:.1%} of {n:,} items (kappa {kappa:.2f}, {kappa - half:.2f} to "
+            f"{kappa + half:.2f}). People -> machine: {table}.")  # fmt: skip
+    return sch.Check(AGREEMENT, sch.OK, text, observed=kappa)
