@@ -22,8 +22,8 @@ def with_agreement(found: Findings, counts: LabelCounts, scaled: bool) -> Findin
     """
     n = sum(counts.values())
     if lacking := sum(count for (_, machine), count in counts.items() if machine is None):
-        raise InputError(f"{lacking:,} of {n:,} items that people judged have no label of the machine; allowed: both labels"
-                         " of each of them, and with machine_grades each grade of the machine")  # fmt: skip
+        raise InputError(f"{lacking:,} of {n:,} items that people judged have no label of the machine; allowed: both "
+                         "labels of each of them, and with machine_grades each grade of the machine")  # fmt: skip
     highest = [max((pair[i] or 0.0 for pair in counts), default=0.0) for i in (0, 1)]
     if highest[0] != highest[1] and not scaled:
         raise InputError(f"the highest grade of people is {highest[0]:g}, and that of the machine on the same items "
