@@ -26,17 +26,7 @@ from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import (
-    CONVENTION_HASH,
-    DATE,
-    EVERYONE,
-    EXPERIMENT,
-    N_ASSIGNED,
-    N_LISTS,
-    N_RELEVANT,
-    TO_JUDGE,
-    USER,
-)
+from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, Ints, splits
 
 _Row = TypeVar("_Row")
@@ -200,7 +190,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         lists_hash=np.asarray(table.column(tables.LISTS_HASH).to_numpy(), np.int64) if changes else None,
         without=_numbers_of(table, tables.WITHOUT, layout.metrics),
         machine=_numbers_of(table, tables.MACHINE, layout.metrics),
-        in_part=_doubles(table.column(TO_JUDGE)) > 0 if TO_JUDGE in table.column_names else None,
+        in_part=_doubles(table.column(tables.TO_JUDGE)) > 0 if tables.TO_JUDGE in table.column_names else None,
     )
 
 

@@ -30,7 +30,7 @@ LISTS = "_lists_"
 """Prefix of columns with the number of a user's lists that have a value of a metric."""
 WITHOUT = "_without_"
 """Prefix of columns with the share of a user's lists that have no value of a metric."""
-MACHINE = sch.MACHINE
+MACHINE, TO_JUDGE = sch.MACHINE, sch.TO_JUDGE
 LISTS_HASH = "_lists_hash"
 """Column with a hash of the lists of a user."""
 MEMBER, IS_ALONE = "_member", "_alone"

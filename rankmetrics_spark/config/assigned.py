@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from rankmetrics_spark.config import fields as fd
-from rankmetrics_spark.config.comparing import Comparison, Gate, check_gates, gates
+from rankmetrics_spark.config.comparing import Comparison, Gate, check_gates, check_machine, gates
 from rankmetrics_spark.config.options import Options, SectionWithOptions, option
 from rankmetrics_spark.config.sections import FORMATS, Input
 from rankmetrics_spark.errors import ConfigError
@@ -108,11 +108,12 @@ def _of_test(error: ConfigError, name: str) -> ConfigError:
 
 
 def check_tests(comparison: Comparison, options: Options) -> None:
-    """Refuse what does not go with assignments, and metrics of tests that are not computed.
+    """Refuse what does not go with assignments or labels of a machine, and metrics of tests that are not computed.
 
     Raises:
         ConfigError: Names the key.
     """
+    check_machine(comparison, options.machine)
     if not options.with_assignments:
         if comparison.tests:
             raise ConfigError("tests is given without assignments; allowed: both, or neither")

@@ -12,15 +12,7 @@ from typing import Any
 
 from rankmetrics_spark.config import sections as sec
 from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, tests
-from rankmetrics_spark.config.comparing import (
-    Comparison,
-    Gate,
-    check_cuped,
-    check_gates,
-    check_machine,
-    gates,
-    with_primary,
-)
+from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates, with_primary
 from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.document import json_schema, merged, override, read_document
 from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings
@@ -141,7 +133,6 @@ class Config(SectionWithOptions):
             )
         self._settle(comparison=replace(self.comparison, tests=self.tests))
         check_tests(self.comparison, self.options)
-        check_machine(self.comparison, self.options.machine)
         check_gates(self.gates, self.metrics, self.comparison)
         self._settle(comparison=with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)

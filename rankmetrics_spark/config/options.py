@@ -10,18 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
+from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import time_zone
 from rankmetrics_spark.errors import ConfigError, check_known, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
-from rankmetrics_spark.schemas import (
-    ASSIGNMENT_NAMES,
-    EVENT_NAMES,
-    GRADE_OF_EVENTS,
-    JUDGED_ROLES,
-    LOG_ROLES,
-    MACHINE_ROLES,
-)
 from rankmetrics_spark.words import NOUNS
 
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
@@ -137,7 +130,7 @@ class PackedJudgements(Packed):
     at: ClassVar[str] = "judgements.packed"
 
 
-EVENT_ROLES = ("list", *EVENT_NAMES)
+EVENT_ROLES = ("list", *sch.EVENT_NAMES)
 
 
 def _read_event_columns(path: str, value: object) -> dict[str, Any]:
@@ -252,10 +245,10 @@ class Options(fd.Section):
     convention: Convention = fd.key("standard", _read_convention, path="convention")
     rank_by: str = fd.key("position", fd.choice("position", "score"), path="rank_by")
     columns: Mapping[str, str | None] = fd.key(
-        {}, fd.mapped(LOG_ROLES, nullable=LOG_ROLES.keys() - {"user", "items", "time"}), path="source.columns"
+        {}, fd.mapped(sch.LOG_ROLES, nullable=sch.LOG_ROLES.keys() - {"user", "items", "time"}), path="source.columns"
     )
-    judgement_columns: Mapping[str, str] = fd.key({}, fd.mapped(JUDGED_ROLES), path="judgements.columns")
-    machine_columns: Mapping[str, str] = fd.key({}, fd.mapped(MACHINE_ROLES), path="machine_judgements.columns")
+    judgement_columns: Mapping[str, str] = fd.key({}, fd.mapped(sch.JUDGED_ROLES), path="judgements.columns")
+    machine_columns: Mapping[str, str] = fd.key({}, fd.mapped(sch.MACHINE_ROLES), path="machine_judgements.columns")
     human_sample: str | Mapping[str, str] | None = fd.key(None, _read_sample, path="judgements.human_sample")
     machine_grades: Mapping[float, float] = fd.key({}, _read_machine_grades, path="judgements.machine_grades")
     packed: Packed | None = fd.key(None, fd.section(Packed), path="source.packed")
@@ -264,7 +257,9 @@ class Options(fd.Section):
     grades: Mapping[str, float] = fd.key({}, _read_grades, path="events.grades")
     within: str | None = fd.key(None, _read_duration, path="events.within")
     assignment_columns: Mapping[str, str | None] = fd.key(
-        {}, fd.mapped({role: role for role in ASSIGNMENT_NAMES}, nullable=("test", "time")), path="assignments.columns"
+        {},
+        fd.mapped({role: role for role in sch.ASSIGNMENT_NAMES}, nullable=("test", "time")),
+        path="assignments.columns",
     )
     time_zone: str = fd.key("UTC", time_zone, path="time_zone")
     list: tuple[str, ...] = fd.key((), fd.names, path="source.list")
@@ -370,7 +365,7 @@ def _check_columns(options: Options) -> None:
             f"rank_by is '{options.rank_by}', but {columns}.{options.rank_by} is null; "
             "allowed: a rank_by whose column is there"
         )
-    if options.with_events and options.columns.get("relevance") not in (None, GRADE_OF_EVENTS):
+    if options.with_events and options.columns.get("relevance") not in (None, sch.GRADE_OF_EVENTS):
         raise ConfigError(
             f"{columns}.relevance and events are both given; allowed: one of the two, which says what is relevant"
         )
