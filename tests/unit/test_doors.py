@@ -19,6 +19,7 @@ BEHIND = {
     "cli.first": "the questions of init, without a terminal",
     "comparison.sums": "the size of a batch is made small",
     "comparison.measures": "the limit of replicates is made small",
+    "comparison.judged": "a mean of one sample is simulated, without a table of users",
     "config.days": "the clock is replaced",
     "engines.choice": "what the machine has is replaced",
     "engines.sail.process": "what a neighbour can do is tried on the parts of the engine",
