@@ -11,7 +11,7 @@ from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.report.assets import file_text
 from rankmetrics_spark.report.figures import Figures, in_words, one_of, range_text
 from rankmetrics_spark.report.verdict import sentences_of_looks
-from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, worded
+from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
@@ -199,8 +199,10 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         elif p is not None:
             both = (found.share_with_value_baseline, found.share_with_value_candidate)
             low, high = (sch.share(each or 0.0) for each in both)
-            status, text = sch.OK, f"{low} of the users of {found.baseline} and {high} of those of {found.candidate} "
-            text += f"have a value (p = {p_text(p, sch.SMALL_RATIO_P)}); the others are left out."
+            # Another doubt may have come first, so the number decides.
+            status = sch.WARN if p < sch.SMALL_RATIO_P else sch.OK
+            who = f"{low} of {found.baseline} and {high} of {found.candidate}"
+            text = f"{who} have a value ({p_value(p, sch.SMALL_RATIO_P)}); the others are left out."
         else:
             continue
         told.update(names)

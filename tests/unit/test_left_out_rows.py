@@ -117,7 +117,11 @@ def test_the_checks_and_the_page_do_not_call_it_fine() -> None:
     told = [check for check in check_rows(figures) if check.name == "users_left_out"]
     assert [(check.experiment, check.status) for check in told] == [("a", "warn"), ("b", "warn"), ("c", "ok")]
     assert [check.observed for check in told] == [rows[0]["p_share_with_value"]] * 2 + [1.0]
-    assert told[2].sentence.endswith("60 % of the users of a and 60 % of those of c have a value (p = 1.000); the "
+    assert told[2].sentence.endswith("60 % of a and 60 % of c have a value (p = 1.000); the "
                                      "others are left out.")  # fmt: skip
+    # A doubt that is said in place of this one does not make it fine.
+    others = [{**row, "note": "not trustworthy: the split is off"} for row in rows]
+    told = [check for check in check_rows(Figures(means, others)) if check.name == "users_left_out"]
+    assert [(check.status, "(p < 0.001)" in check.sentence) for check in told] == [("warn", True)] * 2 + [("ok", False)]
     (line,) = (check for check in checks(figures) if check.topic == "Users without a relevant item")
     assert line.level == "warn" and line.endswith("zero_relevant: zero. There is no verdict.")

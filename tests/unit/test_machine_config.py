@@ -47,6 +47,6 @@ def test_a_comparison_refuses_in_one_sentence(given: dict[str, Any]) -> None:
     usual = {} if "pairs" in given else {"baseline": "a"}
     check_machine(Comparison.read(usual | given), machine=False)
     with pytest.raises(
-        ConfigError, match=f"comparison.{[*given][0]} is given, and a machine has judged the users; allowed"
+        ConfigError, match=f"comparison.{next(iter(given))} is given, and a machine has judged the users; allowed"
     ):
         check_machine(Comparison.read(usual | given), machine=True)
