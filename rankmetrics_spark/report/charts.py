@@ -22,6 +22,8 @@ _COLOUR, _DASH = alt.Color("colour:N", scale=None), alt.StrokeDash("dash:N", sca
 _FILL, _STROKE = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
 _ACROSS: dict[str, Any] = {"x": alt.X("low:Q", title=None), "x2": "high:Q"}
 _UPRIGHT: dict[str, Any] = {"y": alt.Y("low:Q", title=None), "y2": "high:Q"}
+_SIGNED = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
+_ZERO = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)")
 
 
 def _tips(*fields: str) -> list[alt.Tooltip]:
@@ -34,19 +36,28 @@ def _layers(*layers: alt.Chart) -> alt.LayerChart:
     return alt.LayerChart(layer=[*layers], width="container", height=HEIGHT)
 
 
+def _with_suffix(*layers: alt.Chart) -> alt.LayerChart:
+    """Layers whose labels end with a unit that the page sets."""
+    chart: alt.LayerChart = _layers(*layers).add_params(alt.param(name="suffix", value=""))
+    return chart
+
+
+def _by_date(**scale: Any) -> alt.X:
+    """Dates have no time zone: read and written as UTC, they stay the same everywhere."""
+    axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
+    return alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc", **scale))
+
+
 def forest() -> alt.LayerChart:
     """Differences with their intervals, one line per label. Rows: label, value, low, high, fill, stroke, and texts."""
     y = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=190, grid=False, labelColor="var(--ink)"))
-    labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
-    x = alt.X("value:Q", title=None, axis=alt.Axis(labelExpr=labels, tickCount=5, labelFlush=False))
+    x = alt.X("value:Q", title=None, axis=alt.Axis(labelExpr=_SIGNED, tickCount=5, labelFlush=False))
     tooltip = _tips(*_WHO, "segment", "difference", "interval", "p:p, corrected", "users", "says:verdict")
     base = alt.Chart(ROWS).encode(y=y)
-    zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(x="zero:Q")
     line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(**_ACROSS, stroke=_STROKE)
     point = base.mark_point(size=70, strokeWidth=2, opacity=1).encode(x=x, stroke=_STROKE, fill=_FILL, tooltip=tooltip)
     target = base.mark_rule(strokeWidth=18, opacity=0).encode(x="low:Q", x2="high:Q", tooltip=tooltip)
-    chart: alt.LayerChart = _layers(zero, line, point, target).add_params(alt.param(name="suffix", value=""))
-    return chart
+    return _with_suffix(_ZERO.encode(x="zero:Q"), line, point, target)
 
 
 def cutoffs() -> alt.LayerChart:
@@ -102,21 +113,16 @@ def changes() -> alt.LayerChart:
 
 def trend() -> alt.LayerChart:
     """Means with their intervals by date. Rows: date, name, mean, low, high, colour, alert, and texts."""
-    axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
-    # Dates have no time zone: read and written as UTC, they stay the same everywhere.
-    x = alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc"))
+    x, tip = _by_date(), _tips("day:date", "alert")
     y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format=".3~f"))
     base = alt.Chart(ROWS).transform_filter("!datum.alert").encode(x=x, color=_COLOUR)
     band = base.mark_area(opacity=0.14).encode(**_UPRIGHT, detail="name:N")
     line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=_DASH)
     point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=_tips("day:date", *_OF_MEAN))
     alerts = alt.Chart(ROWS).transform_filter("datum.alert").encode(x=x)
-    alert_tooltip = _tips("day:date", "alert")
-    rule = alerts.mark_rule(strokeDash=[3, 3], color="var(--faint)", strokeWidth=1.5).encode(tooltip=alert_tooltip)
-    sign = alerts.mark_point(shape="triangle-down", filled=True, size=90, color="var(--ink)", opacity=1).encode(
-        y=alt.value(4), tooltip=alert_tooltip
-    )
-    return _layers(band, line, point, rule, sign)
+    rule = alerts.mark_rule(strokeDash=[3, 3], color="var(--faint)", strokeWidth=1.5)
+    sign = alerts.mark_point(shape="triangle-down", filled=True, size=90, color="var(--ink)", opacity=1)
+    return _layers(band, line, point, rule.encode(tooltip=tip), sign.encode(y=alt.value(4), tooltip=tip))
 
 
 def difference(by: str) -> alt.LayerChart:
@@ -126,19 +132,14 @@ def difference(by: str) -> alt.LayerChart:
     Bad days are rows with state, from and to instead; they are shaded. By ``days`` since a user's first date, rows have
     a day instead of a date.
     """
-    if by == "date":
-        axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
-        x = alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc", padding=10))
-    else:
-        axis = alt.Axis(format="d", labelAngle=0, tickMinStep=1, tickCount=7, grid=False)
-        scale = alt.Scale(padding=10, nice=False)
-        x = alt.X("day:Q", title="days since the user's first date", axis=axis, scale=scale)
-    labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
-    y = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=5, labelExpr=labels), scale=alt.Scale(zero=True))
+    axis = alt.Axis(format="d", labelAngle=0, tickMinStep=1, tickCount=7, grid=False)
+    scale = alt.Scale(padding=10, nice=False)
+    by_day = alt.X("day:Q", title="days since the user's first date", axis=axis, scale=scale)
+    x = _by_date(padding=10) if by == "date" else by_day
+    y = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=5, labelExpr=_SIGNED), scale=alt.Scale(zero=True))
     bad = alt.Chart(ROWS).transform_filter("datum.state").encode(tooltip=_tips("label:date", "alert:what"))
     opacity = alt.Opacity("shade:Q", scale=None)
     shade = bad.mark_rect(color="var(--faint)").encode(x=alt.X("from:T", title=None), x2="to:T", opacity=opacity)
-    zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(y=alt.Y("zero:Q"))
     base = alt.Chart(ROWS).transform_filter("!datum.state").encode(x=x, color=_COLOUR)
     bounds = base.mark_area().encode(**_UPRIGHT, detail="name:N", opacity=alt.Opacity("band:Q", scale=None))
     line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=_DASH)
@@ -146,9 +147,8 @@ def difference(by: str) -> alt.LayerChart:
     whisker = base.mark_rule(strokeWidth=1.5).encode(**_UPRIGHT, opacity=alt.Opacity("rule:Q", scale=None))
     point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
     name = base.mark_text(align="right", dx=-2, dy=-11).encode(y=y, text="end:N", color=alt.value("var(--ink)"))
-    layers = [*[shade] * (by == "date"), bounds, zero, line, whisker, point, name]
-    chart: alt.LayerChart = _layers(*layers).add_params(alt.param(name="suffix", value=""))
-    return chart
+    zero = _ZERO.encode(y="zero:Q")
+    return _with_suffix(*[shade] * (by == "date"), bounds, zero, line, whisker, point, name)
 
 
 def templates() -> dict[str, dict[str, Any]]:
@@ -162,15 +162,12 @@ def templates() -> dict[str, dict[str, Any]]:
         "byDate": difference("date"),
         "byDay": difference("days"),
     }
-    axes = {"cutoffs": ["y"]}
     # Whatever theme a notebook has: these templates are kept for other pages.
     with alt.theme.enable("default"):
         specs = {}
         for name, chart in charts.items():
-            encodings: list[Any] = axes.get(name, ["x"])
-            zoom = alt.selection_interval(
-                bind="scales", encodings=encodings, zoom="wheel![event.shiftKey]", name="zoom"
-            )
+            axes: list[Any] = ["y" if name == "cutoffs" else "x"]
+            zoom = alt.selection_interval(bind="scales", encodings=axes, zoom="wheel![event.shiftKey]", name="zoom")
             specs[name] = chart.configure(**CONFIG).add_params(zoom).to_dict()
     # The page embeds its own Vega-Lite, whose version is not that of Altair.
     return {name: {key: value for key, value in spec.items() if key != "$schema"} for name, spec in specs.items()}
@@ -211,18 +208,16 @@ def picture(rows: Sequence[Mapping[str, Any]], title: str) -> alt.LayerChart:
     with alt.theme.enable("default"):
         plain = (one_cutoff() if is_one else cutoffs()).configure(**CONFIG).to_dict()
     spec = with_colours(json.loads(titled(json.dumps(plain))), LIGHT)
-    names = list(dict.fromkeys(row["name"] for row in rows))
     colours = {row["name"]: row["colour"] for row in rows}
     legend = {"title": None, "orient": "top", "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 300}
     who = {"field": "name", "type": "nominal", "sort": None, "legend": legend | {"labelFontSize": 12}}
-    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(colours))]
     for layer in () if is_one else spec["layer"]:
-        scale = {"domain": names, "range": [colours[name] for name in names]}
-        layer["encoding"]["color"] = who | {"scale": scale}
+        layer["encoding"]["color"] = who | {"scale": {"domain": [*colours], "range": [*colours.values()]}}
         if layer["mark"]["type"] == "point":
-            layer["encoding"]["shape"] = who | {"scale": {"domain": names, "range": shapes}}
+            layer["encoding"]["shape"] = who | {"scale": {"domain": [*colours], "range": shapes}}
     spec |= {"title": {"text": title, "anchor": "start", "fontSize": 14}} | PICTURE
-    spec |= {"height": 26 * len(names)} if is_one else {}
+    spec |= {"height": 26 * len(colours)} if is_one else {}
     spec["datasets"] = {**spec.get("datasets", {}), "rows": [*rows]}
     drawn: alt.LayerChart = Picture.from_dict(spec | {"background": LIGHT["paper"]})
     return drawn

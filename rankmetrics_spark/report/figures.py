@@ -144,11 +144,6 @@ class Population:
     units: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def of_clusters(self) -> bool:
-        """Whether errors are by cluster."""
-        return bool(self.cluster)
-
-    @property
     def unit(self) -> str:
         """What people call the units of errors: users, or the clusters."""
         return self.cluster or str(UNITS)
@@ -167,7 +162,7 @@ class Population:
         >>> Population({"a": 600, "b": 600}, {}, None, "paired", "clusters of house", {"a": 150, "b": 150}).text
         '600 users in each of 2 experiments (paired, 150 clusters of house in each).'
         """
-        of_clusters = f"{range_text(self.units.values())} {self.unit} in each" if self.of_clusters else ""
+        of_clusters = f"{range_text(self.units.values())} {self.unit} in each" if self.cluster else ""
         n, design = len(self.users), ", ".join(filter(None, [self.design, of_clusters]))
         design = f" ({design})" if design else ""
         size = range_text(self.users.values())
@@ -415,8 +410,7 @@ class Figures:
                 pair = found.pair[::-1]
                 overlap[pair] = max(found.n_users_both, overlap.get(pair, 0))
         designs = {found.design for found in self.compared if found.design}
-        mixture = "some pairs are paired, others independent" if designs else ""
-        design = next(iter(designs)) if len(designs) == 1 else mixture
+        design = "some pairs are paired, others independent" if len(designs) > 1 else "".join(designs)
         cluster = next((found.units for found in self.compared if found.cluster), "")
         return Population(users, without, _total(users, overlap), design, cluster, clusters or users)
 

@@ -64,19 +64,14 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
 
 def with_users(tables: Tables, date: str, figures: Figures) -> Figures:
     """The figures with their users, counted by value and by how much it changes between two experiments."""
-    edges = edges_of(tables, date, figures.metrics)
-    users = tables.users(date, edges, figures.metrics, figures.experiments[:MOST_EXPERIMENTS])
-    return replace(
-        figures, users=users, user_changes=tables.changes(date, edges, figures.metrics, histograms.paired_of(figures))
-    )
-
-
-def edges_of(tables: Tables, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
-    """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
-    ranges = {str(metric): metric.definition.range for metric in metrics}
-    unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
+    metrics = figures.metrics
+    # The steps of a metric begin and end at its range, or at the values where it has none.
+    unbounded = [metric for metric in metrics if not np.isfinite(metric.definition.range).all()]
     ends = tables.ends(date, unbounded) if unbounded else {}
-    return {name: ends.get(name, bounds) for name, bounds in ranges.items()}
+    edges = {str(metric): ends.get(str(metric), metric.definition.range) for metric in metrics}
+    users = tables.users(date, edges, metrics, figures.experiments[:MOST_EXPERIMENTS])
+    changes = tables.changes(date, edges, metrics, histograms.paired_of(figures))
+    return replace(figures, users=users, user_changes=changes)
 
 
 def plain(row: Row) -> dict[str, Any]:
@@ -218,12 +213,8 @@ class FolderTables:
         counts: dict[tuple[str, str], Any] = {}
         for experiment, name, values in self._values(date, metrics, {*experiments}):
             counts[experiment, name] = counts.get((experiment, name), 0) + histograms.counted(values, *edges[name])
-        return [
-            histograms.step_row(experiment, name, step - 1, int(n), edges)
-            for (experiment, name), numbers in counts.items()
-            for step, n in enumerate(numbers)
-            if n
-        ]
+        steps = ((*key, step - 1, int(n)) for key, numbers in counts.items() for step, n in enumerate(numbers) if n)
+        return [histograms.step_row(*step, edges) for step in steps]
 
     def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
         """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
@@ -231,8 +222,8 @@ class FolderTables:
         names = {name for pair in pairs for name in pair}
         chosen = lambda present: [sch.USER, *(name for name in columns if name in present)]  # noqa: E731
         tables = {experiment: rows for experiment, _, rows in self._tables("user_metrics", [date], chosen, names)}
-        pairs_here = [pair for pair in pairs if {*pair} <= {*tables}]
-        return [row for pair in pairs_here for row in histograms.change_rows(pair, tables, columns, edges)]
+        here = [pair for pair in pairs if {*pair} <= {*tables}]
+        return [row for pair in here for row in histograms.change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         """The run records, oldest first."""
@@ -358,11 +349,7 @@ def everyone_and_largest(rows: Rows, most: int) -> Rows:
     """All rows of all users, the surest first, then at most so many of segments, the largest first."""
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
-        return (
-            row[sch.SEGMENT] != sch.EVERYONE,
-            -row[sch.N_USERS] if row[sch.SEGMENT] != sch.EVERYONE else 0,
-            surest_first(row),
-        )
+        is_part = row[sch.SEGMENT] != sch.EVERYONE
+        return is_part, -row[sch.N_USERS] if is_part else 0, surest_first(row)
 
-    sorted_rows = sorted(rows, key=order)
-    return sorted_rows[: most + sum(row[sch.SEGMENT] == sch.EVERYONE for row in rows)]
+    return sorted(rows, key=order)[: most + sum(row[sch.SEGMENT] == sch.EVERYONE for row in rows)]

@@ -173,7 +173,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
     """How many people there are, how many of them have nothing to find, and whether these differ by experiment."""
     told: set[str] = set()
     people = figures.people
-    few_clusters = people.of_clusters and any(n < FEW_CLUSTERS for n in people.units.values())
+    few_clusters = people.cluster and any(n < FEW_CLUSTERS for n in people.units.values())
     limit, unit = (FEW_CLUSTERS, people.unit) if few_clusters else (FEW_USERS, str(UNITS))
     counts = people.units if few_clusters else people.users
     small = sorted((n, name) for name, n in counts.items() if n < limit)
@@ -270,17 +270,16 @@ def _rule(figures: Figures) -> str:
 
 def _split(figures: Figures) -> Iterator[sch.Check]:
     """Whether the users are split as planned."""
-    people = figures.people
-    ratio = figures.sample_ratio_p
+    people, ratio, limit = figures.people, figures.sample_ratio_p, sch.SMALL_RATIO_P
     if ratio is not None:
-        limit, status, fact = sch.SMALL_RATIO_P, sch.OK, f"As planned (p = {p_text(ratio, sch.SMALL_RATIO_P)})"
+        status, fact = sch.OK, f"As planned (p = {p_text(ratio, limit)})"
         text = f"{fact}."
         if ratio < limit:
             status, fact, text = sch.WARN, _off(figures), f"{split_is_off(figures)} {NO_VERDICT}"
         for name in people.users or figures.experiments:
             yield sch.Check("sample_ratio", status, text, name, ratio, limit, ratio - limit, fact=fact)
         return
-    total, whose = sum(people.units.values()), f" of the {people.unit}" if people.of_clusters else ""
+    total, whose = sum(people.units.values()), f" of the {people.unit}" if people.cluster else ""
     text = f"Not checked: the same {people.unit} are in the experiments that are compared."
     if figures.on_one_side[0]:
         text = f"Not checked: only {people.unit} of both experiments are compared."
@@ -299,9 +298,8 @@ def split_is_off(figures: Figures) -> str:
 
 def _off(figures: Figures) -> str:
     """That the users do not follow the planned shares; with both shares where they are known."""
-    ratio = figures.sample_ratio_p
-    people, planned = figures.people, (figures.config.get("comparison") or {}).get("shares") or {}
-    units = people.units
+    ratio, people, units = figures.sample_ratio_p, figures.people, figures.people.units
+    planned = (figures.config.get("comparison") or {}).get("shares") or {}
     names = [name for name in units if name in planned]
     off = ""
     if names and len(names) <= MOST_SHARES:
@@ -310,8 +308,7 @@ def _off(figures: Figures) -> str:
         )
         off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
     p = "" if ratio is None else f" (p {p_text(ratio, sch.SMALL_RATIO_P)})"
-    what = f"the {people.unit}" if people.of_clusters else UNITS
-    return f"The split of {what} is off{off}{p}"
+    return f"The split of {f'the {people.unit}' if people.cluster else UNITS} is off{off}{p}"
 
 
 def _rows(figures: Figures, names: Sequence[str]) -> Iterator[sch.Check]:
