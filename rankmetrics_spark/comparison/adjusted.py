@@ -16,7 +16,7 @@ SMALL_EARLIER_P = 0.001
 
 
 @dataclass(frozen=True)
-class Adjusted:
+class Adjusted(st.ByRow):
     """CUPED's test of g rows.
 
     Attributes:
@@ -40,12 +40,6 @@ class Adjusted:
         """(g,) whether the earlier values explain some variance, and did not differ before the experiment."""
         is_tested = ~np.isnan(self.estimate.p_value) & (self.spread > 0)
         return is_tested & ~(self.earlier_p < SMALL_EARLIER_P)
-
-    def where(self, chosen: Any, other: Adjusted) -> Adjusted:
-        """Row by row this test where it is ``chosen``, else the other one."""
-        tests = self.estimate.where(chosen, other.estimate), self.denominator.where(chosen, other.denominator)
-        names = ("reduction", "n_before", "spread", "earlier_p")
-        return Adjusted(*tests, *(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
 
 
 def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[st.Moments, st.Moments], confidence: float) -> Adjusted:

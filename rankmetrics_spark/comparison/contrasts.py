@@ -60,7 +60,7 @@ def _side(rows: Compared, size: st.Floats, in_shares: st.Bools, sign: int) -> tu
     confidence, shift, (baseline, candidate) = rows.request.confidence, sign * size, rows.moments
     share = st.with_share(rows.single, rows.single_denominator, shift, confidence)
     # Welch's degrees of freedom are those of the scaled baseline.
-    welchs = st.share_independent(baseline, candidate, shift, confidence)
+    welchs = st.welch(baseline, candidate, confidence, 1 - shift)
     share = share.where(rows.paired | rows.decided_by_cuped | rows.question.machine, welchs)
     test = share.where(in_shares, st.shifted(rows.single, shift, confidence, np.nan))
     at_look = rows.at_looks(test)

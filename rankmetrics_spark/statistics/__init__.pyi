@@ -45,7 +45,6 @@ from .ratios import denominator_paired as denominator_paired
 from .ratios import fieller as fieller
 from .ratios import nonzero as nonzero
 from .ratios import one_sided_p as one_sided_p
-from .ratios import share_independent as share_independent
 from .ratios import shifted as shifted
 from .ratios import with_decision as with_decision
 from .ratios import with_share as with_share
@@ -79,6 +78,7 @@ from .shares import left_out_p as left_out_p
 from .shares import most_others as most_others
 from .shares import sample_ratio_p as sample_ratio_p
 from .significance import NO_ESTIMATE as NO_ESTIMATE
+from .significance import ByRow as ByRow
 from .significance import Estimate as Estimate
 from .significance import difference_of_differences as difference_of_differences
 from .significance import effect_size_independent as effect_size_independent

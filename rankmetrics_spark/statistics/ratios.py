@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, PairMoments
-from rankmetrics_spark.statistics.significance import Estimate, df_of_arms, permutation_p, squared_errors, with_spread
+from rankmetrics_spark.statistics.significance import ByRow, Estimate, squared_errors
 
 
 def nonzero(mean: Floats) -> Floats:
@@ -17,7 +17,7 @@ def nonzero(mean: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Denominator:
+class Denominator(ByRow):
     """The means of g baselines, that differences are divided by.
 
     Attributes:
@@ -29,11 +29,6 @@ class Denominator:
     mean: Floats
     squared_error: Floats
     covariance: Floats
-
-    def where(self, chosen: Any, other: Denominator) -> Denominator:
-        """Row by row this one where it is ``chosen``, else the other one."""
-        names = Denominator.__dataclass_fields__
-        return Denominator(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
 
 
 def denominator_paired(pair: PairMoments) -> Denominator:
@@ -138,26 +133,6 @@ def with_share(test: Estimate, denominator: Denominator, share: Floats, confiden
     squared = test.standard_error**2 + 2 * share * denominator.covariance + share**2 * denominator.squared_error
     error = np.sqrt(np.maximum(squared, 0.0))
     return Estimate.of(test.difference + share * denominator.mean, error, test.df, confidence, np.nan)
-
-
-def share_independent(baseline: Moments, candidate: Moments, share: Floats, confidence: float) -> Estimate:
-    """Test of candidate - (1 - share) * baseline of different users against 0: Welch's, of the scaled baseline.
-
-    Args:
-        baseline: Of g pairs.
-        candidate: Likewise.
-        share: As in ``with_share``.
-        confidence: In (0, 1).
-
-    Source: Tamhane and Logan, Finding the maximum safe dose level for heteroscedastic data (2004).
-    """
-    scale = 1 - share
-    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]
-    of_baseline, of_candidate = with_spread(baseline, candidate)
-    errors = [scale**2 * of_baseline / n[0], of_candidate / n[1]]
-    df = df_of_arms(errors, baseline, candidate)
-    mean = candidate.mean - scale * baseline.mean
-    return Estimate.of(mean, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
 
 def one_sided_p(test: Estimate, sign: int) -> Floats:

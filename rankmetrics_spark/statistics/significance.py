@@ -6,7 +6,7 @@ Every difference is candidate - baseline.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
@@ -18,8 +18,20 @@ EXACT_SIGNED_RANK = 25
 """Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""
 
 
+R = TypeVar("R", bound="ByRow")
+
+
+class ByRow:
+    """What has a number per row in each of its fields."""
+
+    def where(self: R, chosen: Any, other: R) -> R:
+        """Row by row this one where it is ``chosen``, else the other one."""
+        fields = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*(a.where(chosen, b) if isinstance(a, ByRow) else np.where(chosen, a, b) for a, b in fields))
+
+
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(ByRow):
     """Differences of g pairs, each with a t test against 0.
 
     Attributes:
@@ -78,11 +90,6 @@ class Estimate:
         """(g,) whether the interval does not hold 0; no where there is none."""
         return (self.ci_low > 0) | (self.ci_high < 0)
 
-    def where(self, chosen: Any, other: Estimate) -> Estimate:
-        """Row by row this estimate where it is ``chosen``, else the other one."""
-        names = Estimate.__dataclass_fields__
-        return Estimate(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
-
     @property
     def untested(self) -> Estimate:
         """The same differences and errors, without intervals and p-values."""
@@ -112,8 +119,8 @@ def paired_t(difference: Moments, confidence: float) -> Estimate:
     return Estimate.of(difference.mean, difference.std / np.sqrt(n), n - 1, confidence, 2 ** (1 - n))
 
 
-def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
-    """Welch's t test of two experiments with different users.
+def welch(baseline: Moments, candidate: Moments, confidence: float, scale: Floats | float = 1.0) -> Estimate:
+    """Welch's t test of two experiments with different users: of candidate - ``scale`` * baseline against 0.
 
     A few users of a sparse metric often all have the same value, which says little about the spread of others. If one
     arm has zero variance, use what its users leave open (``with_spread``) and the other arm's degrees of freedom. If
@@ -124,20 +131,23 @@ def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
         baseline: Moments of g baselines.
         candidate: Moments of g candidates.
         confidence: In (0, 1).
+        scale: (g,) or one number: 1 - a share of the baseline's mean, such as 0.01 of a margin.
 
     Source: Welch, The generalization of Student's problem (1947); same p-value as
-    ``scipy.stats.ttest_ind(equal_var=False)``.
+    ``scipy.stats.ttest_ind(equal_var=False)``. With a scale: Tamhane and Logan, Finding the maximum safe dose level for
+    heteroscedastic data (2004).
     """
-    errors = squared_errors(baseline, candidate)
-    df = df_of_arms(errors, baseline, candidate)
-    difference = candidate.mean - baseline.mean
+    errors = squared_errors(baseline, candidate, scale)
+    df = df_of_spread(errors, (baseline, candidate), (baseline.variance, candidate.variance))
+    difference = candidate.mean - scale * baseline.mean
     return Estimate.of(difference, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
 
-def squared_errors(baseline: Moments, candidate: Moments) -> list[Floats]:
-    """(g,) squared standard errors of both means, ``with_spread``."""
+def squared_errors(baseline: Moments, candidate: Moments, scale: Floats | float = 1.0) -> list[Floats]:
+    """(g,) squared standard errors of both means, ``with_spread``; of the baseline's times ``scale``."""
     n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]
-    return [variance / users for variance, users in zip(with_spread(baseline, candidate), n, strict=True)]
+    of_baseline, of_candidate = with_spread(baseline, candidate)
+    return [scale**2 * of_baseline / n[0], of_candidate / n[1]]
 
 
 def with_spread(baseline: Moments, candidate: Moments) -> tuple[Floats, Floats]:
@@ -157,11 +167,6 @@ def with_spread(baseline: Moments, candidate: Moments) -> tuple[Floats, Floats]:
             left_open = np.minimum(n[0] * (bound / ndtri(0.975)) ** 2, squares)
         result.append(np.where((own.variance == 0) & (other.variance > 0), left_open, own.variance))
     return result[0], result[1]
-
-
-def df_of_arms(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:
-    """(g,) degrees of freedom of Welch's test."""
-    return df_of_spread(errors, (baseline, candidate), (baseline.variance, candidate.variance))
 
 
 def df_of_spread(errors: list[Floats], arms: tuple[Moments, Moments], variances: tuple[Floats, Floats]) -> Floats:

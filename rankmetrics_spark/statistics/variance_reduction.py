@@ -191,10 +191,8 @@ def cuped_denominator_independent(baseline: CovariateMoments, candidate: Covaria
     v(0) - 2 * q * cov(d, b) + q**2 * var(b).
     """
     fit, none = _Fit.of(baseline, candidate), np.zeros(len(baseline.y.n))
-    less, middle, more = (
-        sum(errors, of_slope) for errors, of_slope in map(fit.errors_of_ratio, (none, none + 1, none + 2))
-    )
-    return Denominator(fit.adjusted_means[0], (less + more) / 2 - middle, (less - more) / 4)
+    less, middle, more = map(fit.error_of_ratio, (none, none + 1, none + 2))
+    return Denominator(fit.adjusted_mean, (less + more) / 2 - middle, (less - more) / 4)
 
 
 @dataclass(frozen=True)
@@ -238,16 +236,15 @@ class _Fit:
         return [arm.x.mean - middle for arm in self.arms]
 
     @property
-    def adjusted_means(self) -> list[Floats]:
-        """(g,) means of the experiments at the mean of the covariate."""
-        slope = np.where(self.fitted, self.slope, 0.0)
-        return [arm.y.mean - slope * off for arm, off in zip(self.arms, self._apart, strict=True)]
+    def adjusted_mean(self) -> Floats:
+        """(g,) mean of the baseline at the mean of the covariate."""
+        return self.arms[0].y.mean - np.where(self.fitted, self.slope, 0.0) * self._apart[0]
 
-    def errors_of_ratio(self, ratio: Floats) -> tuple[list[Floats], Floats]:
-        """(g,) squared errors of candidate - ratio * baseline, both adjusted: of the experiments, and of the slope."""
+    def error_of_ratio(self, ratio: Floats) -> Floats:
+        """(g,) squared error of candidate - ratio * baseline, both adjusted."""
         shares, apart, slope = self._shares, self._apart, np.where(self.fitted, self.slope, 0.0)
         slopes = slope * (ratio + (1 - ratio) * shares[0]), slope * (1 - (1 - ratio) * shares[1])
-        return self.squared_errors(slopes, (ratio, 1.0)), self.slope_error(apart[1] - ratio * apart[0])
+        return sum(self.squared_errors(slopes, (ratio, 1.0)), self.slope_error(apart[1] - ratio * apart[0]))
 
     @property
     def _factor(self) -> Floats:
