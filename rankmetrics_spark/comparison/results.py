@@ -8,7 +8,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg
+from rankmetrics_spark import config as cfg, engines as eng
 from rankmetrics_spark.comparison import rows as made, sums as summed
 from rankmetrics_spark.comparison.families import Question
 from rankmetrics_spark.comparison.judged import MACHINE_MEANS, machine_means
@@ -16,14 +16,13 @@ from rankmetrics_spark.comparison.over_time import over_time
 from rankmetrics_spark.comparison.periods import first_and_last, period_rows, published_days
 from rankmetrics_spark.comparison.registry import STATISTICS, types_of
 from rankmetrics_spark.comparison.table import UserTable, machine_columns, of_one_test
-from rankmetrics_spark.engines import AnyTable, ResultTable, in_one_step, result_table, spark_table, told_as_read
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 
 
 def compare(
-    user_metrics: AnyTable,
+    user_metrics: eng.AnyTable,
     baseline: str | None = None,
     candidates: str | Sequence[str] | None = None,
     metrics: str | Sequence[str | Metric] | None = None,
@@ -47,7 +46,7 @@ def compare(
     shares: Mapping[str, float] | None = None,
     power: float = 0.8,
     min_users: int = 0,
-    before: AnyTable | str | None = None,
+    before: eng.AnyTable | str | None = None,
     looks: str | Mapping[str, object] | cfg.PlannedLooks = "one",
     tuning_users: int = 10_000,
     dates: tuple[str, str] | None = None,
@@ -55,7 +54,7 @@ def compare(
     mean_over: str = "users",
     cluster: str | None = None,
     only_changed: bool = False,
-) -> ResultTable:
+) -> eng.ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
     Args:
@@ -121,7 +120,7 @@ def compare(
     comparison = cfg.Comparison.of(locals() | {"primary": primary or None, "guardrails": guardrails or None})
     cfg.check_units(comparison, ["cuped"] if before is not None else [])
     split = cfg.Options(segments=segments or None, segment_combinations=segment_combinations or None)
-    rows = users = of_one_test(spark_table(user_metrics, "user_metrics", before), comparison.baseline)
+    rows = users = of_one_test(eng.spark_table(user_metrics, "user_metrics", before), comparison.baseline)
     days = of_days = None
     if dates is not None:
         days = published_days(users, *first_and_last(dates))
@@ -131,12 +130,12 @@ def compare(
         of_days = summed.days_of_experiments(users, days, table.metrics)
     alike = tuple(name for name in (CONVENTION_HASH, DATE) if name in rows.columns)
     table = replace(table, combinations=split.combined_segments, days=days, of_days=of_days, alike=alike)
-    return result_table(comparisons(table, comparison))
+    return eng.result_table(comparisons(table, comparison))
 
 
-@told_as_read
+@eng.told_as_read
 def effect_over_time(
-    user_metrics: AnyTable,
+    user_metrics: eng.AnyTable,
     baseline: str | None = None,
     candidates: str | Sequence[str] | None = None,
     metrics: str | Sequence[str | Metric] | None = None,
@@ -147,10 +146,10 @@ def effect_over_time(
     pairs: str = "baseline",
     design: str = "auto",
     min_users: int = 0,
-    before: AnyTable | str | None = None,
+    before: eng.AnyTable | str | None = None,
     looks: str = "one",
     tuning_users: int = 10_000,
-) -> ResultTable:
+) -> eng.ResultTable:
     """How does the effect develop? The difference per day, up to each day, and by days since a user's first date.
 
     Reads the users once, whatever the number of days. `kind` says what a row is about: ``day`` (the users of this
@@ -185,14 +184,14 @@ def effect_over_time(
             holds something else than dates. That of rows of different conventions comes from the engine.
     """
     comparison = cfg.Comparison.of(locals())
-    users = of_one_test(spark_table(user_metrics, "user_metrics", before), comparison.baseline)
+    users = of_one_test(eng.spark_table(user_metrics, "user_metrics", before), comparison.baseline)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
     # Given dates are read below, each with its convention.
     alike = (CONVENTION_HASH,) if dates is None and CONVENTION_HASH in users.columns else ()
     result = development(replace(table, alike=alike), comparison, dates)
     if dates is not None:
         published_days(users, *first_and_last(dates))
-    return result_table(result)
+    return eng.result_table(result)
 
 
 def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
@@ -217,8 +216,8 @@ def _refuse_nothing(comparison: cfg.Comparison) -> None:
         raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
 
 
-def _earlier_values(before: AnyTable | str | None, users: DataFrame) -> DataFrame | str | None:
-    return before if before is None or isinstance(before, str) else spark_table(before, "before", users)
+def _earlier_values(before: eng.AnyTable | str | None, users: DataFrame) -> DataFrame | str | None:
+    return before if before is None or isinstance(before, str) else eng.spark_table(before, "before", users)
 
 
 def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None) -> DataFrame:
@@ -236,12 +235,11 @@ def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | 
     beside = {"before": table.before, "dates": table.days}
     given = (name for name, value in beside.items() if value is not None)
     cfg.check_machine(comparison, bool(machine_columns(table)), *given)
-    table = _of_units(table, comparison)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(STATISTICS.values())
-    body = partial(made.final, question=Question.of(comparison, table), statistics=statistics)
-    return in_one_step(partials, body, types_of(statistics))
+    body = partial(made.final, question=Question.of(comparison, _of_units(table, comparison)), statistics=statistics)
+    return eng.in_one_step(partials, body, types_of(statistics))
 
 
 def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
@@ -259,17 +257,11 @@ def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
 def with_bootstrap_intervals(means: DataFrame, comparison: cfg.Comparison, sums: DataFrame) -> DataFrame:
     """The means with the bootstrap intervals of the mean of every experiment, from ``sums_of`` their users."""
     body = partial(made.mean_intervals, confidence=comparison.confidence)
-    return _with_intervals(means, made.table_of_sums(sums, body, made.MEANS))
+    return eng.beside(means, made.table_of_sums(sums, body, made.MEANS), _ROW)
 
 
-def _with_intervals(means: DataFrame, intervals: DataFrame) -> DataFrame:
-    """The means with these columns, in place of those with the same names."""
-    keys = (EXPERIMENT, SEGMENT, METRIC)
-    bounds = [name for name in intervals.columns if name not in keys]
-    same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
-    joined = means.join(intervals.selectExpr(*(f"{name} AS _{name}" for name in intervals.columns)), same_row, "left")
-    names = dict.fromkeys((*means.columns, *bounds))
-    return joined.select(*(F.col(f"_{name}").alias(name) if name in bounds else F.col(name) for name in names))
+_ROW = (EXPERIMENT, SEGMENT, METRIC)
+"""What tells rows of means apart."""
 
 
 def _of_units(table: UserTable, comparison: cfg.Comparison) -> UserTable:
@@ -293,7 +285,8 @@ def with_cluster_intervals(
         return means
     partials = sums_of(table, comparison) if sums is None else sums
     make, kinds = (machine_means, MACHINE_MEANS) if machine else (made.cluster_intervals, made.CLUSTER_MEANS)
-    return _with_intervals(means, made.table_of_sums(partials, partial(make, confidence=comparison.confidence), kinds))
+    body = partial(make, confidence=comparison.confidence)
+    return eng.beside(means, made.table_of_sums(partials, body, kinds), _ROW)
 
 
 def decomposition(table: UserTable, comparison: cfg.Comparison, segment: str) -> DataFrame:

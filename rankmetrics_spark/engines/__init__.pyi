@@ -45,6 +45,7 @@ from .tables import Computed as Computed
 from .tables import Step as Step
 from .tables import as_number as as_number
 from .tables import as_text as as_text
+from .tables import beside as beside
 from .tables import check_unambiguous as check_unambiguous
 from .tables import computing as computing
 from .tables import field_of as field_of

@@ -84,6 +84,15 @@ told_as_read = about(lambda *tables, **more: unit_of(*tables[:1], *more.values()
 """For functions whose texts are about what one user of their table stands for."""
 
 
+def beside(rows: DataFrame, others: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Each row with the columns of the other row that has its keys, in place of its own columns of the same names."""
+    values = [name for name in others.columns if name not in keys]
+    renamed = others.select(*(F.col(quoted(name)).alias(f"_{name}") for name in others.columns))
+    joined = rows.join(renamed, [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys], "left")
+    sources = {name: f"_{name}" if name in values else name for name in (*rows.columns, *values)}
+    return joined.select(*(F.col(quoted(source)).alias(name) for name, source in sources.items()))
+
+
 def schema_text(kinds: Kinds) -> str:
     """The schema of a table, as SQL.
 

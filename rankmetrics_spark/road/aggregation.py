@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
+from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, beside, coded, computing, matrix_of
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.road.checking import literal
@@ -161,10 +161,7 @@ def _sums_of_batch(
         values = np.stack([_numbers(columns[metric.column]) for metric in part]).astype(np.float64, copy=False)
         lists = None
         if over_lists:
-            every, stored = (
-                _column_or_default(columns, sch.N_LISTS),
-                [sch.lists_with_value(metric.column) for metric in part],
-            )
+            every, stored = _column_or_default(columns, sch.N_LISTS), (sch.lists_with_value(m.column) for m in part)
             n = np.stack([_numbers(columns[name]) if name in columns else every for name in stored])
             # Who was judged and shown nothing has one list, which is empty.
             lists = np.maximum(np.where(np.isnan(n), every, n), 1).astype(np.float64)
@@ -385,8 +382,4 @@ def _percentiles(columns: Arrays, request: Percentiles) -> Iterator[Computed]:
 
 def with_percentiles(means: DataFrame, percentiles: DataFrame) -> DataFrame:
     """``experiment_metrics`` with the columns of percentiles; null where a group has no value."""
-    keys = (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH)
-    values = [name for name in percentiles.columns if name not in keys]
-    renamed = percentiles.select(*(F.col(name).alias(f"_{name}") for name in keys), *values)
-    same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
-    return means.join(renamed, same_row, "left").select(*means.columns, *values)
+    return beside(means, percentiles, (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH))

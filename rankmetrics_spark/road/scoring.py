@@ -98,26 +98,16 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     A segment is null where the lists of the user differ; with ``within``, a segment column, there is a row for each of
     its values.
     """
-    metrics = _values(scoring)
+    metrics, own = _values(scoring), (sch.EXPERIMENT, sch.USER, sch.CONVENTION_INDEX)
     gaps = [sch.TO_JUDGE] * scoring.machine
     if scoring.machine:
         gap = f"greatest(least({sch.N_SHOWN}, {scoring.top}L) - {sch.N_KNOWN_TOP}, 0L)"
         lists = lists.selectExpr("*", f"CASE WHEN {sch.JUDGED} THEN {gap} END AS {sch.TO_JUDGE}")
     hashed = [scoring.list_hash] * bool(scoring.list_hash)
-    ordered = [
-        sch.EXPERIMENT,
-        sch.USER,
-        sch.CONVENTION_INDEX,
-        sch.JUDGED,
-        *columns.of_user,
-        *_USER_COUNTS,
-        *hashed,
-        *gaps,
-        *metrics,
-    ]
+    ordered = [*own, sch.JUDGED, *columns.of_user, *_USER_COUNTS, *hashed, *gaps, *metrics]
     if not columns.list:
         return lists.selectExpr(*(f"1L AS {sch.N_LISTS}" if name == sch.N_LISTS else name for name in ordered))
-    keys = (sch.EXPERIMENT, sch.USER, sch.CONVENTION_INDEX, *([within] if within else []))
+    keys = (*own, *([within] if within else []))
     # Judged items belong to the user, so they are the same in each of their lists; shown ones add up.
     of_user = [
         str(i) for i, rule in enumerate(scoring.conventions) if scoring.judged and rule.relevant_pool == "judged"
@@ -132,19 +122,8 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     ]
     # Added up, the hashes of several lists do not depend on their order; halves never overflow.
     aggregates += (f"xxhash64(sum(shiftright({name}, 32)), sum({name} & {2**32 - 1}L)) AS {name}" for name in hashed)
-    read = (
-        sch.EXPERIMENT,
-        sch.USER,
-        sch.CONVENTION_INDEX,
-        sch.JUDGED,
-        *columns.of_user,
-        sch.N_SHOWN,
-        sch.N_RELEVANT,
-        sch.N_REPEATED,
-        *hashed,
-        *gaps,
-    )
-    means = group_means(lists.select(*read, *metrics), keys, dict.fromkeys(metrics, "1"), aggregates)
+    read = lists.select(*(name for name in ordered if name != sch.N_LISTS))
+    means = group_means(read, keys, dict.fromkeys(metrics, "1"), aggregates)
     with_value = (f"{weight_of(name)} AS {sch.lists_with_value(name)}" for name in without_value(columns, scoring))
     return means.selectExpr(*ordered, *with_value)
 

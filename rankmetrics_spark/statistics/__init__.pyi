@@ -62,7 +62,6 @@ from .resampling import weighted_sums as weighted_sums
 from .resampling import weighted_totals as weighted_totals
 from .segments import decompose as decompose
 from .segments import splits as splits
-from .sequential import MOST_LOOKS as MOST_LOOKS
 from .sequential import SPENDING as SPENDING
 from .sequential import AnyLook as AnyLook
 from .sequential import Looks as Looks

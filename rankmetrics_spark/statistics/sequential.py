@@ -16,8 +16,6 @@ from scipy.special import ndtr, ndtri, stdtrit
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.significance import Estimate
 
-MOST_LOOKS = 100
-"""Looks that can be planned."""
 _SIDE = 9.0
 """Standard deviations beyond which a normal density is left out of a quadrature: less than 1e-18 of it."""
 _STEP = 0.25
@@ -257,7 +255,7 @@ class PlannedLook:
 
     Attributes:
         look: Number of this look; the first one is 1.
-        planned: Number of all looks, at most ``MOST_LOOKS``.
+        planned: Number of all looks.
         spending: One of ``SPENDING``.
         alpha: 1 - confidence, at which p-value and interval agree to the bit.
     """
