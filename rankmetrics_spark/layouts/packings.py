@@ -47,6 +47,11 @@ def item_hash(needed: bool, condition: str = "") -> str:
     return f"CASE WHEN {condition} THEN xxhash64({sch.ITEM}) END" if condition else f"xxhash64({sch.ITEM})"
 
 
+def entry(*columns: str) -> str:
+    """SQL for one row of a list as a struct."""
+    return f"struct({', '.join(columns)})"
+
+
 # ---- items
 
 SETS = 12
