@@ -90,10 +90,10 @@ def with_grades(
     if is_spark and sides.by_list:
         # A look-up in a map passes over its keys, so the items of a list are in parts.
         part = f"pmod(hash({{}}), {PARTS})"
-        best = best.groupBy(*sides.keys, F.expr(f"{part.format(_ITEM)} AS {_PART}"))
-        best = best.agg(F.expr(f"map_from_entries(collect_list(struct({_ITEM}, {_BEST}))) AS {_BEST}"))
-        best = best.groupBy(*sides.keys)
-        best = best.agg(F.expr(f"map_from_entries(collect_list(struct({_PART}, {_BEST}))) AS {_BEST}"))
+        of_parts = best.groupBy(*sides.keys, F.expr(f"{part.format(_ITEM)} AS {_PART}"))
+        parts = of_parts.agg(F.expr(f"map_from_entries(collect_list(struct({_ITEM}, {_BEST}))) AS {_BEST}"))
+        of_lists = F.expr(f"map_from_entries(collect_list(struct({_PART}, {_BEST}))) AS {_BEST}")
+        best = parts.groupBy(*sides.keys).agg(of_lists)
         of_item, item = sides.keys, sides.sql[-2]
         grade = f"try_element_at(try_element_at({_BEST}, {part.format(item)}), {item})"
     best = best.hint("shuffle_hash") if is_spark else best
