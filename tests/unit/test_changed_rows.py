@@ -1,6 +1,7 @@
 """Comparisons of users whose lists differ, against SciPy and loops; and how people read them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ def test_lists_without_items_cannot_be_compared() -> None:
 
 def test_the_design_is_paired_whatever_the_share_of_users_in_both() -> None:
     request = Comparison.read({"baseline": "a", "only_changed": True})
-    of = UserTable(None, (parse(METRIC),), {})  # type: ignore[arg-type]
+    of = UserTable(SimpleNamespace(columns=[]), (parse(METRIC),), {})  # type: ignore[arg-type]
     asked = [Question.of(each, of).request.design for each in (request, replace(request, only_changed=False))]
     assert asked == ["paired", "auto"]
 

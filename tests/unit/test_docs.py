@@ -4,6 +4,7 @@ import doctest
 import importlib
 import os
 import re
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def test_a_version_of_the_changelog_has_at_most_40_lines() -> None:
 
 
 def test_the_page_of_commands_is_that_of_the_command() -> None:
-    pytest.importorskip("click", minversion="8.1")  # indents help otherwise
+    if version("click").startswith("8.0."):
+        pytest.skip("Click 8.0 indents help otherwise")
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == markdown(), "run make readme"
 
 
