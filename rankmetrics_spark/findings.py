@@ -423,7 +423,7 @@ def all_percentages(found: Iterable[Finding]) -> bool:
     return all(each.is_percentage for each in found if each.difference is not None)
 
 
-def _grouped(each: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+def grouped(each: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Key -> what has it, in one pass; with a pass for each of hundreds of metrics, work grows with their square."""
     groups: dict[K, list[T]] = {}
     for one in each:
@@ -433,18 +433,18 @@ def _grouped(each: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 def by_metric(found: Iterable[Finding]) -> dict[str, list[Finding]]:
     """Metric -> its findings."""
-    return _grouped(found, lambda each: each.metric)
+    return grouped(found, lambda each: each.metric)
 
 
 def by_pair(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
     """Candidate and baseline -> their findings."""
-    return _grouped(found, lambda each: each.pair)
+    return grouped(found, lambda each: each.pair)
 
 
 def by_test(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Test -> its rows of a table, in the order of names; empty where experiments are no arms of tests."""
     of_tests = (row for row in rows if row.get(sch.TEST_NAME) is not None)
-    return dict(sorted(_grouped(of_tests, lambda row: str(row[sch.TEST_NAME])).items()))
+    return dict(sorted(grouped(of_tests, lambda row: str(row[sch.TEST_NAME])).items()))
 
 
 NEWS = ("worse", "doubtful", "open", "better")

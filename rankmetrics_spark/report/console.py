@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -216,9 +217,8 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
     result = Table()
     for name in names:
         is_text = name in _TEXT or any(isinstance(row[name], str) for row in rows[:1])
-        result.add_column(
-            escape(_short(name)), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
-        )
+        side: JustifyMethod = "left" if is_text else "right"
+        result.add_column(escape(_short(name)), justify=side, overflow="fold", no_wrap=not is_text)
     for _, block in groupby(rows, key=lambda row: row.get(sch.EXPERIMENT)):
         for row in block:
             result.add_row(*(as_text(_plain(row[name])) for name in names))
@@ -268,13 +268,9 @@ def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Seque
     """
     warnings = []
     for metric in metrics:
+        known = [row for row in rows if row[metric] is not None]
         means, best, worst = (
-            {
-                row[sch.EXPERIMENT]: row[metric]
-                for row in rows
-                if row[sch.CONVENTION] == name and row[metric] is not None
-            }
-            for name in conventions
+            {row[sch.EXPERIMENT]: row[metric] for row in known if row[sch.CONVENTION] == name} for name in conventions
         )
         spreads = {name: abs(best[name] - worst[name]) for name in best.keys() & worst.keys()}
         # Neighbours in the order of the means suffice: no other pair lies closer.
@@ -316,11 +312,8 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         n_lists, n_judged = (sum(counts[name] for counts in experiments.values()) for name in ("lists", "judged_lists"))
         if n_judged < FEW * n_lists:
             lines.append(f"warning: only {n_judged / n_lists:.1%} of the lists belong to a {UNIT} with judgements")
-    tied = [
-        f"{name} {sch.share(counts['tied'] / counts['evaluated'])}"
-        for name, counts in experiments.items()
-        if counts["tied"]
-    ]
+    with_ties = {name: counts for name, counts in experiments.items() if counts["tied"]}
+    tied = [f"{name} {sch.share(counts['tied'] / counts['evaluated'])}" for name, counts in with_ties.items()]
     hint = "(rankmetrics conventions shows what their order can change)"
     lines += [f"rows with tied scores: {', '.join(tied)} {hint}"] if tied else []
     quality = record.get("quality", {})

@@ -60,10 +60,8 @@ def examples_of(
         users = tables.read("user_metrics")
         if users is None:
             return None
-        section = sides_of(figures)
-        changes = Changes(
-            comparison.UserTable.of(users.where(F.col(sch.DATE) == config.evaluation_date)), section, figures
-        )
+        section, of_date = sides_of(figures), users.where(F.col(sch.DATE) == config.evaluation_date)
+        changes = Changes(comparison.UserTable.of(of_date), section, figures)
         largest = changes.largest(n)
         chosen = [*dict.fromkeys(row[sch.USER] for row in largest)][:MOST_USERS]
         shown = Examples(
@@ -139,13 +137,13 @@ def changed_since(spark: SparkSession, config: Config, tables: SparkTables, exam
         names = [sch.N_SHOWN, sch.N_RELEVANT, *(metric.column for metric in config.options.metrics)]
         names = [name for name in names if name in stored.columns and name in now.columns]
         chosen = of_users & F.col(sch.EXPERIMENT).isin(experiments)
-        before, after = (
-            {
-                (row[sch.EXPERIMENT], row[sch.USER]): [row[name] for name in names]
-                for row in few_rows(rows.where(chosen))
-            }
-            for rows in (stored.where(F.col(sch.DATE) == config.evaluation_date), now)
-        )
+
+        def values(rows: DataFrame) -> dict[tuple[str, str], list[float | None]]:
+            """Experiment and user -> the values of these columns."""
+            known = few_rows(rows.where(chosen))
+            return {(row[sch.EXPERIMENT], row[sch.USER]): [row[name] for name in names] for row in known}
+
+        before, after = values(stored.where(F.col(sch.DATE) == config.evaluation_date)), values(now)
     changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
     return f"{len(changed):,} of {counted(len(users))} have other values" if changed else ""
 
@@ -247,10 +245,9 @@ class Log:
         rows = road.checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
         grades = None
         if judgements is not None:
-            typed = road.typed_judgements(judgements, plan.judgement_mapping, text_numbers).where(
-                F.col(road.FAULTY).isNull()
-            )
-            grades = typed.groupBy(sch.USER, sch.ITEM).agg(F.max(road.GRADE).alias(road.GRADE))
+            typed = road.typed_judgements(judgements, plan.judgement_mapping, text_numbers)
+            sound = typed.where(F.col(road.FAULTY).isNull())
+            grades = sound.groupBy(sch.USER, sch.ITEM).agg(F.max(road.GRADE).alias(road.GRADE))
         return cls(rows.where(F.col(sch.REJECTED).isNull()), grades, plan.columns, config.convention)
 
     def lists(self, users: Sequence[str], experiments: Sequence[str]) -> list[dict[str, Any]]:

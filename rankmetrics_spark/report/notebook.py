@@ -308,9 +308,8 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
     for (experiment, metric), found in figures.differences.items():
         # Who sorts runs by p reads no note.
         p = None if found.doubt else found.p_adjusted
-        low, high = found.tested.low, found.tested.high
-        bounds = {"difference_ci_low": low, "difference_ci_high": high}
-        for name, value in {"difference": found.tested.value, **bounds, "p_adjusted": p}.items():
+        numbers = zip(("difference", "difference_ci_low", "difference_ci_high"), found.tested, strict=True)
+        for name, value in (*numbers, ("p_adjusted", p)):
             if value is not None:
                 metrics[f"{columns[metric]}_{name}/{names[experiment]}"] = value
     return metrics

@@ -5,14 +5,12 @@ from typing import Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.findings import Finding, findings, label_of
+from rankmetrics_spark.findings import Finding, findings, grouped, label_of
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent
 
 Row = Mapping[str, Any]
-Pair = tuple[str, str, str]
-"""Baseline, candidate and metric."""
 
 KIND_NAMES = {
     "day": "day",
@@ -51,15 +49,13 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     users differed before.
     """
     first_metric = deciding_metric(rows, metrics) if main is None else str(main)
-    by_pair: dict[Pair, dict[str, list[Finding]]] = {}
-    for found in findings(rows):
-        kinds = by_pair.setdefault((found.baseline, found.candidate, found.metric), {})
-        kinds.setdefault(found.kind, []).append(found)
+    by_pair = grouped(findings(rows), lambda each: (each.baseline, each.candidate, each.metric))
     places = {str(metric): place for place, metric in enumerate(metrics)}
     ordered = sorted(
         by_pair.items(), key=lambda item: (item[0][2] != first_metric, places.get(item[0][2], len(places)), item[0])
     )
-    texts = [(pair, _fading(pair, kinds), _before(pair, kinds)) for pair, kinds in ordered]
+    of_kinds = [(pair, grouped(own, lambda each: each.kind)) for pair, own in ordered]
+    texts = [(pair, _fading(kinds), _before(kinds)) for pair, kinds in of_kinds]
     before = [text for pair, _, (alarm, text) in texts if text and (alarm or pair[2] == first_metric)]
     return before + [text for pair, (changes, text), _ in texts if text and (changes or pair[2] == first_metric)]
 
@@ -71,20 +67,17 @@ def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     return str(deciding(shown)) if shown else ""
 
 
-def _fading(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
+def _fading(kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
     """Whether the effect changes with a user's days, and the sentence about it; empty without a slope."""
     slope = next(iter(kinds.get("slope", ())), None)
     if slope is None or not kinds.get("cumulative"):
         return False, ""
     whole = max(kinds["cumulative"], key=lambda found: found.at)
-    baseline, candidate, _ = pair
-    on = f"on {slope.label}"
+    on, effect = f"on {slope.label}", f"the effect of {slope.candidate} against {slope.baseline}"
     if doubt := slope.doubt or whole.doubt:
-        return False, f"The effect of {candidate} against {baseline} {on} over time is {doubt}."
-    is_shown = _is_shown(whole, whole.p_value)
-    effect = f"the effect of {candidate} against {baseline}"
-    if not is_shown:
-        effect = f"the difference between {candidate} and {baseline}"
+        return False, f"T{effect[1:]} {on} over time is {doubt}."
+    if not (is_shown := _is_shown(whole, whole.p_value)):
+        effect = f"the difference between {slope.candidate} and {slope.baseline}"
     if slope.p_adjusted is None:
         return False, f"Nobody can tell yet whether {effect} {on} changes with a {UNIT}'s days: {slope.note}."
     change = slope.change(_in_percent(slope))
@@ -104,7 +97,7 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, s
     return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a {UNIT}'s days: {per_day}.{start}"
 
 
-def _before(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
+def _before(kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
     """Whether the users differed before the start, and the sentence about it; empty where it is unknown."""
     found = next(iter(kinds.get("before", ())), None)
     change = found.change(_in_percent(found)) if found else None
@@ -116,11 +109,10 @@ def _before(pair: Pair, kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, s
     who = f"Before {found.at}, {users}"
     numbers = f"{change.text} on {found.label} ({_interval(found, change)}, {found.p})"
     if _is_shown(found, found.p_adjusted):
-        cause = (
-            "Find the cause before you trust this effect: the experiment began earlier, the split is not by chance "
-            "alone, or the log has a fault."
+        return True, (
+            f"{who} differed already: {numbers}. Find the cause before you trust this effect: the experiment began "
+            "earlier, the split is not by chance alone, or the log has a fault."
         )
-        return True, f"{who} differed already: {numbers}. {cause}"
     return False, f"{who} did not differ clearly, as it should be: {numbers}."
 
 
@@ -164,15 +156,16 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     for found in (found for found in findings(rows) if found.metric == main):
         difference, low, high = ("-" if value is None else f"{value:+.4f}" for value in found.further())
         change, p = found.change(True) if _in_percent(found) else None, found.p_value
-        text = {
-            "candidate": str(found.candidate),
-            "baseline": str(found.baseline),
-            "kind": KIND_NAMES[found.kind],
-            "label": "" if found.kind == "slope" else found.at,
-            str(UNITS): f"{found.n_users:,}",
-            "difference": f"{difference} ({low} to {high})",
-            "change": change.plain if change else "-",
-            "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
-        }
-        texts.append(text)
+        texts.append(
+            {
+                "candidate": str(found.candidate),
+                "baseline": str(found.baseline),
+                "kind": KIND_NAMES[found.kind],
+                "label": "" if found.kind == "slope" else found.at,
+                str(UNITS): f"{found.n_users:,}",
+                "difference": f"{difference} ({low} to {high})",
+                "change": change.plain if change else "-",
+                "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
+            }
+        )
     print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{label_of(parse(main))} over time{note}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding
@@ -19,14 +20,13 @@ MOST_NAMED = 4
 def status_line(figures: Figures) -> list[Fact]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
     checks = looked_at(figures)
-    people, shown, items = figures.people, _last_date(figures), []
+    people, items = figures.people, []
     if people.users:
         total, each = people.total, f"{range_text(people.users.values())} {UNITS} in each experiment"
         items = [Fact(each if total is None else counted(total), "ok")]
     # Runs of newer dates that failed have lines of their own.
-    newer = [record for record in figures.history if str(record.get(sch.DATE)) > shown and not _has_failed(record)]
-    if newer := [record for record in newer if str(record.get(sch.DATE))[:1].isdigit()]:
-        dates = sorted(str(record[sch.DATE]) for record in newer)
+    if newer := _newer(figures, have_failed=False):
+        dates = [str(record[sch.DATE]) for record in newer]
         warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
         text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
         text += f", {'it' if len(dates) == 1 else warned} warned" if warned else ""
@@ -99,15 +99,20 @@ def _has_failed(record: Mapping[str, object]) -> bool:
     return bool(record.get("error")) and record.get("outcome") != "done"
 
 
+def _newer(figures: Figures, have_failed: bool) -> list[Mapping[str, Any]]:
+    """The runs of dates after the one that is shown which failed, or which did not, the oldest first."""
+    records = sorted(figures.history, key=lambda record: str(record.get(sch.DATE)))
+    dates, shown = [str(record.get(sch.DATE)) for record in records], _last_date(figures)
+    # A run that was refused may have no date.
+    newer = (record for date, record in zip(dates, records, strict=True) if date > shown and date[:1].isdigit())
+    return [record for record in newer if _has_failed(record) == have_failed]
+
+
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     """The dates after the one that is shown whose run failed, in words, the newest first."""
     shown = _last_date(figures)
-    failed = [record for record in figures.history if _has_failed(record) and str(record.get(sch.DATE)) > shown]
-    # A run that was refused may have no date.
-    dated = sorted(
-        (str(record[sch.DATE]), record["error"]) for record in failed if str(record.get(sch.DATE))[:1].isdigit()
-    )
-    failures = [(date, str(error["message"] if isinstance(error, Mapping) else error)) for date, error in dated[::-1]]
+    errors = [(str(record[sch.DATE]), record["error"]) for record in _newer(figures, have_failed=True)[::-1]]
+    failures = [(date, str(error["message"] if isinstance(error, Mapping) else error)) for date, error in errors]
     lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {text}" for date, text in failures]
     left_out = len(lines) - most
     more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"

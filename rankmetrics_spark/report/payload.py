@@ -9,7 +9,7 @@ from datetime import date as date_of, timedelta
 from typing import Any
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import FURTHER, Finding, findings, label_of
+from rankmetrics_spark.findings import FURTHER, Finding, findings, grouped, label_of
 from rankmetrics_spark.metrics import DIRECTIONS
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.report.story import leader
@@ -133,9 +133,7 @@ def shortened(figures: Figures, most: int) -> Figures:
 
     def series(rows: Sequence[Row], limit: int, is_kept: Callable[[Row], bool]) -> list[Row]:
         """Whole groups of an experiment and a metric, in the order of the rows."""
-        groups: dict[tuple[str, str], list[Row]] = {}
-        for row in sorted(rows, key=rank):
-            groups.setdefault((row[sch.EXPERIMENT], row[sch.METRIC]), []).append(row)
+        groups = grouped(sorted(rows, key=rank), lambda row: (row[sch.EXPERIMENT], row[sch.METRIC]))
         sums = itertools.accumulate(map(len, groups.values()))
         n_kept = {key for (key, group), n in zip(groups.items(), sums, strict=True) if n <= limit or is_kept(group[0])}
         return [row for row in rows if (row[sch.EXPERIMENT], row[sch.METRIC]) in n_kept]
@@ -285,10 +283,8 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
         error, date = record.get("error"), str(record[sch.DATE])
         warnings = [str(text) for text in (record.get("quality") or {}).get("warnings", ())]
         texts = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
-        if texts or warnings:
-            days.append(
-                {"date": date, "text": "; ".join([*texts, *warnings]), "state": "failed" if texts else "warned"}
-            )
+        state = "failed" if texts else "warned"
+        days += [{"date": date, "text": "; ".join([*texts, *warnings]), "state": state}] * bool(texts or warnings)
     over_time = (str(row["label"]) for row in figures.over_time if row["kind"] in ("day", "cumulative"))
     dates = {*(str(row[sch.DATE]) for row in figures.trend), *over_time}
     known = {*dates, *(str(record[sch.DATE]) for record in figures.history)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from rankmetrics_spark import schemas as sch, sinks
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.findings import surest_first
+from rankmetrics_spark.findings import grouped, surest_first
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS, Pointer, unpublished
 from rankmetrics_spark.report import histograms
@@ -265,11 +264,8 @@ class SparkTables:
             return []
         of_segment = F.col(sch.SEGMENT) != sch.EVERYONE
         surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
-        largest = (
-            of_date.where(of_segment)
-            .orderBy(F.col(sch.N_USERS).desc(), *surest, *sch.PARTITION, sch.METRIC)
-            .limit(most)
-        )
+        size = F.col(sch.N_USERS).desc()
+        largest = of_date.where(of_segment).orderBy(size, *surest, *sch.PARTITION, sch.METRIC).limit(most)
         rows = [plain(row) for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
         return everyone_and_largest(rows, most)
 
@@ -291,11 +287,8 @@ class SparkTables:
         table = self.read(name)
         if table is None:
             return []
-        rows = table.where(
-            (F.col(sch.SEGMENT) == sch.EVERYONE)
-            & F.col(sch.DATE).isin([*dates])
-            & F.col(sch.EXPERIMENT).isin([*experiments])
-        )
+        is_chosen = F.col(sch.DATE).isin([*dates]) & F.col(sch.EXPERIMENT).isin([*experiments])
+        rows = table.where((F.col(sch.SEGMENT) == sch.EVERYONE) & is_chosen)
         newest = few_rows(rows.orderBy(F.col(sch.DATE).desc(), sch.EXPERIMENT, sch.METRIC).limit(MOST_ROWS))
         return sorted(map(plain, newest), key=lambda row: (row[sch.DATE], row[sch.EXPERIMENT], row[sch.METRIC]))
 
@@ -321,11 +314,9 @@ class SparkTables:
 
     def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
         users, stored = self._users(date, metrics)
-        by_baseline: dict[str, list[str]] = {}
-        for experiment, baseline in pairs if stored else ():
-            by_baseline.setdefault(baseline, []).append(experiment)
-        changes = (histograms.changes_between(users, *pair, stored, edges) for pair in by_baseline.items())
-        return [*chain.from_iterable(changes)]
+        of_baseline = grouped(pairs if stored else (), lambda pair: pair[1]).items()
+        sides = ((baseline, [experiment for experiment, _ in some]) for baseline, some in of_baseline)
+        return [row for side in sides for row in histograms.changes_between(users, *side, stored, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         newest_first: list[dict[str, Any]] = sinks.run_records(self.store)

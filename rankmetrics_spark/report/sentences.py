@@ -71,10 +71,8 @@ def _of_pair(effect: str, columns: dict[str, list[Finding]], reversed_columns: C
         elif not named:
             still += [] if column in reversed_columns else [f"the {len(tested):,} segments of {column}"]
         elif len(tested) == 2 and len(named) == 2:
-            one, two = (
-                f"{_change(each.difference, each.relative_difference)} in {segment}" for _, segment, each in named
-            )
-            lines.append(f"{differs} by {column}: {one} against {two} {ps[0]}")
+            both = [f"{_change(each.difference, each.relative_difference)} in {segment}" for _, segment, each in named]
+            lines.append(f"{differs} by {column}: {' against '.join(both)} {ps[0]}")
         else:
             for (_, segment, each), p in [*zip(named, ps, strict=True)][:MOST_NAMED]:
                 here = _change(each.difference, each.relative_difference)

@@ -203,22 +203,25 @@ def print_comparisons(
 
     for each in sorted(found, key=place):
         change, share = each.change(in_percent=False), each.change() if each.is_percentage else None
-        text = {
-            "candidate": str(each.candidate),
-            "baseline": str(each.baseline),
-            **({"segment": each.segment} if has_segments else {}),
-            "metric": each.label,
-            "design": each.design or "",
-            "test": each.test or "-",
-            str(UNITS) if each.cluster is None else "clusters": f"{each.n_users:,}",
-            "means": each.movement or "-",
-            "difference": change.plain if change else "-",
-            "change": Change(share.value, share.unit).plain if share else "-",
-            "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
-            # Other users have no win or loss of their own.
-            "wins/ties/losses": (f"{each.wins:,}/{each.ties:,}/{each.losses:,}" if each.design == "paired" else "-"),
-        }
-        texts.append(text)
+        texts.append(
+            {
+                "candidate": str(each.candidate),
+                "baseline": str(each.baseline),
+                **({"segment": each.segment} if has_segments else {}),
+                "metric": each.label,
+                "design": each.design or "",
+                "test": each.test or "-",
+                str(UNITS) if each.cluster is None else "clusters": f"{each.n_users:,}",
+                "means": each.movement or "-",
+                "difference": change.plain if change else "-",
+                "change": Change(share.value, share.unit).plain if share else "-",
+                "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
+                # Other users have no win or loss of their own.
+                "wins/ties/losses": (
+                    f"{each.wins:,}/{each.ties:,}/{each.losses:,}" if each.design == "paired" else "-"
+                ),
+            }
+        )
     formats.print_texts(texts, left)
 
 

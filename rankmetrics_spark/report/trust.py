@@ -215,10 +215,9 @@ def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
     rule, people = _rule(figures), figures.people
     if rule == "skip":
         # They have no value, so they are not among the users.
-        lists = {
-            name: count.get("lists", 0) - count.get("lists_outside", 0) for name, count in _counts(figures).items()
-        }
-        shares = {name: _counts(figures)[name].get("no_relevant", 0) / n for name, n in lists.items() if n}
+        counts = _counts(figures)
+        lists = {name: count.get("lists", 0) - count.get("lists_outside", 0) for name, count in counts.items()}
+        shares = {name: counts[name].get("no_relevant", 0) / n for name, n in lists.items() if n}
         of, effect = "lists", f"; their {UNITS} are left out of the mean"
     else:
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
@@ -327,11 +326,9 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[sch.Check]:
             n_outside = count.get("rows_outside", 0)
             outside = f" ({n_outside:,} of {UNITS} outside the population)" if n_outside else ""
             of_books = f"{n:,} rows in = {n_evaluated:,} evaluated{outside} + {n_left_out:,} left out"
-            difference = n_evaluated + n_left_out - n
-            status = sch.FAIL if difference else sch.OK
-            yield sch.Check(
-                "books_rows", status, of_books, name, float(n + difference), float(n), float(-abs(difference))
-            )
+            n_booked = n_evaluated + n_left_out
+            status, margin = sch.OK if n_booked == n else sch.FAIL, float(-abs(n_booked - n))
+            yield sch.Check("books_rows", status, of_books, name, float(n_booked), float(n), margin)
     with_rows = {name: count for name, count in counts.items() if count.get("evaluated")}
     n_tied, n = (sum(count.get(key, 0) for count in with_rows.values()) for key in ("tied", "evaluated"))
     if n_tied or figures.config.get("rank_by") == "score":

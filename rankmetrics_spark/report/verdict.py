@@ -51,17 +51,14 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     names |= {name: parse(name) for name in fd.by_metric(everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
     primary = fd.primary_names(everyone) or {str(deciding([*names.values()]))}
-    in_order = sorted(
-        everyone,
-        key=lambda each: (
-            each.metric not in primary,
-            each.better is None,
-            fd.p_or_last(each.row) if len(everyone) > MOST_SENTENCES else 0.0,
-            str(each.candidate),
-            str(each.baseline),
-            order[each.metric],
-        ),
-    )
+
+    def place(each: Finding) -> tuple[Any, ...]:
+        """What decides first, then what is shown; of many, the surest first."""
+        p = fd.p_or_last(each.row) if len(everyone) > MOST_SENTENCES else 0.0
+        pair = str(each.candidate), str(each.baseline)
+        return each.metric not in primary, each.better is None, p, *pair, order[each.metric]
+
+    in_order = sorted(everyone, key=place)
     pairs = fd.by_pair(everyone)
     said, rest = _first(in_order, primary, more)
     turned = beside.reversals(found, primary)
