@@ -7,7 +7,7 @@ import pytest
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import MOST_SENTENCES, Compared, Figures, cards, details, print_all, sentence, verdict_of
-from tests.helpers.figures import mean
+from tests.helpers.figures import compared, mean
 from tests.helpers.messages import messages
 
 NAN = float("nan")
@@ -25,31 +25,10 @@ PRINTED = {"design": "independent", "test": "welch", "wins": 0, "ties": 0, "loss
 
 def row(**changes: Any) -> dict[str, Any]:
     """A comparison that shows a difference: 0.55 against 0.5."""
-    return {
-        "experiment_id": "b",
-        "baseline": "a",
-        "segment": "all",
-        "metric": "ndcg@10",
-        "note": None,
-        "better": "candidate",
-        "mean_baseline": 0.5,
-        "mean_candidate": 0.55,
-        "difference": 0.05,
-        "ci_low": 0.04,
-        "ci_high": 0.06,
-        "relative_difference": 0.1,
-        "relative_ci_low": 0.08,
-        "relative_ci_high": 0.12,
-        "p_adjusted": 0.0004,
-        "correction": "holm",
-        "n_comparisons": 4,
-        "n_users": 20_000,
-        "minimum_detectable_effect": 0.005,
-        "adjusted_minimum_detectable_effect": 0.006,
-        "power": 0.8,
-        "confidence": 0.95,
-        **changes,
-    }
+    bounds = {"ci_low": 0.04, "ci_high": 0.06, "relative_ci_low": 0.08, "relative_ci_high": 0.12}
+    test = {"metric": "ndcg@10", "p_adjusted": 0.0004, "n_comparisons": 4, "n_users": 20_000, "power": 0.8}
+    detectable = {"minimum_detectable_effect": 0.005, "adjusted_minimum_detectable_effect": 0.006}
+    return compared("b", "candidate", 0.05, "a") | bounds | test | detectable | changes
 
 
 @pytest.mark.parametrize(("changes", "message"), messages("a sentence"))
