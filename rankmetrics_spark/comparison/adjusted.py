@@ -46,8 +46,7 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[st.Moments, st.Mome
     """Independent rows: each user less what their own earlier value explains; ``arms`` are all users of both."""
     sums = totals.sides("before", keys)
     before = [own.moments("b", "n_before") for own in sums]
-    known = zip(arms, before, sums, strict=True)
-    baseline, candidate = with_mean_covariate([(values, x, own["bv"], own["v"]) for values, x, own in known])
+    baseline, candidate = with_mean_covariate([*zip(arms, sums, strict=True)])
     with np.errstate(all="ignore"):
         estimate, reduction = st.cuped_independent(baseline, candidate, confidence)
         denominator = st.cuped_denominator_independent(baseline, candidate)
@@ -75,17 +74,18 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confiden
     return Adjusted(estimate, denominator, reduction, n, difference.spread, earlier.p_value)
 
 
-def with_mean_covariate(arms: list[tuple[st.Moments, st.Moments, Any, Any]]) -> list[st.CovariateMoments]:
+def with_mean_covariate(arms: Sequence[tuple[st.Moments, st.Sums]]) -> list[st.CovariateMoments]:
     """Moments in which a user without an earlier value has the mean of all users who have one.
 
-    ``arms``: values and earlier values of an experiment, the sum of products, and of the values with an earlier one.
+    ``arms``: the values of an experiment, and its sums of the kind ``before``.
     """
-    n, total = (np.sum([getattr(arm[1], name) for arm in arms], axis=0) for name in ("n", "total"))
+    before = [sums.moments("b", "n_before") for _, sums in arms]
+    n, total = (np.sum([getattr(each, name) for each in before], axis=0) for name in ("n", "total"))
     fill = np.array([0 if not k else t // k for t, k in zip(total, n, strict=True)], dtype=object)
     unit = 2**st.LIMB_UNIT
     result = []
-    for y, x, products, y_with_x in arms:
+    for (y, sums), x in zip(arms, before, strict=True):
         n_without = y.n - x.n
         covariate = st.Moments(y.n, x.total + n_without * fill, x.squares + n_without * (fill * fill // unit))
-        result.append(st.CovariateMoments(y, covariate, products + (y.total - y_with_x) * fill // unit))
+        result.append(st.CovariateMoments(y, covariate, sums["bv"] + (y.total - sums["v"]) * fill // unit))
     return result

@@ -130,9 +130,9 @@ def _arrivals(totals: Totals, days: tuple[str, ...]) -> st.Arrivals:
     users, once, twice, more = (added[name].astype(float) for name in ("users", "once", "twice", "more"))
     residual = variance
     if any(key.kind == "before" for key in totals.sums):
-        earlier = zip(arms, (_by_day(totals, "before", name, days) for name in experiments), strict=True)
-        known = [(arm, before.moments("b", "n_before"), before["bv"], before["v"]) for arm, before in earlier]
-        residual = variance * (1 - np.nan_to_num(st.variance_reduction_of(*with_mean_covariate(known))))
+        earlier = [_by_day(totals, "before", name, days) for name in experiments]
+        both = with_mean_covariate([*zip(arms, earlier, strict=True)])
+        residual = variance * (1 - np.nan_to_num(st.variance_reduction_of(*both)))
     return st.Arrivals(
         users,
         once,

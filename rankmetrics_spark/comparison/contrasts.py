@@ -130,14 +130,8 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
 
     difference = np.where(rows.paired, of_both.difference.mean, of_arms[1].mean - of_arms[0].mean)
     baseline = np.where(rows.paired, of_both.baseline.mean, of_arms[0].mean)
-    numbers = (
-        difference,
-        difference / st.nonzero(baseline),
-        apart.difference,
-        apart.ci_low,
-        apart.ci_high,
-        apart.p_value,
-    )
+    from_rest = (apart.difference, apart.ci_low, apart.ci_high, apart.p_value)
+    numbers = (difference, difference / st.nonzero(baseline), *from_rest)
     *shown, p = (np.where(tested, each, np.nan) for each in numbers)
     return *shown, p, _adjusted(rows, p)
 

@@ -28,6 +28,9 @@ KINDS = (DAY, CUMULATIVE, SINCE_FIRST, SLOPE, BEFORE)
 ENTERING, LEAVING = "_entering", "_leaving"
 """Labels of sums that become those up to a day: states of users that begin on a date, and that end on one."""
 
+_NO_MORE: dict[str, dict[str, st.Floats]] = {"before": {}, "before_own": {}, "without": {}}
+"""What a row has beside its values, of rows without it."""
+
 Days = npt.NDArray[np.datetime64]
 
 
@@ -140,10 +143,9 @@ def add_days(totals: Totals, days: UserDays, request: Comparison, start: str | N
         if known.any():
             places, at = first[known], last[known]
             values = {metric: each[at] for metric, each in means.items()}
-            none: dict[str, st.Floats] = {}
-            changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none, "without": none}
             everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
-            add_rows(totals, period.rows.take(places, segments=everyone, **changed), request)
+            rows = period.rows.take(places, segments=everyone, values=values, relevant=relevant[at], **_NO_MORE)
+            add_rows(totals, rows, request)
 
 
 def _labelled(kind: str, values: st.Array) -> tuple[list[str], st.Ints]:
@@ -213,7 +215,6 @@ def _add_slopes(totals: Totals, days: UserDays, since: st.Ints, request: Compari
     own = days.own
     first, size = first_places(own), own[-1] + 1
     relevant = np.bincount(own, days.rows.relevant, size) > 0
-    none: dict[str, st.Floats] = {}
     everyone = [([f"{SLOPE}="], np.zeros(size, np.int64))]
     of_metrics: dict[str, dict[str, Any]] = {"values": {}, "lists": {}}
     for metric, values in days.rows.values.items():
@@ -229,6 +230,5 @@ def _add_slopes(totals: Totals, days: UserDays, since: st.Ints, request: Compari
         slopes = np.where(is_flat, 0.0, products) / np.where(squares > 0, squares, np.nan)
         of_metrics["values"][metric] = np.where(np.bincount(own, is_beyond, size) > 0, np.inf, slopes)
         of_metrics["lists"][metric] = squares
-    others = {"before": none, "before_own": none, "without": none}
-    rows = days.rows.take(first, segments=everyone, relevant=relevant, **others, **of_metrics)
+    rows = days.rows.take(first, segments=everyone, relevant=relevant, **_NO_MORE, **of_metrics)
     add_rows(totals, rows, replace(request, shared_users="keep"))

@@ -309,25 +309,25 @@ def days_of_experiments(dated: DataFrame, days: Days, metrics: Iterable[Metric])
     named = [F.expr(f"{each} AS _sums_{i}") for i, each in enumerate(sums)]
     counted = dated.where(date.isin([*days.dates])).groupBy(*keys).agg(*named)
     rows = ", ".join(f"'{kind}', '{metric}', _sums_{i}" for i, (kind, metric) in enumerate(kinds))
-    stacked = counted.selectExpr("candidate", "segment", f"stack({len(kinds)}, {rows}) AS (kind, metric, sums)")
-    return stacked.selectExpr("*", "'' AS baseline", *_NO_REPLICATES).select(*PARTIALS.fieldNames())
+    return _of_arms(counted.selectExpr("candidate", "segment", f"stack({len(kinds)}, {rows}) AS (kind, metric, sums)"))
 
 
 def assigned_users(arms: DataFrame) -> DataFrame:
     """The users who are assigned to each experiment, as sums by key; ``arms`` has a row per experiment."""
     key = (f"{EXPERIMENT} AS candidate", f"'{EVERYONE}' AS segment", "'assigned' AS kind", "'' AS metric")
-    rows = arms.selectExpr(*key, f"array({N_ASSIGNED}) AS sums", "'' AS baseline", *_NO_REPLICATES)
-    return rows.select(*PARTIALS.fieldNames())
+    return _of_arms(arms.selectExpr(*key, f"array({N_ASSIGNED}) AS sums"))
+
+
+def _of_arms(rows: DataFrame) -> DataFrame:
+    """Sums of experiments, which have no baseline, as sums by key."""
+    return rows.selectExpr("*", "'' AS baseline", *_NO_REPLICATES).select(*PARTIALS.fieldNames())
 
 
 # ---- signed ranks
 
 
-_SIZES = T.StructType(
-    [T.StructField(name, T.StringType()) for name in KEY]
-    + [T.StructField("size", T.DoubleType())]
-    + [T.StructField(name, T.LongType()) for name in ("positive", "negative")]
-)
+_SIZES = T.StructType([T.StructField(name, T.StringType()) for name in KEY]).add("size", "double")
+_SIZES = _SIZES.add("positive", "long").add("negative", "long")
 
 
 def signed_ranks(table: tables.UserTable, request: Comparison) -> DataFrame:
@@ -346,9 +346,7 @@ def signed_ranks(table: tables.UserTable, request: Comparison) -> DataFrame:
             f"string(sum(cast(tied AS decimal(19,0)) * tied * tied - tied)))"
         ).alias("ranks")
     )
-    nothing = F.lit(None).cast("array<bigint>")
-    piece = F.lit(0).alias("piece")
-    return summed.select(*KEY, nothing.alias("sums"), nothing.alias("replicates"), piece, "ranks")
+    return summed.selectExpr(*KEY, "CAST(NULL AS array<bigint>) AS sums", *_NO_REPLICATES[:2], "ranks")
 
 
 def _signed_sizes(batches: Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:

@@ -90,7 +90,6 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     if len(dates) < 2:
         return ""
     shares = table[:, 0] / table.sum(axis=1)
-    low, high = int(shares.argmin()), int(shares.argmax())
     smaller = shares if shares.mean() <= 0.5 else 1 - shares
     if smaller.max() < UNEVEN * smaller.min():
         return ""
@@ -100,12 +99,17 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     even = len(dates)
     while even and max(smaller[even - 1 :]) < UNEVEN * min(smaller[even - 1 :]):
         even -= 1
-    first, last = sorted((low, high))
-    before, after = (f"{100 * shares[at]:.2g} %" for at in (first, last))
     return (
-        f"{names[1]} has {before} of the {UNITS} of the two on {dates[first]} and {after} on {dates[last]}, so their "
-        f"means are about different days: compare a period with an even split, such as {_period(dates[even:])}"
+        f"{_change(names[1], shares, dates)}, so their means are about different days: compare a period with an even "
+        f"split, such as {_period(dates[even:])}"
     )
+
+
+def _change(candidate: Name, shares: Floats, dates: Sequence[str]) -> str:
+    """The lowest and the highest share of the candidate, in words."""
+    first, last = sorted((int(shares.argmin()), int(shares.argmax())))
+    before, after = (f"{100 * shares[at]:.2g} %" for at in (first, last))
+    return f"{candidate} has {before} of the {UNITS} of the two on {dates[first]} and {after} on {dates[last]}"
 
 
 def doubts_of_mix(
@@ -166,11 +170,8 @@ def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str]
 
 
 def _words_of_mix(key: Key, mix: float, error: float, dates: Sequence[str], n: Floats, levels: Floats) -> str:
-    shares = n[1] / n.sum(axis=0)
-    first, last = sorted((int(shares.argmin()), int(shares.argmax())))
     return (
-        f"{key.candidate} has {100 * shares[first]:.2g} % of the {UNITS} of the two on {dates[first]} and "
-        f"{100 * shares[last]:.2g} % on {dates[last]}, and the means of days go from {levels.min():.3g} to "
+        f"{_change(key.candidate, n[1] / n.sum(axis=0), dates)}, and the means of days go from {levels.min():.3g} to "
         f"{levels.max():.3g}, which alone moves the difference by {mix:+.2g} (its standard error is {error:.2g}): "
         "compare days whose split is the same"
     )

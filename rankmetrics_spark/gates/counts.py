@@ -113,7 +113,10 @@ def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), 
         top = f"CASE WHEN {sch.REJECTED} IS NULL THEN least({sch.N_SHOWN}, {plan.scoring.top}) END"
         tops = {"top_items": top, "judged_top_items": sch.N_KNOWN_TOP}
         sums_of_rows |= tops | {"refuted": sch.N_REFUTED}
-    names = [name for name in (*_digested(plan.columns), sch.TOP, sch.N_ROWS, sch.DIGEST) if name in columns]
+    # The keys of a list that are the same in every order of the rows, and what describes its user.
+    lists = [name for name, own in zip(plan.columns.list_columns, plan.columns.list, strict=True) if own != sch.ROW]
+    read = (sch.USER, *lists, *plan.columns.of_user, sch.TOP, sch.N_ROWS, sch.DIGEST)
+    names = [name for name in read if name in columns]
     names += [f"{sch.REJECTED}.{name}" for name in road.rejected_type(plan.columns).names]
     hashed = outcome.withColumn(_HASH, F.expr(f"xxhash64({', '.join(names)})"))
     sums = hashed.groupBy(sch.EXPERIMENT).agg(
@@ -139,23 +142,12 @@ def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), 
     return counts
 
 
-def _digested(columns: sch.Columns) -> list[str]:
-    """The keys of a list that are the same in every order of the rows, and what describes its user."""
-    lists = zip(columns.list_columns, columns.list, strict=True)
-    return [sch.USER, *(name for name, own in lists if own != sch.ROW), *columns.of_user]
-
-
 def reasons(outcome: DataFrame) -> Reasons:
     """Return why rows were left out, and how many."""
     reason = F.coalesce(F.col(f"{sch.REJECTED}.{sch.REASON}"), F.lit(REPEATED))
     n = F.when(F.col(sch.REJECTED).isNotNull(), F.col(sch.N_ROWS)).otherwise(F.col(sch.N_REPEATED))
-    counts = (
-        outcome.groupBy(reason.alias(sch.REASON))
-        .agg(F.sum(n).alias("n"))
-        .where("n > 0")
-        .orderBy(F.desc("n"), sch.REASON)
-    )
-    return {row[sch.REASON]: row["n"] for row in few_rows(counts.limit(10))}
+    counts = outcome.groupBy(reason.alias(sch.REASON)).agg(F.sum(n).alias("n")).where("n > 0")
+    return {row[sch.REASON]: row["n"] for row in few_rows(counts.orderBy(F.desc("n"), sch.REASON).limit(10))}
 
 
 def total_counts(counts: Counts, name: str) -> int:

@@ -198,7 +198,8 @@ def _held(
     for status in (sch.FAIL, sch.WARN):
         limit = levels.get(f"{status}{kind}")
         if limit is not None and value > limit:
-            sentence = f"{fact} ({_LIMITS[status, kind]} {in_percent(limit)}: quality.gates.{rate}.{status}{kind})"
+            above = "above a change of" if kind else "above"
+            sentence = f"{fact} ({SAID[status]} {above} {in_percent(limit)}: quality.gates.{rate}.{status}{kind})"
             return sch.Check(name, status, sentence, experiment, value, limit, limit - value)
     kept = [limit for level in (sch.WARN, sch.FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
@@ -208,12 +209,8 @@ def _held(
     )
 
 
-_LIMITS = {
-    (sch.WARN, ""): "warning above",
-    (sch.FAIL, ""): "refused above",
-    (sch.WARN, "_change"): "warning above a change of",
-    (sch.FAIL, "_change"): "refused above a change of",
-}
+SAID = {sch.WARN: "warning", sch.FAIL: "refused"}
+"""What a limit does beyond which a log is, in words."""
 
 
 def in_percent(value: float, others: Iterable[float] = ()) -> str:

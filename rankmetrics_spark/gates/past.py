@@ -11,7 +11,7 @@ from statistics import median
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Quality
 from rankmetrics_spark.gates.counts import Counts, arms
-from rankmetrics_spark.gates.limits import in_percent
+from rankmetrics_spark.gates.limits import SAID, in_percent
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.words import worded
 
@@ -103,8 +103,7 @@ def _changes(
         limits = [(status, levels.get(f"{status}_change")) for status in (sch.FAIL, sch.WARN)]
         for status, limit in limits:
             if limit is not None and size >= limit and size:
-                said = "refused" if status == sch.FAIL else "warning"
-                text = f"{fact} ({said} from {in_percent(limit)} on: quality.gates.{key}.{status}_change)"
+                text = f"{fact} ({SAID[status]} from {in_percent(limit)} on: quality.gates.{key}.{status}_change)"
                 return sch.Check(f"{key}_change", status, text, experiment, size, limit, limit - size)
         least = min(limit for _, limit in limits if limit is not None)
         return sch.Check(f"{key}_change", sch.OK, fact, experiment, size, least, least - size)
@@ -132,8 +131,8 @@ def _missing(
     text = f"every experiment of the last {len(days)} published days is in the log"
     if gone:
         more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-        said = "refused" if level == sch.FAIL else "warning"
         text = f"{', '.join(gone[:MOST_NAMED])}{more} of the last {len(days)} published days "
-        text += f"{'is' if len(gone) == 1 else 'are'} missing in the log ({said}: quality.gates.experiments.missing)"
+        text += f"{'is' if len(gone) == 1 else 'are'} missing in the log "
+        text += f"({SAID[level]}: quality.gates.experiments.missing)"
     status, n = level if gone else sch.OK, float(len(gone))
     yield from (sch.Check("experiments_missing", status, text, name, n, 0.0, 0.0 - n) for name in names)
