@@ -254,6 +254,34 @@ def test_an_output_without_digests_is_derived_all_the_same(spark: SparkSession, 
     assert again(spark, tmp_path).startswith(f"published/{DATE}.json is not as it was written")
 
 
+def test_what_an_older_version_did_not_write_is_no_difference(spark: SparkSession, tmp_path: Path) -> None:
+    done = published(spark, tmp_path)
+    files, out = files_of(str(tmp_path / "out")), tmp_path / "out"
+    (file,) = out.glob("comparisons/experiment_id=b/*/*.parquet")
+    pointer, record = out / "published" / f"{DATE}.json", json.loads(Path(done.record_path).read_text())
+
+    def written_by_other_code(table: pa.Table, columns: dict[str, str]) -> None:
+        pq.write_table(table, file)
+        document = json.loads(pointer.read_text())
+        del document["sha256"]
+        document["runs"][0]["tables"]["comparisons"]["columns"] = columns
+        pointer.write_text(json.dumps(document))
+        record["files"] = seals.hashes(files, DATE, done.run_id)
+        Path(done.record_path).write_text(json.dumps(record))
+        seals.seal(files, DATE, done.run_id)
+
+    del record["config"]["unit"], record["config"]["comparison"]["tuning_users"]
+    table, name = pq.read_table(file, partitioning=None), "p_share_with_value"
+    columns = json.loads(pointer.read_text())["runs"][0]["tables"]["comparisons"]["columns"]
+    written_by_other_code(table.drop_columns([name]), {each: columns[each] for each in columns if each != name})
+    said = f"comparisons: what was published has not yet {name}, so these are not compared"
+    for document in (None, {**done.record["config"], "unit": "user"}):
+        assert verify(spark, Sink(path=str(out)), document=document).uncovered == [said]
+    assert "unit is user on record, and query now" in again(spark, tmp_path, {**done.record["config"], "unit": "query"})
+    written_by_other_code(table.append_column("own", table[name]), columns | {"own": "double"})
+    assert again(spark, tmp_path) == "comparisons: the column own is not derived again, or of another type"
+
+
 def test_days_and_runs_that_came_later_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     days = ("2026-11-19", "2026-11-18", DATE)
     more: dict[str, Any] = {"comparison": {"baseline": "a", "period": {"from": days[1], "to": "{date}"}}} | LAX
