@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,7 +42,8 @@ def verify(
 
     The output is only read. Ends with exit code 6 at a difference, and names the first one; with 3 if an input is gone.
     """
-    sink = sink_of(output, table, format_of(output) if output else sink_format)
+    sink = sink_of(output, table, sink_format)
+    sink = replace(sink, format=format_of(output)) if output else sink
     day = opts.dates_of(date, None, None)["date"]
     document = read_document(config) if config else None
     choice = choose(engine, master)

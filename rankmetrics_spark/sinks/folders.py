@@ -210,7 +210,7 @@ class Folder(pt.Store):
         """What of a date is not as it was published, and what no digest covers: sentences."""
         reach = self._reach or fl.likely_reach(self.spark, self.path, self.settings)
         found, uncovered = reach.do(seals.altered, date) if reach else ([], ["only the engine reaches the files"])
-        return found, uncovered
+        return found, uncovered + ["Delta tables have versions, no digests of files"] * (not self.files_name_runs)
 
     def records(self) -> list[str]:
         """The texts of all run records."""
