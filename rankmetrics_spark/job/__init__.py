@@ -21,7 +21,7 @@ from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import registering, results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
-from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here
+from rankmetrics_spark.job.record import DAYS_SEEN, Outcome, Record, record_refusal, rows_here
 from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
@@ -403,12 +403,15 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
     if period := earlier.as_record(counts):
         record.entries["period"] = period
         record.entries["notes"] += earlier.notes(plan)
+    seen = earlier.seen
     if config.quality.past:
         of_users = written["user_metrics"].counts
         is_assigned, published = config.assignments is not None, store.pointers()
+        seen = seen or tuple(sorted(day for day in published if day < config.evaluation_date))
         of_past = past_checks(counts, of_users, config.evaluation_date, published, config.quality, is_assigned)
         record.warn_of(of_past)
         context.checks += of_past
+    record.entries[DAYS_SEEN] = [*seen]
     record.warn_of(of_plan)
     context.checks += of_plan
     staged = results.Staged(written, users, config, counts, context.earlier.days)

@@ -33,6 +33,7 @@ class Earlier:
         dated: One row per experiment, user and date of them; None like ``users``.
         published: The rows of ``dated`` that other runs have stored; None if there are none.
         pointers: What is published on these days, without that of this run.
+        seen: The other days that are published, as far as anything of this run reads them.
     """
 
     days: Days | None = None
@@ -41,6 +42,7 @@ class Earlier:
     dated: DataFrame | None = None
     published: DataFrame | None = None
     pointers: Mapping[str, Pointer] = field(default_factory=dict)
+    seen: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, store: Store, config: Config) -> Earlier:
@@ -54,8 +56,9 @@ class Earlier:
         if not request.is_requested:
             return cls()
         pointers = store.pointers()
+        seen = sorted(day for day in pointers if day < date)
         if period is None:
-            return cls(looks=History.before(date, pointers))
+            return cls(looks=History.before(date, pointers), seen=tuple(seen))
         # The assignments of a run are those up to its day, and so are the days that it compares.
         last = date if config.assignments else period.last
         others = {day: pointers[day] for day in pointers if period.first <= day <= last and day != date}
@@ -80,7 +83,8 @@ class Earlier:
         # Days that have not come yet are not missing.
         days = Days(period.first, used[-1], tuple(used))
         # A day in the middle that is run again is compared with what later days have looked at already.
-        return cls(days, History.before(days.last, pointers, period.first), pointers=others)
+        looks = History.before(days.last, pointers, period.first)
+        return cls(days, looks, pointers=others, seen=tuple(sorted({*seen, *others})))
 
     def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.

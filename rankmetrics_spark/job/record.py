@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report import Figures
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
+DAYS_SEEN = "days_seen"
+"""Key of the other days whose runs a run has read, or counted; a later run of such a day has a later id."""
 MOST_CHECKS = 10_000
 """Rows of ``checks`` that a record holds."""
 MOST_WARNINGS = 5

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +16,7 @@ from rankmetrics_spark import schemas as sch, sinks
 from rankmetrics_spark.config import Sink, as_dict, load
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
+from rankmetrics_spark.job.record import DAYS_SEEN
 from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path, unpublished
 
 MOST_NAMED = 3
@@ -30,6 +31,8 @@ EXACT_IF_SAME = ("rankmetrics_spark", "numpy", "scipy", "processor")
 """With the same versions of these, every bit has to be the same."""
 _OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
 """Keys of a config that say where and how a run computes, not what."""
+OF_OTHER_DAYS = ("comparisons", "checks")
+"""Tables that depend on what is published on other days."""
 _PUBLISHED = "_is_published"
 
 
@@ -57,16 +60,14 @@ class Verified:
 
 @dataclass
 class _Scratch(sinks.ParquetFolder):
-    """A temporary output; what it reads of other days is what another output held before a run of a date."""
+    """A temporary output; what it reads of other days is what another output holds of them."""
 
     of: sinks.Store = None  # type: ignore[assignment]
-    date: str = ""
-    before: str = ""
+    seen: Sequence[str] = ()
 
     def pointers(self) -> dict[str, Pointer]:
-        """Date -> its pointer, where the run may have seen it."""
-        others = {date: each for date, each in self.of.pointers().items() if date != self.date}
-        return {date: each for date, each in others.items() if min(each.run_of().values(), default="") < self.before}
+        """Date -> its pointer, of days that the run has seen: as they are now."""
+        return {date: each for date, each in self.of.pointers().items() if date in self.seen}
 
     def pointer(self, date: str) -> Pointer | None:
         """Nothing: the run is derived as the first one of its date."""
@@ -119,7 +120,12 @@ def verify(
         if "config" not in (record := records.get(entry.run_id, {})):
             raise InputError(f"{record_path(entry.run_id)} of '{store.path}' is not there, and it has the config")
         with TemporaryDirectory(prefix="rankmetrics-verify-") as folder:
-            of_run = _Derived(spark, store, pointers[date], entry, record, Path(folder))
+            # Earlier versions did not write down what they saw: what was published before.
+            before = (
+                each for each in records.values() if each[sch.RUN] < entry.run_id and each.get("outcome") == "done"
+            )
+            seen = record.get(DAYS_SEEN, sorted({str(each[sch.DATE]) for each in before} - {date}))
+            of_run = _Derived(spark, store, pointers[date], entry, record, Path(folder), seen)
             of_run.compare(of_run.again(records, document), verified)
     return verified
 
@@ -134,6 +140,17 @@ class _Derived:
     entry: Entry
     record: Mapping[str, Any]
     folder: Path
+    seen: Sequence[str]
+
+    @cached_property
+    def since(self) -> list[str]:
+        """The other days that the run has read and that are others by now: a sentence, or none."""
+        pointers, run_id = self.store.pointers(), self.entry.run_id
+        newest = {day: max(each.run_of().values(), default="") for day, each in pointers.items()}
+        changed = [day for day in self.seen if not "" < newest.get(day, "") < run_id]
+        days = [f"{day} was {'published again' if day in newest else 'removed'}" for day in changed[:MOST_NAMED]]
+        more = f" and {n:,} days more" if (n := len(changed) - MOST_NAMED) > 0 else ""
+        return [f"run {run_id} has read days that are others by now: {', '.join(days)}{more}"] if days else []
 
     def again(self, records: Mapping[str, Mapping[str, Any]], document: Mapping[str, object] | None) -> dict[str, Any]:
         """Run it in the temporary folder; return the new record."""
@@ -158,13 +175,18 @@ class _Derived:
             texts[PLAN] = plans[0]
         for path, text in texts.items():
             (self.folder / path).write_text(text, encoding="utf-8")
-        make = partial(_Scratch, self.spark, str(self.folder), of=self.store, date=date, before=run_id)
+        make = partial(_Scratch, self.spark, str(self.folder), of=self.store, seen=self.seen)
         try:
             return run(self.spark, config, store_for=make).record
         except (MetricGateError, QualityError) as error:
             if error.published is not None:
                 return dict(error.published.record)
-            raise DifferenceError(f"derived again, {run_id} publishes nothing: {error}") from error
+            sentence = f"derived again, {run_id} publishes nothing: {error}"
+            raise DifferenceError("; ".join([*self.since, sentence])) from error
+        except (ConfigError, InputError) as error:  # of a day that is gone, or that has another convention now
+            if not (self.since and str(error).startswith("comparison.")):
+                raise
+            raise DifferenceError(self.since[0]) from error
 
     def compare(self, again: Mapping[str, Any], verified: Verified) -> None:
         """Compare inputs and tables; add what is the same."""
@@ -176,7 +198,7 @@ class _Derived:
         pointer = derived.pointers()[self.pointer.date]
         facts, facts_again = self.entry.tables, pointer.entries[0].tables
         rows = []
-        for table in dict.fromkeys((*facts, *facts_again)):
+        for table in sorted(dict.fromkeys((*facts, *facts_again)), key=lambda table: table in OF_OTHER_DAYS):
             had, has = (each.get(table, {}).get("columns", {}) for each in (facts, facts_again))
             if gone := sorted({*had.items()} - {*has.items()}):
                 differences.append(f"{table}: the column {gone[0][0]} is not derived again, or of another type")
@@ -189,7 +211,7 @@ class _Derived:
             places = (self.store, self.pointer), (derived, pointer)
             tables = [self._rows(*place, table, had) for place in places]
             if difference := first_difference(table, *tables, exact=not other):
-                differences.append(difference)
+                differences += (table in OF_OTHER_DAYS and self.since) or [difference]
                 break
             how = "within bounds" if other else "to the bit"
             rows.append({sch.RUN: self.entry.run_id, "table": table, "rows": facts[table]["rows"], "the same": how})
@@ -246,8 +268,6 @@ def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
         digests = (each.get("digests", {}).get(name) for each in (then, now))
         if then.get(name) != now.get(name) or len({*digests} - {None}) > 1:
             yield f"the {name} are not those on record"
-    if (runs := then.get("period", {}).get("runs")) != now.get("period", {}).get("runs"):
-        yield f"days of the period were published again since: the record names {runs}"
 
 
 def first_difference(table: str, published: DataFrame, derived: DataFrame, *, exact: bool) -> str:

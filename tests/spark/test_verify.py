@@ -20,8 +20,9 @@ import rankmetrics_spark
 from rankmetrics_spark import run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import DifferenceError, InputError
-from rankmetrics_spark.job import Outcome, verify
-from rankmetrics_spark.sinks import files_of, seals
+from rankmetrics_spark.job import Outcome, Verified, verify
+from rankmetrics_spark.sinks import files_of, prune, seals
+from rankmetrics_spark.sinks.folders import DeltaFolder
 from tests.helpers.commands import ROOT, Call, ran
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import DATE, a_list, config, parquet, random_log
@@ -294,5 +295,52 @@ def test_days_and_runs_that_came_later_change_nothing(spark: SparkSession, tmp_p
     run(spark, config(alone, out, evaluation_date=days[0], **LAX))
     result = verify(spark, Sink(path=str(out)), days[0])
     assert len({row["run_id"] for row in result.rows}) == 2 and not result.other
+    # With the same log, a day of the period changes nothing; with another one, it is the cause.
     run(spark, config(tmp_path / days[1], out, evaluation_date=days[1], **more))
-    assert "days of the period were published again since" in again(spark, tmp_path)
+    assert not verify(spark, Sink(path=str(out))).other
+    run(spark, config(tmp_path / days[0], out, evaluation_date=days[1], **more))
+    assert f"has read days that are others by now: {days[1]} was published again" in again(spark, tmp_path)
+
+
+def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    days, out = ("2026-11-17", "2026-11-18", "2026-11-19", DATE), tmp_path / "out"
+    logs = {
+        name: parquet(tmp_path / name, [r for e in "ab" for u in range(9) for r in a_list([u % n, 1], f"u{u}{e}", e)])
+        for name, n in {"log": 2, "other": 3}.items()
+    }
+
+    def day(date: str, log: str = "log", **more: Any) -> Outcome:
+        compared = {"baseline": "a", "looks": {"planned": 4}, "tuning_users": 100} | more
+        return run(spark, config(logs[log], out, evaluation_date=date, comparison=compared, **LAX))
+
+    *_, done = [day(date, **({"cuped": {"date": days[0]}} if date == DATE else {})) for date in days]
+    assert done.record["days_seen"] == [*days[:3]]
+    day(days[0])
+    day(days[1])
+    assert not verify(spark, Sink(path=str(out))).other
+    day(days[0], "other")
+    named = f"run {done.run_id} has read days that are others by now: {days[0]} was "
+    assert again(spark, tmp_path) == f"{named}published again, {days[1]} was published again"
+    # Before records said what their runs had read, those of earlier runs showed it.
+    record, files = json.loads(Path(done.record_path).read_text()), files_of(str(out))
+    text = json.dumps({key: record[key] for key in record if key != "days_seen"})
+    Path(done.record_path).write_text(text)
+    seals.seal(files, DATE, done.run_id)
+    assert again(spark, tmp_path) == f"{named}published again, {days[1]} was published again"
+    Path(done.record_path).write_text(json.dumps(record))
+    seals.seal(files, DATE, done.run_id)
+    prune(files, str(out), 2, False, False)
+    assert again(spark, tmp_path) == f"{named}removed, {days[1]} was removed"
+
+
+def test_a_folder_of_delta_tables_is_read_as_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    (tmp_path / "experiment_metrics" / "_delta_log").mkdir(parents=True)
+    sinks: list[Sink] = []
+    monkeypatch.setattr("rankmetrics_spark.cli.options.on_session", lambda choice, work: work(None))
+    monkeypatch.setattr("rankmetrics_spark.job.verify", lambda spark, sink, *_: sinks.append(sink) or Verified(DATE))
+    assert call("verify", "-o", tmp_path)[0] == 0
+    assert sinks == [Sink(path=str(tmp_path), format="delta")]
+    uncovered = ["Delta tables have versions, no digests of files"]
+    assert DeltaFolder(spark, str(tmp_path), "").altered(DATE) == ([], uncovered)
