@@ -144,13 +144,13 @@ class _Derived:
 
     @cached_property
     def since(self) -> list[str]:
-        """The other days that the run has read and that are others by now: a sentence, or none."""
+        """The other days that the run has read and that have changed since: a sentence, or none."""
         pointers, run_id = self.store.pointers(), self.entry.run_id
         newest = {day: max(each.run_of().values(), default="") for day, each in pointers.items()}
         changed = [day for day in self.seen if not "" < newest.get(day, "") < run_id]
         days = [f"{day} was {'published again' if day in newest else 'removed'}" for day in changed[:MOST_NAMED]]
         more = f" and {n:,} days more" if (n := len(changed) - MOST_NAMED) > 0 else ""
-        return [f"run {run_id} has read days that are others by now: {', '.join(days)}{more}"] if days else []
+        return [f"run {run_id} has read days that have changed since: {', '.join(days)}{more}"] if days else []
 
     def again(self, records: Mapping[str, Mapping[str, Any]], document: Mapping[str, object] | None) -> dict[str, Any]:
         """Run it in the temporary folder; return the new record."""

@@ -66,6 +66,14 @@ def again(spark: SparkSession, tmp_path: Path, document: dict[str, Any] | None =
     return str(error.value)
 
 
+def resealed(done: Outcome, without: str = "", **changes: Any) -> None:
+    """Who may rewrite the record and the pointer leaves no trace in digests."""
+    files, path = files_of(done.path), Path(done.record_path)
+    record = json.loads(path.read_text()) | changes | {"files": seals.hashes(files, DATE, done.run_id)}
+    path.write_text(json.dumps({key: record[key] for key in record if key != without}))
+    seals.seal(files, DATE, done.run_id)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -208,12 +216,7 @@ def test_a_row_that_was_changed_with_its_digests_is_derived_otherwise(spark: Spa
     table = pq.read_table(file, partitioning=None)
     means = pa.array([value + (0.25 if n == 0 else 0) for n, value in enumerate(table["mean"].to_pylist())])
     pq.write_table(table.set_column(table.column_names.index("mean"), "mean", means), file)
-    # Who may rewrite the record and the pointer leaves no trace in digests.
-    record = json.loads(Path(done.record_path).read_text())
-    files = files_of(str(tmp_path / "out"))
-    record["files"] = seals.hashes(files, DATE, done.run_id)
-    Path(done.record_path).write_text(json.dumps(record))
-    seals.seal(files, DATE, done.run_id)
+    resealed(done)
     metric, mean = table["metric"][0].as_py(), table["mean"][0].as_py()
     expected = f"experiment_metrics: mean is {mean + 0.25!r} as published and {mean!r} derived again, of "
     assert again(spark, tmp_path) == f"{expected}experiment_id 'b', segment 'all', metric '{metric}'"
@@ -257,9 +260,9 @@ def test_an_output_without_digests_is_derived_all_the_same(spark: SparkSession, 
 
 def test_what_an_older_version_did_not_write_is_no_difference(spark: SparkSession, tmp_path: Path) -> None:
     done = published(spark, tmp_path)
-    files, out = files_of(str(tmp_path / "out")), tmp_path / "out"
+    out, config_then = tmp_path / "out", json.loads(Path(done.record_path).read_text())["config"]
     (file,) = out.glob("comparisons/experiment_id=b/*/*.parquet")
-    pointer, record = out / "published" / f"{DATE}.json", json.loads(Path(done.record_path).read_text())
+    pointer = out / "published" / f"{DATE}.json"
 
     def written_by_other_code(table: pa.Table, columns: dict[str, str]) -> None:
         pq.write_table(table, file)
@@ -267,11 +270,9 @@ def test_what_an_older_version_did_not_write_is_no_difference(spark: SparkSessio
         del document["sha256"]
         document["runs"][0]["tables"]["comparisons"]["columns"] = columns
         pointer.write_text(json.dumps(document))
-        record["files"] = seals.hashes(files, DATE, done.run_id)
-        Path(done.record_path).write_text(json.dumps(record))
-        seals.seal(files, DATE, done.run_id)
+        resealed(done, config=config_then)
 
-    del record["config"]["unit"], record["config"]["comparison"]["tuning_users"]
+    del config_then["unit"], config_then["comparison"]["tuning_users"]
     table, name = pq.read_table(file, partitioning=None), "p_share_with_value"
     columns = json.loads(pointer.read_text())["runs"][0]["tables"]["comparisons"]["columns"]
     written_by_other_code(table.drop_columns([name]), {each: columns[each] for each in columns if each != name})
@@ -299,7 +300,7 @@ def test_days_and_runs_that_came_later_change_nothing(spark: SparkSession, tmp_p
     run(spark, config(tmp_path / days[1], out, evaluation_date=days[1], **more))
     assert not verify(spark, Sink(path=str(out))).other
     run(spark, config(tmp_path / days[0], out, evaluation_date=days[1], **more))
-    assert f"has read days that are others by now: {days[1]} was published again" in again(spark, tmp_path)
+    assert f"has read days that have changed since: {days[1]} was published again" in again(spark, tmp_path)
 
 
 def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: SparkSession, tmp_path: Path) -> None:
@@ -319,17 +320,13 @@ def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: S
     day(days[1])
     assert not verify(spark, Sink(path=str(out))).other
     day(days[0], "other")
-    named = f"run {done.run_id} has read days that are others by now: {days[0]} was "
+    named = f"run {done.run_id} has read days that have changed since: {days[0]} was "
     assert again(spark, tmp_path) == f"{named}published again, {days[1]} was published again"
     # Before records said what their runs had read, those of earlier runs showed it.
-    record, files = json.loads(Path(done.record_path).read_text()), files_of(str(out))
-    text = json.dumps({key: record[key] for key in record if key != "days_seen"})
-    Path(done.record_path).write_text(text)
-    seals.seal(files, DATE, done.run_id)
+    resealed(done, without="days_seen")
     assert again(spark, tmp_path) == f"{named}published again, {days[1]} was published again"
-    Path(done.record_path).write_text(json.dumps(record))
-    seals.seal(files, DATE, done.run_id)
-    prune(files, str(out), 2, False, False)
+    resealed(done, days_seen=[*days[:3]])
+    prune(files_of(str(out)), str(out), 2, False, False)
     assert again(spark, tmp_path) == f"{named}removed, {days[1]} was removed"
 
 
