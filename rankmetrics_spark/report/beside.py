@@ -252,10 +252,8 @@ def _sentence_of_reversal(whole: Finding, column: str, parts: Sequence[Finding])
     if whole.design != "independent":
         # The same users are on both sides, so it is not they who differ.
         return text
-    text += (
-        f": its {UNITS} are in other segments than those of {whole.baseline}, so the difference over all {UNITS} is "
-    )
-    text += "one of who they are"
+    text += f": its {UNITS} are in other segments than those of {whole.baseline}, "
+    text += f"so the difference over all {UNITS} is one of who they are"
     plain = not whole.over_lists and whole.cluster is None and whole.share_changed is None
     # What else compare refuses to split: several columns at once.
     return f"{text}; rankmetrics compare --decompose {column} splits it" if plain and " & " not in column else text

@@ -46,9 +46,8 @@ def change_steps(values: Any, low: float, high: float) -> tuple[Any, Any]:
     [[-2, 0, 1], [1, 1, 2]]
     """
     sizes = np.ceil(np.round(np.abs(values) / ((high - low) or 1.0) * STEPS, 9)).astype(np.int64)
-    return np.unique(
-        np.where(values == 0, 0, np.sign(values) * np.clip(sizes, 1, STEPS)).astype(np.int64), return_counts=True
-    )
+    steps = np.where(values == 0, 0, np.sign(values) * np.clip(sizes, 1, STEPS))
+    return np.unique(steps.astype(np.int64), return_counts=True)
 
 
 def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) -> dict[str, Any]:

@@ -376,12 +376,8 @@ def shown_rows(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
     everyone = F.col(sch.SEGMENT) == sch.EVERYONE
     keys = [name for name in (sch.BASELINE, sch.EXPERIMENT, sch.SEGMENT, sch.METRIC) if name in table.columns]
     parts = Window.partitionBy(everyone)
-    places = table.withColumns(
-        {
-            "_place": F.row_number().over(parts.orderBy(F.col(sch.N_USERS).desc(), *keys)),
-            "_size": F.count(F.lit(1)).over(parts),
-        }
-    )
+    place = F.row_number().over(parts.orderBy(F.col(sch.N_USERS).desc(), *keys))
+    places = table.withColumns({"_place": place, "_size": F.count(F.lit(1)).over(parts)})
     rows = [read.plain(row) for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
     size = sum({row[sch.SEGMENT] == sch.EVERYONE: row["_size"] for row in rows}.values())
     return [{name: row[name] for name in table.columns} for row in rows], size

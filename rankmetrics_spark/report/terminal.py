@@ -170,9 +170,8 @@ def headline(figures: Figures) -> list[str]:
         return []
     if len(figures.experiments) == 1 and (only := answer(figures)).change:
         return [f"{''.join(only.title)} ({''.join(only.detail)}). {''.join(only.sure)}"]
-    if figures.primary.higher_is_better is None or len(compared) < 2:
-        return []
-    if compared[0].found.state == "better" and figures.only_baseline:
+    is_won = bool(compared) and compared[0].found.state == "better"
+    if figures.primary.higher_is_better is None or len(compared) < 2 or (is_won and figures.only_baseline):
         return []
     said = answer(figures)
     return ["".join(said.title) + ("" if said.names_metric else f" on {label_of(figures.primary)}")]

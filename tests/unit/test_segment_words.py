@@ -29,9 +29,7 @@ def test_columns_without_a_sign_share_a_sentence() -> None:
     ]
     assert sentences(*rows[::-1]) == sentences(*rows), "in any order of the rows"
     assert sentences(row("all", None)) == [] == sentences({"segment": "country=x", "metric": "ap@10"})
-
-
-def test_the_corrected_p_value_names_a_segment() -> None:
+    # The corrected p-value names a segment.
     rows = [row(f"country={name}", p_rest=0.01, p_rest_adjusted=0.2) for name in "xyz"]
     assert sentences(*rows) == ["No sign that the effect of b on MAP@10 differs between the 3 segments of country"]
 
