@@ -94,12 +94,11 @@ def averages_of_sums(
     mean -+ t * std / sqrt(n_users) all the same.
     """
     added = _SUMS.added(partial_sums, len((SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS).columns))
-    keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
     made = T.StructType([T.StructField(name, T.LongType()) for name in _COUNTS])
     made = T.StructType([*made.fields, *(T.StructField(name, T.DoubleType()) for name in _ESTIMATES)])
     made = made.add(sch.N_LISTS, T.LongType()) if over_lists else made
     body = partial(_estimates, confidence=confidence, over_lists=over_lists)
-    estimated = computing(body, keys, made).of(added)
+    estimated = computing(body, _KEYS, made).of(added)
     *estimates, of_relevant = _ESTIMATES
     return estimated.selectExpr(
         *_SUMS.key[:-1],
@@ -260,12 +259,9 @@ def _estimates(columns: Arrays, confidence: float, over_lists: bool) -> Iterator
 _VALUE, _COUNT, _BEFORE, _TOTAL, _PLACE = "_value", "_count", "_before", "_total", "_place"
 _RANKS = 4
 """Order statistics that a percentile is made of: see ``statistics.quantile_ranks``."""
-_KEYS = [T.StructField(name, T.StringType()) for name in _SUMS.key]
-_COUNTED = T.StructType([*_KEYS, T.StructField(_VALUE, T.DoubleType()), T.StructField(_COUNT, T.LongType())])
-_PICKED = T.StructType([
-    *_KEYS, T.StructField(_TOTAL, T.LongType()), T.StructField(_PLACE, T.IntegerType()),
-    T.StructField(_VALUE, T.DoubleType()),
-])  # fmt: skip
+_KEYS = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
+_COUNTED = T.StructType(_KEYS.fields[:]).add(_VALUE, "double").add(_COUNT, "long")
+_PICKED = T.StructType(_KEYS.fields[:]).add(_TOTAL, "long").add(_PLACE, "integer").add(_VALUE, "double")
 
 
 @dataclass(frozen=True)
@@ -338,7 +334,7 @@ def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request
         *(F.expr(f"max(CASE WHEN {_PLACE} = {place} THEN {_VALUE} END) AS _{place}") for place in places),
     )
     computed = T.StructType([T.StructField(name, T.DoubleType()) for name in columns_of(request.percentiles)])
-    step = computing(partial(_percentiles, request=request), T.StructType(_KEYS), computed)
+    step = computing(partial(_percentiles, request=request), _KEYS, computed)
     digest = _of_convention([rule.digest() for rule in conventions], sch.CONVENTION_HASH)
     return step.of(one_row).selectExpr(*_SUMS.key[:-1], digest, *map(sch.quoted, computed.fieldNames()))
 

@@ -175,11 +175,9 @@ def renamed(
         if source is not None and source not in table.columns:
             hint = REQUESTS if name == sch.USER and what == "impressions" else ""
             if name == sch.POSITION and what == "impressions":
-                by, none = (
-                    f"rank_by='score' ranks by the column '{mapping.get(sch.SCORE)}'",
-                    "there is no ranking to evaluate",
-                )
-                hint = f"; {by}" if mapping.get(sch.SCORE) in columns else f"; without a rank or a score {none}"
+                score = mapping.get(sch.SCORE)
+                by, none = f"rank_by='score' ranks by the column '{score}'", "there is no ranking to evaluate"
+                hint = f"; {by}" if score in columns else f"; without a rank or a score {none}"
             # All columns of a file of CSV that are read as one.
             mark = next((mark for mark in ";\t|" if len(columns) == 1 and columns[0].count(mark) > 1), None)
             if mark:

@@ -39,18 +39,6 @@ def test_one_value_has_a_mean_and_no_interval_and_zero_values_have_neither() -> 
     assert np.isnan(t_interval(result, 0.95)).all()
 
 
-def test_moments_of_an_array_are_those_of_its_rows() -> None:
-    values = np.random.default_rng(1).normal(0, 3, (4, 9))
-    result, expected = moments(values), joined([Moments.of(row.tolist()) for row in values])
-    for name in ("n", "total", "squares"):
-        assert getattr(result, name).tolist() == getattr(expected, name).tolist()
-
-
-def test_the_variance_is_that_of_numpy() -> None:
-    values = np.random.default_rng(2).random((5, 40))
-    assert moments(values).variance == pytest.approx(values.var(axis=1, ddof=1), rel=1e-12)
-
-
 def test_the_covariance_is_that_of_numpy() -> None:
     rng = np.random.default_rng(4)
     left = rng.random((3, 30))
