@@ -19,10 +19,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from rankmetrics_spark import tools
 
+#: What spark-submit runs.
 APPLICATION = str(Path(__file__).parent / "cli" / "submitted.py")
-"""What spark-submit runs."""
+#: Lines of the log of a deferred job, its last ones, that the log of the task shows.
 MOST_LINES = 1_000
-"""Lines of the log of a deferred job, its last ones, that the log of the task shows."""
 
 
 class ByExitCode(RetryPolicy):  # type: ignore[misc]  # mypy cannot see Airflow: the base class is Any

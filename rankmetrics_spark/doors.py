@@ -12,8 +12,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+#: Modules that an engine loads while it waits for the first query; the package names them, and no folder below does.
 LOADED_AHEAD: list[str] = []
-"""Modules that an engine loads while it waits for the first query; the package names them, and no folder below does."""
 
 
 def door(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

@@ -13,9 +13,10 @@ from typing import Any
 from unicodedata import category
 
 HIDDEN = "(hidden)"
+#: Environment variable: any value shows the stack trace of an error beside its sentence.
 TRACE = "RANKMETRICS_TRACE"
-"""Environment variable: any value shows the stack trace of an error beside its sentence."""
 
+#: Extra of this package -> what it brings. Messages name these: every package index has them, and not this package.
 PACKAGES = {
     "laptop": ("pysail==0.7.2", "pyspark-client==4.2.0"),
     "lineage": ("openlineage-python>=1.20,<2",),
@@ -23,7 +24,6 @@ PACKAGES = {
     "mlflow": ("mlflow-skinny>=2.15",),
     "report": ("altair>=5.5,<7", "vl-convert-python>=1.7,<2"),
 }
-"""Extra of this package -> what it brings. Messages name these: every package index has them, and not this package."""
 
 
 def installation(extra: str) -> str:
@@ -42,12 +42,12 @@ _SECRET_NAME = re.compile(
 )
 _PUBLIC_NAMES = (files("rankmetrics_spark") / "public_names.txt").read_text("utf-8")
 _PUBLIC_NAME = re.compile(_PUBLIC_NAMES, re.IGNORECASE | re.VERBOSE)
+#: A user and a password in front of a host, where no scheme tells an address.
 _LOGIN = re.compile(r"(?!jdbc:|[\w+.-]+://)\S+:\S*@")
-"""A user and a password in front of a host, where no scheme tells an address."""
+#: A number, a size or a switch, which is no secret unless its name says so.
 _HARMLESS_VALUE = re.compile(
     r"(?i)\[?(?:true|false|yes|no|none|null|auto|-?\d{1,12}(?:\.\d{0,12})?(?:[a-z]{1,2}|%)?)\]?"
 )
-"""A number, a size or a switch, which is no secret unless its name says so."""
 # A pattern starts only where a run of its first characters does, so that it looks at a long name only once.
 _WORD = re.compile(r"[^\s'\"]+")
 _SCHEME = re.compile(r"(?i)(?<![a-z0-9+.-])[a-z0-9+.-]+://")
@@ -69,12 +69,12 @@ _HELD = (
     (re.compile(_JWT_TEXT), HIDDEN),
 )
 # ...?sig=value, AccountKey=value, password = "value", "private_key": "value", --set spark.fs.azure.account.key.x=value
+#: What may hold parameters of an address, to its end.
 _PARAMETERS = re.compile(r"(?:://|jdbc:|\?)[^\s'\"]*")
-"""What may hold parameters of an address, to its end."""
 _ASSIGNED = re.compile(r"(?<![\w.%-])([\w.%-]+)(\\{0,3}[\"'`]?\s{0,3}[=:](?!//)\s{0,3})")
 _QUOTED = re.compile(r"(\\{0,3})([\"'])(?:(?!\1\2)(?:\\.|[^\\]))*(?:\1\2|$)|(?!\\*[\"'])", re.DOTALL)
+#: A parameter of an address, the name of a folder or anything else -> the value without quotes.
 _VALUES = {"?": re.compile(r"[^&;\s'\"]+"), "/": re.compile(r"[^/\s'\"]+"), "": re.compile(r"[^\s'\"]+")}
-"""A parameter of an address, the name of a folder or anything else -> the value without quotes."""
 _SECRET_ASSIGNED = re.compile(
     r"(?i)secret|passw|pwd|passphrase|passcode|token|signature|credential|(?<![a-z])(?:pass|pat|auth_?key)$"
     r"|(?:access|account|api|auth|private|encryption|shared|subscription)[._-]?key"
@@ -207,10 +207,10 @@ def values_without_secrets(value: Any, name: object = "") -> Any:
     return every_text(value, lambda text: without_secrets(text, name in ("where", "filter")))
 
 
+#: Characters without a space that a message shows in full; a longer name is cut.
 LONGEST_WORD = 300
-"""Characters without a space that a message shows in full; a longer name is cut."""
+#: Characters of a message; a longer one loses its middle, so that its end still says what is allowed.
 LONGEST_MESSAGE = 2_000
-"""Characters of a message; a longer one loses its middle, so that its end still says what is allowed."""
 _LONGEST_CHECKED = 2_000
 _SPACE = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
 
@@ -222,14 +222,14 @@ class RankmetricsError(Exception):
     """
 
     exit_code = 1
+    #: What was checked before, as ``schemas.Check``, with what failed.
     checks: tuple[Any, ...] = ()
-    """What was checked before, as ``schemas.Check``, with what failed."""
+    #: Of a run whose numbers were refused: its record, with ``means``, ``comparisons``, ``verdict`` and ``checks``.
     record: Mapping[str, Any] = MappingProxyType({})
-    """Of a run whose numbers were refused: its record, with ``means``, ``comparisons``, ``verdict`` and ``checks``."""
+    #: The page of these numbers, marked as not published; None if none could be written.
     page: str | None = None
-    """The page of these numbers, marked as not published; None if none could be written."""
+    #: The outcome of a run that has published other tests than those of these numbers.
     published: Any = None
-    """The outcome of a run that has published other tests than those of these numbers."""
 
     def __init__(self, message: str = "") -> None:
         """An error with its one sentence, without the secrets that a path or a setting in it may hold."""

@@ -367,8 +367,8 @@ class Finding:
 
 _NAMES = {sch.EXPERIMENT: "candidate", "label": "at"}
 _FIELDS = {each.name for each in fields(Finding)}
+#: What ``comparisons`` holds beside the test that decides, as the page lists it.
 FURTHER = [{**each.metadata, "keys": each.metadata["keys"] or [each.name]} for each in fields(Finding) if each.metadata]
-"""What ``comparisons`` holds beside the test that decides, as the page lists it."""
 
 
 def p_or_last(row: Row) -> float:

@@ -22,8 +22,8 @@ from rankmetrics_spark.pipeline import evaluate
 from rankmetrics_spark.statistics import Moments, t_interval
 
 DEFAULT_METRICS = ("ndcg@10", "ap@10", "rr")
+#: Name of the table with a row per query.
 PER_QUERY = "rankmetrics_per_query"
-"""Name of the table with a row per query."""
 
 
 class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see MLflow: the base class is Any

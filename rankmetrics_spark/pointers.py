@@ -20,10 +20,10 @@ from rankmetrics_spark.metrics import parse as parse_metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN, SMALL_TABLES
 
 FOLDER = "published"
+#: Pattern of the id of a run, as the names of its files hold it; ids are in the order of the runs.
 RUN_ID = r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}"
-"""Pattern of the id of a run, as the names of its files hold it; ids are in the order of the runs."""
+#: Stands for files that no run has named: those of Spark's own writer. On a date without a pointer they count.
 WITHOUT_ID = ""
-"""Stands for files that no run has named: those of Spark's own writer. On a date without a pointer they count."""
 
 
 def record_path(run_id: str) -> str:
@@ -36,8 +36,8 @@ def page_path(run_id: str) -> str:
     return f"runs/{run_id}.html"
 
 
+#: The table of the checks of runs that published nothing.
 REFUSED = "refused_checks"
-"""The table of the checks of runs that published nothing."""
 
 
 def refused_folder(run_id: str) -> str:
@@ -195,10 +195,10 @@ class Pointer:
         return sealed(document)
 
 
+#: Key of a pointer and of a plan: the SHA-256 of its text with an empty one.
 SEAL = "sha256"
-"""Key of a pointer and of a plan: the SHA-256 of its text with an empty one."""
+#: Folder of the plan of an output, and the name of its check.
 REGISTERED = "registered"
-"""Folder of the plan of an output, and the name of its check."""
 PLAN = f"{REGISTERED}/plan.json"
 
 
@@ -262,12 +262,12 @@ def unit_in(pointers: Mapping[str, Pointer]) -> str:
     return pointers[max(pointers)].entries[0].unit if pointers else "user"
 
 
+#: Baseline and candidate, and the metric that is compared.
 Pair: TypeAlias = tuple[str | None, str | None, str]
-"""Baseline and candidate, and the metric that is compared."""
 
 
+#: What knows the number of a look at a metric of a pair, or gives None where earlier looks are not known.
 LookNumbers: TypeAlias = "History | Mapping[Pair, int]"
-"""What knows the number of a look at a metric of a pair, or gives None where earlier looks are not known."""
 
 
 def unknown_looks() -> LookNumbers:
@@ -332,8 +332,8 @@ def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> l
     return sorted(dates)
 
 
+#: Dates that a message names if nothing is published on the date of the request.
 NEAREST = 3
-"""Dates that a message names if nothing is published on the date of the request."""
 
 
 def unpublished(date: str, dates: Iterable[str]) -> str:

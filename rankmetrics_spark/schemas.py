@@ -33,39 +33,39 @@ SCORE = "score"
 RELEVANCE = "relevance"
 INTENTS = "intents"
 
+#: What a config calls a column -> its canonical name.
 ROLES = {name.removesuffix("_id"): name for name in (EXPERIMENT, USER, ITEM, POSITION, SCORE, RELEVANCE, INTENTS)}
-"""What a config calls a column -> its canonical name."""
 ITEMS = "items"
 TIME = "time"
+#: The same with the column of lists, if a row of the log is a list, and that of the time at which it was shown.
 LOG_ROLES = {**ROLES, ITEMS: ITEMS, TIME: TIME}
-"""The same with the column of lists, if a row of the log is a list, and that of the time at which it was shown."""
+#: Role of a column of the events -> the names that it may have without being named.
 EVENT_NAMES = {
     "user": (USER, "user"), "item": (ITEM, "item"), "kind": ("event", "kind", "event_type", "action"), "time": (TIME,)
 }  # fmt: skip
-"""Role of a column of the events -> the names that it may have without being named."""
+#: The same of the assignments; they need neither a test nor a time.
 ASSIGNMENT_NAMES = {"test": ("test",), "arm": ("arm",), "user": (USER, "user"), "time": (TIME,)}
-"""The same of the assignments; they need neither a test nor a time."""
 TEST_NAME = "test_name"
+#: Between a test and its arm, in the name of the experiment.
 NAME_OF_ARM = ":"
-"""Between a test and its arm, in the name of the experiment."""
+#: SQL: the test of an experiment that is an arm of one.
 TEST_OF = f"substring_index({EXPERIMENT}, '{NAME_OF_ARM}', 1)"
-"""SQL: the test of an experiment that is an arm of one."""
 N_ASSIGNED = "n_assigned"
+#: Of a part of a user's day: its first instant, and the one before which its lists were shown, in microseconds.
 SINCE, UNTIL = "since", "until"
-"""Of a part of a user's day: its first instant, and the one before which its lists were shown, in microseconds."""
 MATCHED = "matched"
+#: What becomes of an event; the first four are the graded ones.
 EVENT_STATES = (MATCHED, "event_without_impression", "event_before_impression", "event_after_window",
                 "event_of_earlier_day", "kind_without_grade", "faulty_event")  # fmt: skip
-"""What becomes of an event; the first four are the graded ones."""
+#: The grade that events give to a shown item.
 GRADE_OF_EVENTS = "_grade_of_events"
-"""The grade that events give to a shown item."""
+#: What each item of a list has of its own.
 OF_ITEM = (ITEM, POSITION, SCORE, RELEVANCE, INTENTS)
-"""What each item of a list has of its own."""
+#: What pandas and others write for a missing id, and what reads back as the text of one.
 MISSING = ("NA", "nan", "NaN", "None", "null", "NULL", "<NA>")
-"""What pandas and others write for a missing id, and what reads back as the text of one."""
 JUDGEMENT_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance", "intents")}
+#: The same with the column of lists, if a row of the judgements holds several items, and of a machine's grades.
 JUDGED_ROLES = {**JUDGEMENT_ROLES, ITEMS: ITEMS, "machine": "machine"}
-"""The same with the column of lists, if a row of the judgements holds several items, and of a machine's grades."""
 
 MACHINE_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance")}
 
@@ -86,108 +86,108 @@ METRIC = "metric"
 CONVENTION = "convention"
 CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
+#: Tables of a few rows per experiment, which may have one file per date.
 SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
-"""Tables of a few rows per experiment, which may have one file per date."""
+#: The table of no experiment, whose folders are dates; a pointer has it with the rows without an experiment.
 USER_DAYS = "user_days"
-"""The table of no experiment, whose folders are dates; a pointer has it with the rows without an experiment."""
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
+#: Folder name of a null partition value. "null" would not do: an experiment may have that name.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Folder name of a null partition value. "null" would not do: an experiment may have that name."""
 EVERYONE = "all"
 ROLE = "role"
 MEAN_OVER = "mean_over"
+#: The column whose values are the units of errors, in a row of ``comparisons``.
 CLUSTER = "cluster"
-"""The column whose values are the units of errors, in a row of ``comparisons``."""
 PERIOD_FROM, PERIOD_TO = "period_from", "period_to"
+#: Roles of a metric in the answer.
 PRIMARY, GUARDRAIL, SECONDARY = "primary", "guardrail", "secondary"
-"""Roles of a metric in the answer."""
 
+#: Columns of ``user_metrics`` beside the segments and the metrics.
 USER_COLUMNS = (EXPERIMENT, USER, CONVENTION_HASH, N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, DATE, RUN)
-"""Columns of ``user_metrics`` beside the segments and the metrics."""
+#: Columns of ``quarantine`` beside those that tell a user's lists apart.
 QUARANTINE_COLUMNS = (*(name for name in ROLES.values() if name != INTENTS), REASON, DATE, RUN)
-"""Columns of ``quarantine`` beside those that tell a user's lists apart."""
 
+#: Struct of a row's mapped columns as text, as they came.
 RAW = "_raw"
-"""Struct of a row's mapped columns as text, as they came."""
 BASELINE = "baseline"
+#: The test of a row of ``comparisons`` that CUPED decides; its numbers have this prefix.
 CUPED = "cuped"
-"""The test of a row of ``comparisons`` that CUPED decides; its numbers have this prefix."""
 SPARSE = "sparse"
+#: The tests of a row of ``comparisons`` that decide where t does not hold; their numbers have this prefix.
 SPARSE_TESTS = ("permutation", "sign flips", "boschloo", "hall")
-"""The tests of a row of ``comparisons`` that decide where t does not hold; their numbers have this prefix."""
 RELATIVE = ("relative_difference", "relative_ci_low", "relative_ci_high")
+#: Bounds of intervals that hold over several looks have this prefix.
 SEQUENTIAL = "sequential"
-"""Bounds of intervals that hold over several looks have this prefix."""
+#: Bounds of intervals that agree with the corrected p-value have this prefix.
 ADJUSTED = "adjusted"
-"""Bounds of intervals that agree with the corrected p-value have this prefix."""
 LOOKS = "looks"
+#: Which looks a row of ``comparisons`` holds for; null or absent where it is a single one.
 POWER = "power"
-"""Which looks a row of ``comparisons`` holds for; null or absent where it is a single one."""
+#: Share of the users of a pair whose lists differ, where only these are tested.
 SHARE_CHANGED = "share_changed"
-"""Share of the users of a pair whose lists differ, where only these are tested."""
+#: The difference over all users of a pair, with its interval, where only users with changed lists are tested.
 DILUTED = ("diluted_difference", "diluted_ci_low", "diluted_ci_high")
-"""The difference over all users of a pair, with its interval, where only users with changed lists are tested."""
+#: The difference among the users who are not in the segment of a row of ``comparisons``.
 REST = ("rest_difference", "rest_relative_difference")
-"""The difference among the users who are not in the segment of a row of ``comparisons``."""
+#: How the difference of a segment differs from that of the rest, with its interval.
 FROM_REST = ("from_rest", "from_rest_ci_low", "from_rest_ci_high")
-"""How the difference of a segment differs from that of the rest, with its interval."""
+#: Bounds of the intervals of a row of ``comparisons``.
 BOUNDS = ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")
-"""Bounds of the intervals of a row of ``comparisons``."""
 
+#: Struct of a faulty row's values as text, with its reason; null for a sound row.
 REJECTED = "_rejected"
-"""Struct of a faulty row's values as text, with its reason; null for a sound row."""
+#: Number of the row of a log whose rows are lists of their own; it tells the lists of a user apart.
 ROW = "_row"
-"""Number of the row of a log whose rows are lists of their own; it tells the lists of a user apart."""
+#: Why a row that is a list is faulty as a whole, or null.
 LIST_FAULT = "_list_fault"
-"""Why a row that is a list is faulty as a whole, or null."""
+#: The faulty items that came with a list, as ``_rejected`` has them.
 REJECTED_ITEMS = "_rejected_items"
-"""The faulty items that came with a list, as ``_rejected`` has them."""
+#: Whether a row is a list, and not only what was rejected beside none.
 IS_LIST = "_is_list"
-"""Whether a row is a list, and not only what was rejected beside none."""
 N_ROWS = "_rows"
+#: The last rank of a list, if ranks are given.
 TOP = "_top"
-"""The last rank of a list, if ranks are given."""
+#: A number that each user had before the experiment, if there is such a column.
 COVARIATE = "_covariate"
-"""A number that each user had before the experiment, if there is such a column."""
+#: The cluster of each user, such as a household, if there is such a column.
 CLUSTER_OF_USER = "_cluster"
-"""The cluster of each user, such as a household, if there is such a column."""
+#: Whether the rows of a list differ in a segment, if there are segments.
 MIXED = "_mixed"
-"""Whether the rows of a list differ in a segment, if there are segments."""
+#: Hash of the item id.
 HASH = "_hash"
-"""Hash of the item id."""
+#: Array of structs: the rows of a list that travel one by one.
 ENTRIES = "_entries"
-"""Array of structs: the rows of a list that travel one by one."""
+#: The packed form may be wrong for this list; recompute it from its rows.
 FLAGGED = "_flagged"
-"""The packed form may be wrong for this list; recompute it from its rows."""
 RANK_MAY_REPEAT = "_rank_may_repeat"
+#: Python has read every row of the list, not only its relevant rows.
 ALL_ROWS_SEEN = "_all_rows_seen"
-"""Python has read every row of the list, not only its relevant rows."""
 N_TIED = "_tied"
+#: Relevant items shown beyond those that the judgements hold.
 N_UNKNOWN = "_unknown"
-"""Relevant items shown beyond those that the judgements hold."""
+#: Shown items of a list that have a judgement.
 N_KNOWN = "_known"
-"""Shown items of a list that have a judgement."""
+#: The same of the first ranks alone; see ``Scoring.top``.
 N_KNOWN_TOP = "_known_top"
-"""The same of the first ranks alone; see ``Scoring.top``."""
+#: Judgements of the user of a list with a grade of 0 or less.
 N_REFUTED = "_refuted"
-"""Judgements of the user of a list with a grade of 0 or less."""
 N_GRADED = "_graded"
+#: Sum of the hashes of rank and grade of the relevant rows of a list, as they are scored.
 DIGEST = "_digest"
-"""Sum of the hashes of rank and grade of the relevant rows of a list, as they are scored."""
 """Shown and judged items of a list with a grade above 0 that is not 1."""
+#: Rows of a list with a grade below 0.
 N_NEGATIVE = "_negative"
-"""Rows of a list with a grade below 0."""
+#: Whether the judgements know the user.
 JUDGED = "_judged"
-"""Whether the judgements know the user."""
+#: Index of the convention among those of the run.
 CONVENTION_INDEX = "_convention"
-"""Index of the convention among those of the run."""
 POOL_GRADE = "_pool_grade"
 POOL_HASH = "_pool_hash"
+#: The same of the items that a machine has judged.
 MACHINE_GRADE, MACHINE_HASH = "_machine_grade", "_machine_hash"
-"""The same of the items that a machine has judged."""
+#: Hash of each intent of each judged item, hash of that item, and the grade for that intent: arrays of equal length.
 POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE = "_pool_intent", "_pool_intent_item", "_pool_intent_grade"
-"""Hash of each intent of each judged item, hash of that item, and the grade for that intent: arrays of equal length."""
 
 
 @dataclass(frozen=True)
@@ -264,12 +264,12 @@ Status = Literal["ok", "warn", "fail", "not_checked"]
 OK: Status = "ok"
 WARN: Status = "warn"
 FAIL: Status = "fail"
+#: What a check says; ``not_checked`` = there was nothing to judge, or no limit to judge it by.
 NOT_CHECKED: Status = "not_checked"
-"""What a check says; ``not_checked`` = there was nothing to judge, or no limit to judge it by."""
+#: Columns of ``checks`` beside the date -> their types.
 CHECK_COLUMNS = columns(
     "string: experiment_id name segment metric; double: observed limit margin; string: status sentence"
 )
-"""Columns of ``checks`` beside the date -> their types."""
 
 
 @dataclass(frozen=True)
@@ -403,8 +403,8 @@ def share(value: float) -> str:
     return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
 
 
+#: Begins the note of a row whose numbers cannot be trusted; the reason follows.
 NOT_TRUSTED = "not trustworthy"
-"""Begins the note of a row whose numbers cannot be trusted; the reason follows."""
 
 
 def doubt_in(note: str | None) -> str:
@@ -416,10 +416,10 @@ def doubt_in(note: str | None) -> str:
     return note if note and note.startswith(NOT_TRUSTED) else ""
 
 
+#: Is in the note of a row whose experiments have a value for different shares of their users.
 OTHERS_LEFT_OUT = "the others are left out, so"
-"""Is in the note of a row whose experiments have a value for different shares of their users."""
+#: Below this p-value, the users do not follow the planned shares, and no verdict is given.
 SMALL_RATIO_P = 0.001
-"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 
 
 def quoted(name: str) -> str:
@@ -440,13 +440,13 @@ def lists_with_value(metric_column: str) -> str:
     return f"{N_LISTS}_{metric_column}"
 
 
+#: Start of the columns of ``user_metrics`` with values under the labels of a machine.
 MACHINE = "machine_"
-"""Start of the columns of ``user_metrics`` with values under the labels of a machine."""
+#: Columns of ``user_metrics`` where a machine has judged all users: whether people have judged this one, and how many
+#: items at the first ranks of a judged user have no judgement of people.
 HAS_LABELS, TO_JUDGE = "judged", "n_to_judge"
-"""Columns of ``user_metrics`` where a machine has judged all users: whether people have judged this one, and how many
-items at the first ranks of a judged user have no judgement of people."""
+#: Ends of the columns of a percentile: itself, and its interval.
 PERCENTILE_PARTS = ("", "_ci_low", "_ci_high")
-"""Ends of the columns of a percentile: itself, and its interval."""
 
 
 def percentile_column(percentile: float) -> str:

@@ -28,8 +28,8 @@ from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, SCORE
 
 RankBy = Literal["position", "score"]
+#: What the UDFs read, in order.
 _COLUMNS = {"position": ("position", "relevance", "item"), "score": ("score", "relevance", "item", "position")}
-"""What the UDFs read, in order."""
 _FEWEST = {"position": 2, "score": 3}
 
 

@@ -15,8 +15,8 @@ from functools import partial, wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
 MINUS = "\N{MINUS SIGN}"
+#: Digits after the point that a small percentage has at most.
 _MOST_DIGITS = 3
-"""Digits after the point that a small percentage has at most."""
 
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ NOUNS: dict[str, dict[str, str]] = {"user": {}, "query": {"user": "query", "user
 NOUNS["query"] |= {word.capitalize(): noun.capitalize() for word, noun in NOUNS["query"].items()}
 """Statistical unit of a log -> the words of a sentence about users that it changes."""
 _UNIT: ContextVar[str] = ContextVar("unit", default="user")
+#: What the texts that are made now are about: ``user`` or ``query``.
 unit_now = _UNIT.get
-"""What the texts that are made now are about: ``user`` or ``query``."""
 
 
 @contextmanager
@@ -87,8 +87,8 @@ class Noun:
         return str(self).capitalize() if spec == "C" else str(self)
 
 
+#: What people call the statistical units: a user, users, who do something; or a query.
 UNIT, UNITS, WHO = Noun("user"), Noun("users"), Noun("who")
-"""What people call the statistical units: a user, users, who do something; or a query."""
 
 
 def counted(n: float) -> str:
@@ -149,13 +149,13 @@ class Fact(str):
         return fact
 
 
+#: The states of a comparison, the most welcome first.
 STATES = {
     "better": State("better", "is better", "are better", "▲", "green"),
     "worse": State("worse", "is worse", "are worse", "▼", "red"),
     "open": State("no difference shown", "shows no {}", "show no {}", "≈", "dim"),
     "doubtful": State("no verdict", "has no verdict", "have no verdict", "?", "dim"),
 }
-"""The states of a comparison, the most welcome first."""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from rankmetrics_spark.report import Compared, notes_of_runs, outlook_of, second
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
+#: Date -> its experiments, each with the hash of its convention.
 Partitions = dict[str, set[tuple[str, str]]]
-"""Date -> its experiments, each with the hash of its convention."""
+#: Rows of users or of segments that are shown at most.
 MOST_ROWS = 100_000
-"""Rows of users or of segments that are shown at most."""
+#: Keys that change nothing of what ``--over-time`` prints.
 _NOT_OVER_TIME = ("primary", "guardrails", "margin", "families", "primary_share", "wilcoxon", "randomization",
                   "bootstrap", "aa_check", "shares", "power")  # fmt: skip
-"""Keys that change nothing of what ``--over-time`` prints."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from rankmetrics_spark import errors as err
 
+#: Whether each stage is printed with its seconds, and the stack trace of an error of Spark.
 verbose: ContextVar[bool] = ContextVar("verbose", default=False)
-"""Whether each stage is printed with its seconds, and the stack trace of an error of Spark."""
 
 
 @contextmanager

@@ -44,13 +44,13 @@ class Folding(Console):
 
 
 # Paths and ids are text: no markup, no emoji.
+#: Warnings, errors, and what a person has to know of a result.
 say = Folding(stderr=True, highlight=False, markup=False, emoji=False)
-"""Warnings, errors, and what a person has to know of a result."""
+#: What ``--quiet`` leaves out: progress, counts, places, what to type next.
 note = Folding(stderr=True, highlight=False, markup=False, emoji=False)
-"""What ``--quiet`` leaves out: progress, counts, places, what to type next."""
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
+#: Whether what goes to stderr stays apart from stdout.
 _apart = True
-"""Whether what goes to stderr stays apart from stdout."""
 
 
 def _silence(context: click.Context, option: click.Parameter, value: bool) -> None:
@@ -64,11 +64,11 @@ def _of_all(names: list[str], chosen: Callable[..., object], help: str) -> click
 
 
 _WHOLE = "Print each stage with its seconds, and the whole error of an engine."
+#: The options of every command.
 OF_ALL = (
     _of_all(["-q", "--quiet"], _silence, "Print the result, warnings and errors alone."),
     _of_all(["-v", "--verbose"], lambda context, option, value: verbose.set(value), _WHOLE),
 )
-"""The options of every command."""
 
 
 CONFIG = click.option(

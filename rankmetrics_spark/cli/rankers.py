@@ -21,8 +21,8 @@ from rankmetrics_spark.words import UNITS, worded
 
 Row = Mapping[str, Any]
 
+#: Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says.
 READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users")
-"""Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says."""
 _WHY = {
     "candidates": "every pair of rankers is compared",
     "cluster": "interleaving takes users as units",

@@ -117,6 +117,7 @@ class Study:
         return rows
 
 
+#: Argument of a study -> what a config says of it.
 _OF_CONFIG: Mapping[str, Callable[[cfg.Config], Any]] = {
     "baseline": lambda config: config.comparison.baseline,
     "confidence": lambda config: config.comparison.confidence,
@@ -126,7 +127,6 @@ _OF_CONFIG: Mapping[str, Callable[[cfg.Config], Any]] = {
     "convention": lambda config: config.convention,
     "metrics": lambda config: config.metrics,
 }
-"""Argument of a study -> what a config says of it."""
 
 
 def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:
@@ -162,6 +162,7 @@ def _flag(setting: cfg.Setting) -> str:
     return f"--{setting.name.replace('_', '-')}"
 
 
+#: Name of a command -> its study.
 STUDIES = {
     "changed": Study(studies.changed, studies.Change, {"means": _by_experiment}),
     "exposure": Study(studies.exposure, studies.Exposure, {"rows": lambda rows: rows}, ("catalogue", "interactions")),
@@ -176,4 +177,3 @@ STUDIES = {
         },
     ),
 }
-"""Name of a command -> its study."""

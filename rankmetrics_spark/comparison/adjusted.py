@@ -11,8 +11,8 @@ import numpy as np
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import Key, Totals
 
+#: Below this p-value, the experiments differed before they began, and their earlier values are not used.
 SMALL_EARLIER_P = 0.001
-"""Below this p-value, the experiments differed before they began, and their earlier values are not used."""
 
 
 @dataclass(frozen=True)

@@ -263,8 +263,8 @@ def p_wilcoxon(rows: Compared) -> st.Floats:
     return np.where(rows.testable & rows.paired, st.signed_rank(n, rank_sums, ties, n_zero), np.nan)
 
 
+#: Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off.
 _FINEST_ERROR, _FINEST_DIFFERENCE = 2.0**-22, 2.0**-20
-"""Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off."""
 
 
 def _resampled(rows: Compared) -> st.Bools:

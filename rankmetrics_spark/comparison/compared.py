@@ -22,10 +22,10 @@ from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.words import UNIT, UNITS
 
 PAIRED, INDEPENDENT = "paired", "independent"
+#: With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out.
 SHARE_OF_PAIRED = 0.95
-"""With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
+#: A spread below the rounding of the sums is no reason for doubt if the difference is so many times that rounding.
 _RESOLVED = 1_000
-"""A spread below the rounding of the sums is no reason for doubt if the difference is so many times that rounding."""
 
 
 @dataclass(frozen=True)

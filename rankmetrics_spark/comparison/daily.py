@@ -23,13 +23,13 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 
 DAY, CUMULATIVE, SINCE_FIRST, BEFORE, SLOPE = "day", "cumulative", "days_since_first", "before", "slope"
+#: Kinds of rows of an effect over time.
 KINDS = (DAY, CUMULATIVE, SINCE_FIRST, SLOPE, BEFORE)
-"""Kinds of rows of an effect over time."""
+#: Labels of sums that become those up to a day: states of users that begin on a date, and that end on one.
 ENTERING, LEAVING = "_entering", "_leaving"
-"""Labels of sums that become those up to a day: states of users that begin on a date, and that end on one."""
 
+#: What a row has beside its values, of rows without it.
 _NO_MORE: dict[str, dict[str, st.Floats]] = {"before": {}, "before_own": {}, "without": {}}
-"""What a row has beside its values, of rows without it."""
 
 Days = npt.NDArray[np.datetime64]
 

@@ -17,8 +17,8 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 
+#: Role of a metric -> the family of its comparisons of all users.
 FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
-"""Role of a metric -> the family of its comparisons of all users."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ def levels_of(p: st.Floats, p_adjusted: st.Floats, correction: str, alpha: float
     return st.adjusted_levels(p, p_adjusted, alpha, np.full(len(p), strictest))
 
 
+#: Replicates so close to the estimate are equal to it.
 _CUT = 2.0**-28
-"""Replicates so close to the estimate are equal to it."""
 
 
 def interval(means: st.Floats, estimate: st.Floats, confidence: float) -> tuple[st.Floats, st.Floats]:

@@ -20,12 +20,12 @@ from rankmetrics_spark.metrics import Metric
 
 Row = Mapping[str, Any]
 
+#: Open comparisons whose outlook is computed at most.
 MOST_PAIRS = 3
-"""Open comparisons whose outlook is computed at most."""
+#: From about so many users on, how users arrive is measured on a part of them.
 USERS_OF_SAMPLE = 2_000
-"""From about so many users on, how users arrive is measured on a part of them."""
+#: Below this growth until the last expected day, no new users arrive.
 FEW_NEW_USERS = 0.01
-"""Below this growth until the last expected day, no new users arrive."""
 _GATE, _MARGIN = "the limit of a gate", "the margin"
 
 
@@ -108,8 +108,8 @@ def outlooks(
     return [each for place in chosen if (each := outlook_of[place]) is not None]
 
 
+#: An effect in the metric's unit, the same as a share of the baseline's mean, and what names it: see ``Outlook``.
 Target = tuple[float, float | None, str]
-"""An effect in the metric's unit, the same as a share of the baseline's mean, and what names it: see ``Outlook``."""
 
 
 def outlook(row: Row, rate: st.Arrivals, section: Comparison, target: Target) -> Outlook | None:

@@ -22,10 +22,10 @@ from rankmetrics_spark.schemas import EVERYONE, SPARSE_TESTS, segment_columns
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
+#: Fewer users with a hit are expected in the smaller experiment, or differ in a pair: t does not decide.
 FEW_HITS = 20
-"""Fewer users with a hit are expected in the smaller experiment, or differ in a pair: t does not decide."""
+#: Above this skewness of the difference, t finds what is not there in more than 6 of 100 tests.
 SKEWED = 0.1
-"""Above this skewness of the difference, t finds what is not there in more than 6 of 100 tests."""
 PERMUTATION, SIGN_FLIPS, BOSCHLOO, HALL = SPARSE_TESTS
 
 

@@ -17,13 +17,13 @@ from rankmetrics_spark.schemas import SMALL_RATIO_P, columns
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
+#: Share of the judged users who may have an item at the first ranks that people did not judge.
 MOST_IN_PART = 0.02
-"""Share of the judged users who may have an item at the first ranks that people did not judge."""
+#: Columns of ``experiment_metrics`` that a machine's labels change or add, with the keys of its rows.
 MACHINE_MEANS = columns(
     "string: experiment_id segment metric; double: mean ci_low ci_high mean_human mean_machine lambda; "
     "long: n_users n_judged"
 )
-"""Columns of ``experiment_metrics`` that a machine's labels change or add, with the keys of its rows."""
 
 
 @dataclass(frozen=True)

@@ -17,31 +17,31 @@ from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.schemas import NAME_OF_ARM
 
+#: Name of an experiment; None for those without one.
 Name = str | None
-"""Name of an experiment; None for those without one."""
 
+#: Kind of sums -> what is summed; there are none where nobody is counted.
 KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds").items()}
-"""Kind of sums -> what is summed; there are none where nobody is counted."""
+#: People judge at most so many users of an experiment where a machine judges all.
 MOST_JUDGED = 2**16
-"""People judge at most so many users of an experiment where a machine judges all."""
+#: Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
+#: (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of
+#: ``judged`` units, it keeps the values under labels of people and of a machine.
 VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
-"""Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
-(whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of ``judged``
-units, it keeps the values under labels of people and of a machine."""
+#: Kind of what keeps several values of each unit -> how many.
 WIDTHS = {"arm_judged": 2, "pair_judged": 4}
-"""Kind of what keeps several values of each unit -> how many."""
+#: An experiment with more values other than 0 keeps none in its segments.
 MOST_IN_SEGMENTS = 2**14
-"""An experiment with more values other than 0 keeps none in its segments."""
+#: Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine.
 VALUE_UNIT = 2**20
-"""Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine."""
+#: Whole numbers that make up a sum of a replicate.
 LIMBS = len(st.RESAMPLING_LIMBS)
-"""Whole numbers that make up a sum of a replicate."""
+#: Kind of replicates -> how many weighted sums it has.
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
-"""Kind of replicates -> how many weighted sums it has."""
+#: Whole numbers of replicates that one process holds at most, of 8 bytes each.
 MOST_CELLS = 100_000_000
-"""Whole numbers of replicates that one process holds at most, of 8 bytes each."""
+#: Where a key of a pair holds the names of its experiments.
 BASELINE, CANDIDATE = 1, 2
-"""Where a key of a pair holds the names of its experiments."""
 SIDES = (BASELINE, CANDIDATE)
 
 
@@ -167,8 +167,8 @@ class Totals:
         return self
 
 
+#: Segment, baseline and candidate of some sums; the baseline of an experiment's own sums is the empty text.
 Group = tuple[str, Name, Name]
-"""Segment, baseline and candidate of some sums; the baseline of an experiment's own sums is the empty text."""
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from rankmetrics_spark.words import UNIT, UNITS, WHO, counted
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
+#: Below so many effective users of an experiment, its heavy users are said.
 EFFECTIVE_USERS = 50
-"""Below so many effective users of an experiment, its heavy users are said."""
+#: Share of the users above which their numbers of lists are about equal: no user is heavy, however few there are.
 _EVEN = 2 / 3
-"""Share of the users above which their numbers of lists are about equal: no user is heavy, however few there are."""
+#: Fewer users with a value other than 0, or than 1, in an experiment, or that differs in a pair: no test over looks.
 HITS_OF_LOOKS = 10
-"""Fewer users with a value other than 0, or than 1, in an experiment, or that differs in a pair: no test over looks."""
 
 
 def notes(rows: Compared) -> list[str | None]:
@@ -180,12 +180,12 @@ def doubts(rows: Compared) -> list[str | None]:
     return [_doubt(rows, i, told.get(i, "")) for i in range(len(rows.keys))]
 
 
+#: Sum of an experiment -> what is wrong with it, and whether it is wrong to have some.
 _PROBLEMS = {
     "users": ("no users", False),
     "n": ("no users with a value", False),
     "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
 }
-"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
 
 
 def _doubt(rows: Compared, i: int, told: str) -> str | None:

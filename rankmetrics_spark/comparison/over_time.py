@@ -24,13 +24,13 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.words import worded
 
+#: Columns of an effect over time -> their types.
 OVER_TIME = sch.columns(
     "string: baseline experiment_id metric kind label; long: day_number n_users; string: design test; "
     "double: mean_baseline mean_candidate difference ci_low ci_high relative_difference relative_ci_low "
     "relative_ci_high p_value p_adjusted adjusted_ci_low adjusted_ci_high adjusted_relative_ci_low "
     "adjusted_relative_ci_high confidence; string: valid_at note"
 )
-"""Columns of an effect over time -> their types."""
 _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 
@@ -129,8 +129,8 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
     return {name: [values[i] for i in order] for name, values in merged.items()}
 
 
+#: (g,) why a row about several days cannot be trusted.
 Doubts = Sequence[str | None]
-"""(g,) why a row about several days cannot be trusted."""
 
 
 def _doubts(of_days: Totals, rows: Compared) -> Doubts:

@@ -15,8 +15,8 @@ from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 
+#: Values of users in pairs that are resampled in one go.
 MOST_VALUES = 2**24
-"""Values of users in pairs that are resampled in one go."""
 
 
 def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
@@ -175,8 +175,8 @@ class RowPairs:
             totals.add(key, some[some != 0].view(np.int64))
 
 
+#: Pairs of rows that are added up in one go.
 _AT_ONCE = 2**18
-"""Pairs of rows that are added up in one go."""
 
 
 def _row_pairs(rows: UserRows, unit: st.Ints, pairs: tuple[st.Ints, st.Ints]) -> Iterator[tuple[st.Ints, st.Ints]]:

@@ -17,10 +17,10 @@ from rankmetrics_spark.pointers import Pointer, dates_without
 _COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
 _NEEDED = (sch.EXPERIMENT, sch.USER, sch.DATE, sch.N_LISTS, sch.N_RELEVANT)
 _DAY, _PLACE = "_day", "_place"
+#: Days that one whole number tells apart.
 _BITS = 63
-"""Days that one whole number tells apart."""
+#: Added to a date as a number, such as 20261121, where the user has no list: dates with a list come first.
 _NO_LIST = 10**8
-"""Added to a date as a number, such as 20261121, where the user has no list: dates with a list come first."""
 
 
 def first_and_last(dates: object) -> tuple[str, str]:
@@ -115,9 +115,9 @@ def uneven_columns(
     ]
 
 
+#: Keys of a config that say what a value is; with others, the same log is read from another place.
 _READING = ("source.columns", "source.where", "source.first_rank", "source.list", "source.ranks", "judgements.columns",
             "judgements.where", "rank_by")  # fmt: skip
-"""Keys of a config that say what a value is; with others, the same log is read from another place."""
 
 
 def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:

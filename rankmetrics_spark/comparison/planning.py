@@ -21,10 +21,10 @@ from rankmetrics_spark.schemas import DATE, EXPERIMENT, TEST_NAME
 from rankmetrics_spark.statistics import FURTHEST, Arrivals, Design, first_day
 from rankmetrics_spark.words import UNIT, UNITS
 
+#: Days of a plan at most.
 MOST_DAYS = 1000
-"""Days of a plan at most."""
+#: Days of a plan that names none, if the stored days allow to expect so many.
 USUAL_DAYS = 14
-"""Days of a plan that names none, if the stored days allow to expect so many."""
 
 
 @dataclass(frozen=True)

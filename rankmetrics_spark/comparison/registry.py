@@ -11,8 +11,8 @@ from rankmetrics_spark.errors import ConfigError, unknown
 
 F = TypeVar("F", bound=Callable[[Compared], Any])
 TYPES = ("double", "long", "string")
+#: What a statistic may need beside the sums of experiments and pairs -> what asks for it.
 NEEDS = data_of(__name__, "needs")
-"""What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Statistic:
         return f"{NEEDS[self.needs]}. {text}" if self.needs else text
 
 
+#: Name of the function -> the statistic, in the order of the columns.
 STATISTICS: dict[str, Statistic] = {}
-"""Name of the function -> the statistic, in the order of the columns."""
 
 
 def statistic(*columns: str, type: str = "double", needs: str = "") -> Callable[[F], F]:

@@ -260,8 +260,8 @@ def with_bootstrap_intervals(means: DataFrame, comparison: cfg.Comparison, sums:
     return eng.beside(means, made.table_of_sums(sums, body, made.MEANS), _ROW)
 
 
+#: What tells rows of means apart.
 _ROW = (EXPERIMENT, SEGMENT, METRIC)
-"""What tells rows of means apart."""
 
 
 def _of_units(table: UserTable, comparison: cfg.Comparison) -> UserTable:

@@ -27,11 +27,11 @@ from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, ref
 from rankmetrics_spark.engines import Batches, in_one_step, rows_of
 from rankmetrics_spark.statistics import decompose, t_interval
 
+#: Columns of a decomposition -> their types.
 DECOMPOSITION = sch.columns(
     "string: experiment_id baseline metric segment; long: n_users_baseline n_users_candidate; "
     "double: mean_baseline mean_candidate mix within"
 )
-"""Columns of a decomposition -> their types."""
 MEANS = sch.columns("string: experiment_id segment metric; double: bootstrap_ci_low bootstrap_ci_high")
 CLUSTER_MEANS = sch.columns("string: experiment_id segment metric; double: ci_low ci_high")
 
@@ -62,8 +62,8 @@ def comparison_rows(
     return columns
 
 
+#: The sums of all users -> the columns of a table.
 Columns = Callable[[Totals], Mapping[str, Any]]
-"""The sums of all users -> the columns of a table."""
 
 
 def table_of_sums(sums: DataFrame, make: Columns, kinds: Mapping[str, str]) -> DataFrame:

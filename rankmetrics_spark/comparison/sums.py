@@ -31,23 +31,23 @@ from rankmetrics_spark.statistics import Floats, Ints, splits
 
 _Row = TypeVar("_Row")
 
+#: Rows of users that Python looks at in one go.
 ROWS_AT_ONCE = 65_536
-"""Rows of users that Python looks at in one go."""
+#: Random weights that Python holds in one go.
 CELLS_AT_ONCE = 2**24
-"""Random weights that Python holds in one go."""
+#: Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million.
 PIECE = 2**11
-"""Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million."""
 ROWS_OF_PIECES = 2**9
+#: Kind of the sums of a value of such a column, whose name is the metric of the key, and itself the candidate.
 ALIKE = "alike"
-"""Kind of the sums of a value of such a column, whose name is the metric of the key, and itself the candidate."""
 _PREFIX = "_alike_"
+#: Column -> what is said where its rows have several values.
 _SEVERAL = {
     CONVENTION_HASH: "the rows of user_metrics follow different conventions, and their values cannot be compared; "
     f"allowed: rows of one {CONVENTION_HASH}",
     DATE: f"user_metrics has rows of several dates; allowed: rows of one {DATE}, or a period, such as "
     "dates=('2026-11-08', '2026-11-21')",
 }
-"""Column -> what is said where its rows have several values."""
 
 _SUM_TABLE = SumTable(
     KEY,
@@ -68,8 +68,8 @@ class Layout:
     metrics: tuple[tuple[str, str], ...]
     segments: tuple[str, ...]
     combinations: tuple[tuple[int, ...], ...] = ()
+    #: Whether the users are also taken together, not only within their segments.
     whole: bool = True
-    """Whether the users are also taken together, not only within their segments."""
     rows_at_once: int = ROWS_AT_ONCE
 
 

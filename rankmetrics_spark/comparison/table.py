@@ -17,26 +17,26 @@ from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, met
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.words import UNITS
 
+#: Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both.
 HASHES = ("_user_hash", "_user_check")
-"""Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
+#: Column of the rows of a period: whether the user has two rows of one experiment and date.
 REPEATED = "_repeated"
-"""Column of the rows of a period: whether the user has two rows of one experiment and date."""
+#: The hashes of a user id that is null: ``xxhash64`` leaves the seed as it is.
 NAMELESS = (42, -6698625589789238999)
-"""The hashes of a user id that is null: ``xxhash64`` leaves the seed as it is."""
 BEFORE = "_before_"
+#: Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row.
 BEFORE_OWN = "_before_own_"
-"""Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row."""
+#: Prefix of columns with the number of a user's lists that have a value of a metric.
 LISTS = "_lists_"
-"""Prefix of columns with the number of a user's lists that have a value of a metric."""
+#: Prefix of columns with the share of a user's lists that have no value of a metric.
 WITHOUT = "_without_"
-"""Prefix of columns with the share of a user's lists that have no value of a metric."""
 MACHINE, TO_JUDGE = sch.MACHINE, sch.TO_JUDGE
+#: Column with a hash of the lists of a user.
 LISTS_HASH = "_lists_hash"
-"""Column with a hash of the lists of a user."""
+#: Columns of a row of a cluster: the hash of its user, and whether the user has no cluster.
 MEMBER, IS_ALONE = "_member", "_alone"
-"""Columns of a row of a cluster: the hash of its user, and whether the user has no cluster."""
+#: Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks.
 _BLOCKS = 12
-"""Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks."""
 
 
 def _hashed(names: str) -> tuple[str, ...]:

@@ -21,17 +21,17 @@ from rankmetrics_spark.words import UNIT, UNITS
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
+#: Below this p-value, chance does not explain what the days of an experiment look like.
 SMALL_P = 1e-6
-"""Below this p-value, chance does not explain what the days of an experiment look like."""
+#: A share of the users that changes by less than this factor between days moves no mean that people would see.
 UNEVEN = 1.25
-"""A share of the users that changes by less than this factor between days moves no mean that people would see."""
+#: Days that move a difference by less than this part of its standard error make 5.7 of 100 tests without a difference
+#: find one, instead of 5. A split that does not change moves them by more than 2.5 times what chance does in 1 of 80.
 MOST_MIX, SURE_MIX = 0.25, 2.5
-"""Days that move a difference by less than this part of its standard error make 5.7 of 100 tests without a difference
-find one, instead of 5. A split that does not change moves them by more than 2.5 times what chance does in 1 of 80."""
+#: Baseline and candidate.
 Pair = tuple[Name, Name]
-"""Baseline and candidate."""
+#: Date -> users with a list, and those of them with a relevant item.
 Counts = Mapping[str, tuple[int, int]]
-"""Date -> users with a list, and those of them with a relevant item."""
 
 
 def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
@@ -146,8 +146,8 @@ def doubts_of_mix(
     return doubts
 
 
+#: Date -> users with a value, and the sum of their values.
 _Values = Mapping[str, tuple[int, float]]
-"""Date -> users with a value, and the sum of their values."""
 
 
 def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str], Floats, Floats]:

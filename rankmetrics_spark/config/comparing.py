@@ -181,8 +181,8 @@ class Comparison(SectionWithOptions):
     looks: str | PlannedLooks = fd.key("one", looks)
     tuning_users: int = fd.key(10_000, fd.count(2, 10**12))
     period: Period | None = fd.key(None, fd.section(Period))
+    #: What each test of the assignments has of its own: ``OfTest`` by name.
     tests: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What each test of the assignments has of its own: ``OfTest`` by name."""
 
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
@@ -279,12 +279,12 @@ class Gate(fd.Section):
         return self.trusted or self.max_drop is not None or self.max_relative_drop is not None
 
 
+#: Field -> its value that only_changed does not go with, and what is allowed.
 _NOT_WITH_CHANGED = {
     "design": ("independent", "auto or paired"),
     "shared_users": ("drop", "keep"),
     "mean_over": ("lists", "users"),
 }
-"""Field -> its value that only_changed does not go with, and what is allowed."""
 
 
 def _check_users(comparison: Comparison) -> None:

@@ -21,8 +21,8 @@ from rankmetrics_spark.config.places import refuse_overlap
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, Metric
 
+#: What can compute: Spark, or Sail on this machine.
 ENGINES = ("spark", "sail")
-"""What can compute: Spark, or Sail on this machine."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Config(SectionWithOptions):
     time_zone: str = option("time_zone")
     engine: str | None = key(None, choice(*ENGINES))
     spark: Mapping[str, str] = key({}, settings)
+    #: What the evaluation is asked to do, as ``evaluate`` takes it.
     options: Options = field(init=False, compare=False, repr=False)
-    """What the evaluation is asked to do, as ``evaluate`` takes it."""
 
     def __post_init__(self) -> None:
         """Checks the fields, fills in what depends on others, and refuses combinations that cannot work.

@@ -11,29 +11,29 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
 
+#: Of a CSV file: engines and pandas take minutes to hours for more.
 MOST_COLUMNS = 20_000
-"""Of a CSV file: engines and pandas take minutes to hours for more."""
 _MOST_LINES, _MOST_CHARACTERS = 1000, 1 << 26
+#: The first lines tell the format; a faulty one may follow.
 _TELLING = 20
-"""The first lines tell the format; a faulty one may follow."""
+#: Seconds since 1970 in 1973; no grade is that large.
 _SMALLEST_TIME = 1e8
-"""Seconds since 1970 in 1973; no grade is that large."""
 _MOST_STARS = 11
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+#: Format of TREC -> its field that holds the score or the grade.
 NUMBER_AT = {"trec_run": 4, "trec_qrels": 3}
-"""Format of TREC -> its field that holds the score or the grade."""
 _TOPICS = ("qid", "query", "queryid", "topic", "topicid", "user", "userid")
 _ITEMS = ("docno", "docid", "doc", "documentid", "document", "did", "pid", "item", "itemid")
 _GRADES = ("rel", "relevance", "relevancy", "grade", "label", "score", "rating", "judgment", "judgement")
+#: Format of TREC -> what a first line with names may call its fields; TREC's own files have no such line.
 HEADS = {
     "trec_run": {0: _TOPICS, 2: _ITEMS, 3: ("rank", "position", "pos"), 4: ("score", "sim", "similarity")},
     "trec_qrels": {0: _TOPICS, 2: _ITEMS, 3: _GRADES},
 }
-"""Format of TREC -> what a first line with names may call its fields; TREC's own files have no such line."""
+#: Names that people give the column of a list, as far as letters and digits go.
 LIST_NAMES = "requestid searchid srchid impressionid listid pageviewid"
-"""Names that people give the column of a list, as far as letters and digits go."""
+#: End of the name of a CSV file with tabs; those of RecBole have types in their names, such as ``rank:float``.
 _WITH_TABS = re.compile(r"(?i)[.](tsv|inter)([.](gz|zst))?$")
-"""End of the name of a CSV file with tabs; those of RecBole have types in their names, such as ``rank:float``."""
 
 
 def separated_by_tabs(path: Sequence[str] | Mapping[str, Sequence[str]] | None, options: Mapping[str, str]) -> bool:
@@ -166,6 +166,7 @@ def _fits_triples(lines: Sequence[str], scores: bool) -> bool:
 
 
 _USER_AND_ITEM = {"user": "_c0", "item": "_c1"}
+#: Name -> kind of file; the first one that fits counts.
 KINDS = {
     "trec_run": Kind("trec_run", lambda lines, names: bool(_fits_trec("trec_run", lines, names))),
     "ratings": Kind(
@@ -206,7 +207,6 @@ KINDS = {
         "are called _c0, _c1 and so on",
     ),
 }
-"""Name -> kind of file; the first one that fits counts."""
 
 
 def kind_of(file: Path, with_names: bool = True) -> str:

@@ -13,8 +13,8 @@ from rankmetrics_spark.config.fields import Section, choice, count, day, key, re
 from rankmetrics_spark.errors import ConfigError, InputError
 
 WORDS = {"today": 0, "yesterday": -1}
+#: Days back at most: a hundred years.
 LONGEST = 36_500
-"""Days back at most: a hundred years."""
 ALLOWED = "a date as YYYY-MM-DD, today, yesterday, or a number of days back such as -2"
 _BACK = re.compile(r"-[0-9]{1,6}|0")
 
@@ -77,10 +77,10 @@ def _zone(name: str) -> tzinfo:
     return timezone.utc if name == "UTC" else ZoneInfo(name)
 
 
+#: Days of a period: ten years. A longer one begins and ends with the dates that are published in it.
 MOST_DAYS = 3_660
-"""Days of a period: ten years. A longer one begins and ends with the dates that are published in it."""
+#: Dates, or runs of dates, that a sentence names; it counts the others.
 MOST_DATES_IN_WORDS = 5
-"""Dates, or runs of dates, that a sentence names; it counts the others."""
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,8 @@ def dates_in_words(dates: Iterable[str]) -> str:
     return ", ".join(shown[:MOST_DATES_IN_WORDS]) + (f" and {left} more" if left else "")
 
 
+#: What stands for the evaluation date in a config.
 DATE_OF_RUN = "{date}"
-"""What stands for the evaluation date in a config."""
 
 
 def _day_of_period(path: str, value: object) -> str:

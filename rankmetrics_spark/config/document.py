@@ -15,16 +15,16 @@ from rankmetrics_spark.config.fields import Read, Section, Setting, Values, decl
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 
+#: Levels of a document; a config has five.
 DEEPEST = 50
-"""Levels of a document; a config has five."""
+#: Values of a document after each alias stands for what it names.
 LARGEST = 100_000
-"""Values of a document after each alias stands for what it names."""
+#: Configs that come with the package: every key with its default, an A/B test, a TREC run.
 EXAMPLES = ("example", "ab_test", "trec")
-"""Configs that come with the package: every key with its default, an A/B test, a TREC run."""
+#: What the first line of a written config names, for editors: the JSON schema, in the config's own folder.
 SCHEMA_FILE = "rankmetrics.schema.json"
-"""What the first line of a written config names, for editors: the JSON schema, in the config's own folder."""
+#: Sections that may be written as one word, and the key that this word stands for.
 _SHORTHAND = {"convention": "preset", "report": "file"}
-"""Sections that may be written as one word, and the key that this word stands for."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -198,11 +198,11 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
+#: Type of a checked value -> what JSON may have for it.
 _TYPES: Mapping[object, str] = {
     **{tuple: "array string integer", str: "string integer"},
     **{Mapping: "object", bool: "boolean"},
 }
-"""Type of a checked value -> what JSON may have for it."""
 
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:

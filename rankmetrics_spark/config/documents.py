@@ -18,8 +18,8 @@ ROWS_OF_LETOR = (
     'a table of rows, such as paste -d\' \' SCORES ROWS | awk \'{sub("qid:", "", $3); print $3 "," NR "," $1 "," '
     "$2}' writes below a line user,item,score,relevance"
 )
+#: Format -> what makes rows of a file that is too large, elsewhere, or of another shape.
 ROWS_OF = {"json_document": ROWS_OF_JSON, "letor": ROWS_OF_LETOR}
-"""Format -> what makes rows of a file that is too large, elsewhere, or of another shape."""
 
 
 class Row(NamedTuple):
@@ -96,6 +96,7 @@ def _found(document: Any, is_log: bool) -> Iterator[Row]:
             yield Row(query, str(hit["hit"]["_id"]), str(place) if is_log else None, relevance=grade)
 
 
+#: The first one that fits counts.
 SHAPES = (
     _rated("a rank_eval request of Elasticsearch", "requests", "id", "ratings", "_id"),
     Shape(
@@ -108,7 +109,6 @@ SHAPES = (
     _rated("a book of Quepid", "query_doc_pairs", "query_text", "judgements", "doc_id"),
     Shape("numbers by query and item", _are_values, _values),
 )
-"""The first one that fits counts."""
 
 
 def _document(file: Path) -> Any:

@@ -15,8 +15,8 @@ from rankmetrics_spark import errors as err
 from rankmetrics_spark.errors import HIDDEN, is_secret
 from rankmetrics_spark.metrics import Convention, Metric
 
+#: (path of the field, raw value) -> checked value; reading a checked value again gives the same value.
 Read: TypeAlias = Callable[[str, object], object]
-"""(path of the field, raw value) -> checked value; reading a checked value again gives the same value."""
 
 SectionT = TypeVar("SectionT", bound="Section")
 
@@ -190,8 +190,8 @@ def as_dict(config: Section) -> dict[str, Any]:
     return err.values_without_secrets(plain)  # type: ignore[no-any-return]
 
 
+#: Fields whose names are those of an engine, so what is not known to be public is hidden.
 _SETTINGS = ("options", "spark")
-"""Fields whose names are those of an engine, so what is not known to be public is hidden."""
 
 
 def _of_field(name: str, value: Any) -> Any:
@@ -228,8 +228,8 @@ def refuse(path: str, value: object, allowed: str) -> err.ConfigError:
     return err.ConfigError(f"{path} is {shown}; allowed: {allowed}", allowed)
 
 
+#: By how much planned shares may miss 1, since 0.333 is written for a third.
 SHARES_WITHIN = 0.001
-"""By how much planned shares may miss 1, since 0.333 is written for a third."""
 
 
 def shares(path: str, value: object) -> dict[str, float]:

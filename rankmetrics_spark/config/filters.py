@@ -16,41 +16,40 @@ from rankmetrics_spark.config.fields import text
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError
 
+#: Functions that a filter may call: they compute with the values of one row, and with the clock at most.
 FUNCTIONS = {what: " ".join(names) for what, names in data_of(__name__, "functions").items()}
-"""Functions that a filter may call: they compute with the values of one row, and with the clock at most."""
 
 KNOWN = frozenset(" ".join(FUNCTIONS.values()).split())
+#: Every query in Spark's grammar holds one of these words, as ``(SELECT ...)``, ``(TABLE t)`` or ``(FROM t)``.
 QUERY_WORDS = frozenset(["from", "select", "table", "using", "values", "with"])
-"""Every query in Spark's grammar holds one of these words, as ``(SELECT ...)``, ``(TABLE t)`` or ``(FROM t)``."""
+#: Names that Spark reads as functions of the session if no column has them.
 SESSION_WORDS = frozenset(["current_catalog", "current_database", "current_schema", "current_user", "session_user"])
-"""Names that Spark reads as functions of the session if no column has them."""
+#: Words in front of a parenthesis that calls nothing, as in ``x IN (1, 2)``.
 _BEFORE_GROUPS = frozenset(
     ["all", "and", "any", "between", "case", "div", "else", "escape", "from", "ilike", "in", "is", "like", "not", "or"]
 ) | {"regexp", "rlike", "some", "then", "when"}
-"""Words in front of a parenthesis that calls nothing, as in ``x IN (1, 2)``."""
+#: Spark replaces ``${env:NAME}`` and ``${setting}`` before it reads SQL, also inside texts and quoted names.
 SUBSTITUTED = "${"
-"""Spark replaces ``${env:NAME}`` and ``${setting}`` before it reads SQL, also inside texts and quoted names."""
 
 MOST_CHARACTERS, MOST_UNLISTED, LONGEST_TEXT = 1_000_000, 100_000, 1_000
+#: Limits of a filter, far above what people write; beyond them, an engine crashes, or takes minutes or all memory.
+#:
+#: Both engines nest a OR b OR c, and a + b + c: 400 in a row run on both, and 500 end Sail. No list after IN is nested.
 MOST_IN_A_ROW, MOST_OPERATORS, DEEPEST, MOST_WORK = 400, 4_000, 30, 10_000
-"""Limits of a filter, far above what people write; beyond them, an engine crashes, or takes minutes or all memory.
-
-Both engines nest a OR b OR c, and a + b + c: 400 in a row run on both, and 500 end Sail. No list after IN is nested.
-"""
 _SYMBOLS = frozenset(".-+*/%&|^~!<>=([") | {"::"}
 _JOINTS = frozenset(["and", "or", "when"])
 _SIGNS = frozenset(["not", "-", "+", "~", "!"])
 _OPERATORS = frozenset(
     ["and", "between", "case", "div", "ilike", "in", "is", "like", "not", "or", "regexp", "rlike", "when"]
 )
+#: Function -> how much work or text a call of it makes of its arguments; nested calls multiply.
 _WORK = {
     **dict.fromkeys(["base64", "hex"], 2),
     **dict.fromkeys(["case", "coalesce", "if", "ifnull", "nullif", "nvl", "nvl2"], 3),
     **dict.fromkeys(["exists", "filter", "forall", "transform"], 10),
 }
-"""Function -> how much work or text a call of it makes of its arguments; nested calls multiply."""
+#: Functions that make as much text as the longest text of the filter; a column counts as ten characters.
 _OF_TEXT = frozenset(["replace", "regexp_replace", "date_format", "from_unixtime"])
-"""Functions that make as much text as the longest text of the filter; a column counts as ten characters."""
 
 _TOKEN = re.compile(
     r"""
@@ -77,8 +76,8 @@ class Token(NamedTuple):
     """A token of a filter, and its place there."""
 
     kind: str
+    #: In lower case; a quoted name without its backquotes.
     text: str
-    """In lower case; a quoted name without its backquotes."""
     start: int
     end: int
 

@@ -17,20 +17,20 @@ from rankmetrics_spark.errors import ConfigError, check_known, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.words import NOUNS
 
+#: ``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``.
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
-"""``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``."""
 DEFAULT_METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
 
 TIE_KNOBS = ("ties", "ap_ties", "ndcg_ties")
+#: Values of the tie knobs that mean something only where scores can be equal.
 NEEDS_TIES = ("expected", "best", "worst", "threshold")
-"""Values of the tie knobs that mean something only where scores can be equal."""
+#: Knob -> its values that need judgements, and the others.
 JUDGED_KNOBS = {
     "population": (("judged", "both", "either"), ("shown",)),
     "ideal_pool": (("judged",), ("shown", "constant_k")),
     "relevant_pool": (("judged",), ("shown",)),
     "unjudged": (("removed",), ("not_relevant",)),
 }
-"""Knob -> its values that need judgements, and the others."""
 
 
 def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
@@ -282,8 +282,8 @@ class Options(fd.Section):
     with_machine: bool = fd.key(False, fd.flag)
     with_events: bool = fd.key(False, fd.flag)
     with_assignments: bool = fd.key(False, fd.flag)
+    #: Field -> what messages call it; by default a field is called by its own name.
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Field -> what messages call it; by default a field is called by its own name."""
 
     if TYPE_CHECKING:
         # A field is stricter than what may be passed for it; ``evaluate`` has the types of its keywords.
@@ -337,8 +337,8 @@ class Options(fd.Section):
         return self.columns.get(role, role) is None
 
 
+#: Option -> its path in a config, if a config has it.
 PATHS: Mapping[str, str] = {spec.name: spec.metadata["path"] for spec in fields(Options) if spec.metadata.get("path")}
-"""Option -> its path in a config, if a config has it."""
 
 
 def option(name: str) -> Any:

@@ -10,12 +10,12 @@ from pathlib import Path
 from rankmetrics_spark.config.sections import FORMATS, Input, Sink, Source
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 
+#: The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``.
 INPUT_BELOW_OUTPUT = "input"
-"""The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``."""
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", "refused_checks", "runs")
 _WILDCARD = re.compile(r"[*?{}\[\]\\]")
+#: Spark does not read files and folders whose names start like this.
 _HIDDEN = ("_", ".")
-"""Spark does not read files and folders whose names start like this."""
 _SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*):(?P<rest>.*)", re.DOTALL)
 
 
@@ -157,8 +157,8 @@ def problem_with_file(file: Path) -> str | None:
     return "its text is UTF-16; allowed: UTF-8" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else None
 
 
+#: End of a name -> the first bytes of such a file.
 _PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
-"""End of a name -> the first bytes of such a file."""
 
 
 def _files_below(place: str) -> Iterator[str]:

@@ -19,8 +19,8 @@ from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError, check_known
 from rankmetrics_spark.schemas import EVENT_NAMES, EXPERIMENT, ITEMS, JUDGEMENT_ROLES, MACHINE_ROLES, ROLES, TIME
 
+#: Users who lost and gained most that a page has of queries; of people it has none unless asked for.
 EXAMPLE_USERS = 20
-"""Users who lost and gained most that a page has of queries; of people it has none unless asked for."""
 
 
 class Rate(NamedTuple):
@@ -32,22 +32,22 @@ class Rate(NamedTuple):
 
 
 RATES = {name: Rate(**words) for name, words in data_of(__name__, "rates").items()}
+#: ``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run.
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
-"""``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 
+#: What is held against earlier days -> level -> how its limit is read; a change of 0.5 is half of the median.
 PAST: dict[str, dict[str, fd.Read]] = {
     **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fd.number(0, 100, inclusive=True, share=True))),
     "experiments": {"missing": fd.choice("warn", "fail")},
 }
-"""What is held against earlier days -> level -> how its limit is read; a change of 0.5 is half of the median."""
 USUAL_PAST: Mapping[str, Mapping[str, Any]] = {
     "rows": {"warn_change": 0.4},
     "users": {"warn_change": 0.4},
     "experiments": {"missing": "warn"},
 }
 
+#: Rate -> level -> limit.
 Limits = Mapping[str, Mapping[str, float]]
-"""Rate -> level -> limit."""
 
 
 def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
@@ -90,6 +90,7 @@ class Format:
     endings: tuple[str, ...] = ()
 
 
+#: Name -> format; its reader is registered in ``sources``.
 FORMATS: dict[str, Format] = {
     "parquet": Format(on_sail=True, is_utf8=True, has_header=True, endings=("parquet",)),
     "csv": Format(on_sail=True, is_text=True, endings=("csv", "tsv", "inter")),
@@ -103,7 +104,6 @@ FORMATS: dict[str, Format] = {
     "json_document": Format(on_sail=True, is_text=True, is_utf8=True),
     "letor": Format(on_sail=True, is_text=True, is_utf8=True),
 }
-"""Name -> format; its reader is registered in ``sources``."""
 
 
 def _format_of(*sections: str) -> fd.Read:
@@ -111,15 +111,15 @@ def _format_of(*sections: str) -> fd.Read:
     return fd.choice(listed=lambda: [name for name, each in FORMATS.items() if {*sections} <= {*each.sections}])
 
 
+#: Roles of columns that hold numbers; all others are names.
 _NUMBERS = ("position", "score", "relevance")
-"""Roles of columns that hold numbers; all others are names."""
+#: End of the name of a file -> its format.
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
-"""End of the name of a file -> its format."""
+#: The end of the name of a file that says its format, and is no part of the experiment that it names.
 ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(ENDINGS)}|trec|predictions)([.](gz|zst))?$")
-"""The end of the name of a file that says its format, and is no part of the experiment that it names."""
 
+#: Files and folders, or those of each experiment.
 Paths: TypeAlias = tuple[str, ...] | Mapping[str, tuple[str, ...]]
-"""Files and folders, or those of each experiment."""
 
 
 def _format_by_name(path: str, paths: tuple[str, ...]) -> str | None:
@@ -363,8 +363,8 @@ class Events(Input, SectionWithOptions):
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
     within: str | None = option("within")
+    #: The column of the kind of a row, and the kind of impressions, which are no events: see ``Source.rows``.
     others: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """The column of the kind of a row, and the kind of impressions, which are no events: see ``Source.rows``."""
 
     def required_columns(self) -> tuple[str, ...]:
         """The columns of the events that may be read."""
@@ -504,7 +504,7 @@ class Report(fd.Section):
     description: str | None = fd.key(None, fd.text)
 
 
+#: The page of a run: its keys, or its file alone.
 report = fd.section(
     Report, (str, os.PathLike), "an HTML file, or ", lambda path, value: Report(file=fd.text(path, value))
 )
-"""The page of a run: its keys, or its file alone."""

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTERS = ("local", "spark://", "yarn", "k8s://")
+#: Environment variable of every Databricks cluster and of serverless compute.
 DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
-"""Environment variable of every Databricks cluster and of serverless compute."""
+#: Environment variable of a program that spark-submit has started.
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Environment variable of a program that spark-submit has started."""
+#: Prefix of SPARK_REMOTE if a platform connects its own Spark to the process.
 SOCKET = "unix:"
-"""Prefix of SPARK_REMOTE if a platform connects its own Spark to the process."""
+#: For short runs: the optimizing compiler of the JVM costs more than it saves. With the quick compiler alone, the
+#: default code cache is small, and the JVM prints a message on stdout when it is full.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""For short runs: the optimizing compiler of the JVM costs more than it saves. With the quick compiler alone, the
-default code cache is small, and the JVM prints a message on stdout when it is full."""
+#: Settings of SQL that a session has to start with; a run sets the others, and names those that are wrong.
 _STATIC = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.warehouse.dir")
-"""Settings of SQL that a session has to start with; a run sets the others, and names those that are wrong."""
 Say = Callable[[str], None]
 
 

@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 else:
     ResultTable = DataFrame
 
+#: The laptop engine gets a larger table as a file: each query would send it again, and 128 MiB is the most it takes.
 _MANY_BYTES = 2**20
-"""The laptop engine gets a larger table as a file: each query would send it again, and 128 MiB is the most it takes."""
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
 _WIDER |= {pa.float16(): pa.float32(), pa.date64(): pa.date32()}
+#: Of a decimal, for every engine.
 _MOST_DIGITS = 38
-"""Of a decimal, for every engine."""
 _TYPES = "text, booleans, integers below 2^63, floats, decimals, dates and times of a day"
 
 

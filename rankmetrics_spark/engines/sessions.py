@@ -90,8 +90,8 @@ def _client(spark: SparkSession) -> Any:
     return spark.client if is_connect(spark) else None
 
 
+#: Column that keeps the order of rows within a partition on Sail; a Python step may drop it.
 ORDER = "_order"
-"""Column that keeps the order of rows within a partition on Sail; a Python step may drop it."""
 
 
 def in_order(
@@ -184,8 +184,8 @@ def explain_in_notebooks() -> None:
     shell.set_custom_exc((PySparkException,), explain)
 
 
+#: Most rows that queries of Sail read at the same time.
 _MOST_TOGETHER = 500_000
-"""Most rows that queries of Sail read at the same time."""
 
 
 def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: int) -> list[T]:
@@ -217,6 +217,7 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
 # ---- settings of a run
 
 _LISTS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+#: Settings of every run.
 SETTINGS_OF_RUNS = {
     # With more groups than this in a task, an aggregation that collects lists falls back to sorting its input. The
     # default of 128 makes every real log sort twice; 200,000 lists of their relevant rows are some 150 MB.
@@ -224,15 +225,14 @@ SETTINGS_OF_RUNS = {
     # Lists per Arrow batch: bounds what a Python worker holds when lists are long.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
 }
-"""Settings of every run."""
 
+#: Setting of Spark's log, which a session has to start with; a running one goes on without it.
 LOG_LEVEL = "spark.log.level"
-"""Setting of Spark's log, which a session has to start with; a running one goes on without it."""
+#: Settings that a run in the layout ``rows`` has instead.
 SETTINGS_OF_ROWS = {
     # If every row is collected, sorting costs as little as garbage collection, and never fills the heap.
     _LISTS: "8192"
 }
-"""Settings that a run in the layout ``rows`` has instead."""
 
 
 @contextmanager

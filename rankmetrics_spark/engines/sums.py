@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, functions as F, types as T
 from rankmetrics_spark.schemas import quoted
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
+#: The column of the sums: an array of whole numbers for each key.
 SUMS = "sums"
-"""The column of the sums: an array of whole numbers for each key."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def coded(column: pa.Array) -> tuple[list[str | None], npt.NDArray[np.int64]]:
 
 # ---- means of groups that grow with users, in SQL alone
 
+#: From one limb to the next: they count multiples of 2**30, 1, 2**-30 and 2**-60.
 _STEP = 2**30
-"""From one limb to the next: they count multiples of 2**30, 1, 2**-30 and 2**-60."""
+#: Added to the weight of a group by a value that cannot be summed: infinite, or above ``LARGEST_SUMMAND``.
 _BEYOND = 2**40
-"""Added to the weight of a group by a value that cannot be summed: infinite, or above ``LARGEST_SUMMAND``."""
 
 
 def weight_of(column: str) -> str:

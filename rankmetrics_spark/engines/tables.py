@@ -24,11 +24,11 @@ from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.schemas import USER, quoted
 from rankmetrics_spark.words import about, bound, unit_now
 
+#: Column -> (n,) array for the n rows of a batch; NaN becomes null.
 Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
-"""Column -> (n,) array for the n rows of a batch; NaN becomes null."""
 Batches: TypeAlias = Iterable[pa.RecordBatch]
+#: Column -> its type in SQL, one of those of ``_ARROW``.
 Kinds: TypeAlias = Mapping[str, str]
-"""Column -> its type in SQL, one of those of ``_ARROW``."""
 _ARROW = {"string": pa.string(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64()}
 _ARROW |= {f"array<{name}>": pa.list_(kind) for name, kind in _ARROW.items()}
 
@@ -80,8 +80,8 @@ def unit_of(*tables: Any) -> str:
     return next((each.metadata["unit"] for each in columns if "unit" in (each.metadata or ())), unit_now())
 
 
+#: For functions whose texts are about what one user of their table stands for.
 told_as_read = about(lambda *tables, **more: unit_of(*tables[:1], *more.values()))
-"""For functions whose texts are about what one user of their table stands for."""
 
 
 def beside(rows: DataFrame, others: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -13,15 +13,15 @@ from rankmetrics_spark.statistics import left_out_p
 from rankmetrics_spark.words import UNITS, judged_apart
 
 NO_RELEVANT = "no_relevant_rate"
+#: Above this share of the first ranks without a judgement, a person is warned.
 MANY_UNJUDGED = 0.2
-"""Above this share of the first ranks without a judgement, a person is warned."""
+#: The same of the difference of that share between two experiments.
 FAR_APART = 0.1
-"""The same of the difference of that share between two experiments."""
+#: The same of the lists without a value of a segment in an experiment, and of its difference from the lowest share.
 NEARLY_ALL, SEGMENTS_APART = 0.99, 0.2
-"""The same of the lists without a value of a segment in an experiment, and of its difference from the lowest share."""
 GRADED = "graded_rate"
+#: Where the smaller of two populations has this share of the other, they may be the same users.
 ALIKE = 0.95
-"""Where the smaller of two populations has this share of the other, they may be the same users."""
 
 
 def log_checks(log: Inspected, counts: Counts, settings: Quality) -> list[Check]:

@@ -10,10 +10,10 @@ from rankmetrics_spark import road, schemas as sch
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
+#: Experiment -> name of a count -> the count; see ``row_counts``.
 Counts = dict[str, dict[str, Any]]
-"""Experiment -> name of a count -> the count; see ``row_counts``."""
+#: Reason -> rows, most frequent first; at most ten.
 Reasons = dict[str, int]
-"""Reason -> rows, most frequent first; at most ten."""
 REPEATED = "repeated item or rank"
 _HASH = "_hash_of_list"
 DIGEST_LEAVES_OUT = (
@@ -21,8 +21,8 @@ DIGEST_LEAVES_OUT = (
     "ranks of rows without relevance, except the last one of a list",
     "scores, as long as they rank a list in the same way",
 )
+#: Counts that a record does not have.
 UNRECORDED = ("beyond_sums", "negative_grades", "without_segment")
-"""Counts that a record does not have."""
 
 _SUMS = {
     "repeated": sch.N_REPEATED,

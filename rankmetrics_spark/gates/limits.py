@@ -19,6 +19,7 @@ from rankmetrics_spark.words import UNITS, worded
 if TYPE_CHECKING:
     from rankmetrics_spark.road import AssignmentCounts
 
+#: Rate -> the counts that it divides.
 _PARTS = {
     "duplicate_rate": ("repeated", "rows"),
     "tie_rate": ("tied", "evaluated"),
@@ -28,17 +29,17 @@ _PARTS = {
     "unjudged_rate": ("unjudged_lists", "lists"),
     "graded_rate": ("graded_lists", "lists"),
 }
-"""Rate -> the counts that it divides."""
 SHARED, UNMATCHED, OPEN = "shared_user_rate", "unmatched_event_rate", "open_window_rate"
 MIXED = "mixed_arm_rate"
+#: The rates of the whole log, which have no value per experiment.
 OF_LOG = (SHARED, UNMATCHED, OPEN, MIXED)
-"""The rates of the whole log, which have no value per experiment."""
 
 Rates = dict[str, float]
+#: Experiments that a notebook shows.
 MOST_SHOWN = 20
-"""Experiments that a notebook shows."""
 
 
+#: What becomes of an event that gives no grade -> in words.
 EVENTS = {
     sch.EVENT_STATES[1]: "without an impression",
     sch.EVENT_STATES[2]: "before the impression",
@@ -47,7 +48,6 @@ EVENTS = {
     sch.EVENT_STATES[5]: "of a kind without a grade",
     sch.EVENT_STATES[6]: "faulty",
 }
-"""What becomes of an event that gives no grade -> in words."""
 
 
 def events_in_words(counts: Mapping[str, int], open_share: float | None) -> Iterator[str]:
@@ -209,8 +209,8 @@ def _held(
     )
 
 
+#: What a limit does beyond which a log is, in words.
 SAID = {sch.WARN: "warning", sch.FAIL: "refused"}
-"""What a limit does beyond which a log is, in words."""
 
 
 def in_percent(value: float, others: Iterable[float] = ()) -> str:
@@ -228,8 +228,8 @@ def in_percent(value: float, others: Iterable[float] = ()) -> str:
 Row = Mapping[str, Any]
 
 
+#: Tolerance for rounding, relative to limits above 1: 0.49 - 0.5 is slightly below -0.01.
 _ROUNDING = 1e-12
-"""Tolerance for rounding, relative to limits above 1: 0.49 - 0.5 is slightly below -0.01."""
 
 
 def gate_checks(
@@ -358,12 +358,12 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
 
 
 _BOUND = "bound"
+#: What a gate looks at -> what it says of a metric that falls, and of one that rises.
 _MOVED = {
     "point": ("fell by", "rose by"),
     _BOUND: ("may have fallen by", "may have risen by"),
     "clear": ("fell by at least", "rose by at least"),
 }
-"""What a gate looks at -> what it says of a metric that falls, and of one that rises."""
 
 
 def _row_of_gate(

@@ -15,16 +15,16 @@ from rankmetrics_spark.gates.limits import SAID, in_percent
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.words import worded
 
+#: Days that a median needs; days that it is of; the same where enough of them have the weekday of the log.
 ENOUGH, WEEK, WEEKDAYS = 3, 7, 4
-"""Days that a median needs; days that it is of; the same where enough of them have the weekday of the log."""
+#: Experiments that a sentence names.
 MOST_NAMED = 3
-"""Experiments that a sentence names."""
+#: Name of a check -> its key in ``quality.gates``.
 PAST_CHECKS = {"rows_change": "rows", "users_change": "users", "experiments_missing": "experiments"}
-"""Name of a check -> its key in ``quality.gates``."""
 _ORDER = (sch.NOT_CHECKED, sch.OK, sch.WARN, sch.FAIL)
 
+#: Experiment -> its rows and its users.
 Log = Mapping[str | None, tuple[int, int]]
-"""Experiment -> its rows and its users."""
 
 
 def past_checks(

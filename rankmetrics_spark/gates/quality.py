@@ -17,10 +17,10 @@ from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements, unmatched_ra
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 from rankmetrics_spark.words import UNIT, UNITS, WHO
 
+#: Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``.
 Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
-"""Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``."""
+#: A message names at most this many experiments or ids.
 MOST_NAMED = 3
-"""A message names at most this many experiments or ids."""
 
 
 # ---- rates, warnings and notes

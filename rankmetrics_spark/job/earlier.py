@@ -18,8 +18,8 @@ from rankmetrics_spark.sinks import Store
 from rankmetrics_spark.words import UNIT, UNITS
 
 Result = TypeVar("Result")
+#: How often a period is read again because runs publish its days meanwhile.
 ATTEMPTS = 4
-"""How often a period is read again because runs publish its days meanwhile."""
 
 
 @dataclass(frozen=True)

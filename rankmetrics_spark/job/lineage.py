@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import InputDataset
 
+#: How long a run waits for its endpoint, at most, before it ends.
 SECONDS = 10.0
-"""How long a run waits for its endpoint, at most, before it ends."""
 MOST_ASSERTIONS = 1_000
+#: Seconds before each try to send an event.
 _TRIES = (0.0, 0.5, 1.5)
-"""Seconds before each try to send an event."""
+#: Airflow's operators for Spark and others set the parent run with this prefix.
 _PARENT = "spark.openlineage."
-"""Airflow's operators for Spark and others set the parent run with this prefix."""
 _PRODUCER = f"https://github.com/rankmetrics/rankmetrics-spark/tree/v{__version__}"
 
 

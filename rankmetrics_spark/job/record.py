@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report import Figures
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
+#: Key of the other days whose runs a run has read, or counted; a later run of such a day has a later id.
 DAYS_SEEN = "days_seen"
-"""Key of the other days whose runs a run has read, or counted; a later run of such a day has a later id."""
+#: Rows of ``checks`` that a record holds.
 MOST_CHECKS = 10_000
-"""Rows of ``checks`` that a record holds."""
+#: Sentences about earlier days among the warnings of a record.
 MOST_WARNINGS = 5
-"""Sentences about earlier days among the warnings of a record."""
+#: If an input has more files, the record has no ``bytes``.
 MOST_PATHS = 1_000
-"""If an input has more files, the record has no ``bytes``."""
 
 
 @dataclass

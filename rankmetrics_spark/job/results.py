@@ -25,10 +25,10 @@ from rankmetrics_spark.pointers import Compared, Pointer
 from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
+#: Rows of a table that are read for the verdict and for the checks.
 MOST_ROWS = 100_000
-"""Rows of a table that are read for the verdict and for the checks."""
+#: Experiments of other runs that a note names.
 MOST_NAMED = 5
-"""Experiments of other runs that a note names."""
 
 
 def refuse_comparison(
@@ -227,8 +227,8 @@ def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, e
 
 # ---- checks
 
+#: Rows of a table in the record of a run that fails its gates, those of all users first.
 MOST_KEPT = 2_000
-"""Rows of a table in the record of a run that fails its gates, those of all users first."""
 
 Rows = list[dict[str, Any]]
 

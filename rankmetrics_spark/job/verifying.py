@@ -19,20 +19,20 @@ from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, Input
 from rankmetrics_spark.job.record import DAYS_SEEN
 from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path, unpublished
 
+#: Files and inputs that an error names.
 MOST_NAMED = 3
-"""Files and inputs that an error names."""
+#: Table -> what tells its rows apart; rows of other tables are compared as a whole.
 KEYS = {
     "user_metrics": (sch.EXPERIMENT, sch.USER),
     "experiment_metrics": (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC),
     "comparisons": (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT, sch.METRIC),
 }
-"""Table -> what tells its rows apart; rows of other tables are compared as a whole."""
+#: With the same versions of these, every bit has to be the same.
 EXACT_IF_SAME = ("rankmetrics_spark", "numpy", "scipy", "processor")
-"""With the same versions of these, every bit has to be the same."""
+#: Keys of a config that say where and how a run computes, not what.
 _OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
-"""Keys of a config that say where and how a run computes, not what."""
+#: Tables that depend on what is published on other days.
 OF_OTHER_DAYS = ("comparisons", "checks")
-"""Tables that depend on what is published on other days."""
 _PUBLISHED = "_is_published"
 
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from rankmetrics_spark import metrics as mx, schemas as sch
 
+#: Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list.
 Arrays: TypeAlias = Mapping[str, pa.Array]
-"""Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
 
 
 @dataclass(frozen=True)

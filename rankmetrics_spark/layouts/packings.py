@@ -28,12 +28,12 @@ from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged
 
 COUNT_ROWS = {sch.N_ROWS: "count(1)"}
 NO_HASH = "0L"
+#: Condition of a row that carries relevance or gain.
 RELEVANT = f"{sch.RELEVANCE} > 0"
-"""Condition of a row that carries relevance or gain."""
+#: Ranks that have a bit of their own in a 64-bit integer.
 MASK_RANKS = 63
-"""Ranks that have a bit of their own in a 64-bit integer."""
+#: The bit of a row's rank; null for a rank that has none.
 RANK_BIT = f"CASE WHEN {sch.POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({sch.POSITION}) - 1) END"
-"""The bit of a row's rank; null for a rank that has none."""
 
 
 def item_hash(needed: bool, condition: str = "") -> str:
@@ -54,8 +54,8 @@ def entry(*columns: str) -> str:
 
 # ---- items
 
+#: Sets of 128 bits, in two 64-bit words each, of the search for repeated relevant items.
 SETS = 12
-"""Sets of 128 bits, in two 64-bit words each, of the search for repeated relevant items."""
 _SETS_OF_A_HASH = 9
 _N_RELEVANT_ROWS = "_relevant_rows"
 
@@ -98,8 +98,8 @@ RANK_AGGREGATES = {
     "_ranks": f"bit_or({RANK_BIT})",
     "_fingerprint": f"bit_xor(xxhash64({sch.POSITION}))",
 }
+#: Longer lists are always flagged, because their fingerprint takes a loop over 1..n.
 LONGEST = 100_000
-"""Longer lists are always flagged, because their fingerprint takes a loop over 1..n."""
 DISTINCT_MASK_RANKS = f"{sch.TOP} <= {MASK_RANKS} AND bit_count(_ranks) = {sch.N_ROWS}"
 # If the hashes of n ranks up to n have the same exclusive or as those of 1..n, the ranks are 1..n: every rank must
 # occur an odd number of times. Another list passes only if 64-bit hashes collide, which is one list in 2**64.
@@ -107,8 +107,8 @@ _IS_1_TO_N = (
     f"{sch.TOP} = {sch.N_ROWS} AND {sch.N_ROWS} <= {LONGEST} AND "
     f"_fingerprint = aggregate(sequence(1L, {sch.N_ROWS}), 0L, (hash, rank) -> hash ^ xxhash64(rank))"
 )
+#: Condition on ``RANK_AGGREGATES``: the ranks are neither distinct ranks up to ``MASK_RANKS`` nor 1..n.
 RANK_MAY_REPEAT_SQL = f"NOT (({DISTINCT_MASK_RANKS}) OR ({_IS_1_TO_N}))"
-"""Condition on ``RANK_AGGREGATES``: the ranks are neither distinct ranks up to ``MASK_RANKS`` nor 1..n."""
 
 
 # ---- layouts
@@ -116,11 +116,11 @@ RANK_MAY_REPEAT_SQL = f"NOT (({DISTINCT_MASK_RANKS}) OR ({_IS_1_TO_N}))"
 PLANES = 3
 LARGEST_MASKED_GRADE = 2**PLANES - 1
 PLANE_COLUMNS = tuple(f"_plane_{b}" for b in range(PLANES))
+#: Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows.
 _PLANES = {
     plane: f"bit_or(CASE WHEN {sch.RELEVANCE} & {1 << b} != 0 THEN {RANK_BIT} END) FILTER (WHERE {RELEVANT})"
     for b, plane in enumerate(PLANE_COLUMNS)
 }
-"""Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
 
 
 def no_pool() -> tuple[mx.Ints, mx.Floats]:
@@ -165,8 +165,8 @@ class Masks:
 
 _GRADE = {sch.RELEVANCE: f"double({sch.RELEVANCE})"}
 
+#: SQL: the entries of a list without rows.
 NO_ENTRIES = f"cast(array() AS array<struct<{sch.POSITION}: bigint, {sch.HASH}: bigint, {sch.RELEVANCE}: double>>)"
-"""SQL: the entries of a list without rows."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +278,8 @@ class Rows:
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"
 _LOW = 2**32 - 1
+#: The bit of each rank; ranks above the last one share its bit.
 _RANK_BITS = np.left_shift(1, np.maximum(np.arange(MASK_RANKS + 1, dtype=np.int64) - 1, 0))
-"""The bit of each rank; ranks above the last one share its bit."""
 
 
 @dataclass(frozen=True)
@@ -396,8 +396,8 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: mx.Ints) ->
     return mask
 
 
+#: The layouts that ``layout`` of ``evaluate`` may name.
 LAYOUTS: dict[str, li.Layout] = {layout.name: layout for layout in (Masks(), Relevant(), Rows())}
-"""The layouts that ``layout`` of ``evaluate`` may name."""
 
 
 def recheck_of(layout: li.Layout) -> li.Layout:

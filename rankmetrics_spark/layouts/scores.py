@@ -144,8 +144,8 @@ def n_unknown(batch: mx.Batch, convention: mx.Convention) -> mx.Ints:
     return np.asarray(np.maximum(hits - lists.m, 0))
 
 
+#: Orders of tied items that depend on their grades.
 _BY_GRADE = ("best", "worst")
-"""Orders of tied items that depend on their grades."""
 
 
 def hashed_lists(entries: li.Entries, size: int, reading: li.Reading) -> mx.Ints:
@@ -204,8 +204,8 @@ COUNTS = (
     sch.N_GRADED,
     sch.DIGEST,
 )
+#: Ranks whose judgements are counted where no metric has a cut-off.
 USUAL_TOP = 10
-"""Ranks whose judgements are counted where no metric has a cut-off."""
 
 
 @dataclass(frozen=True)

@@ -153,8 +153,8 @@ def pair_starts(first: Array, second: Array) -> Bools:
     return starts
 
 
+#: 2**64 over the golden ratio: its multiples are spread evenly over the 64-bit integers.
 _ODD = np.int64(-7046029254386353131)
-"""2**64 over the golden ratio: its multiples are spread evenly over the 64-bit integers."""
 _LAST = np.int64(np.iinfo(np.int64).max)
 
 
@@ -228,10 +228,10 @@ def order_within(groups: Ints, key: Floats) -> Ints:
     return order
 
 
+#: Up to so many elements, two sorts of all of them are faster than one of each group.
 _IN_CACHE = 2**19
-"""Up to so many elements, two sorts of all of them are faster than one of each group."""
+#: The first elements, which in most cases show at no cost that groups are not sorted.
 _HEAD = 1000
-"""The first elements, which in most cases show at no cost that groups are not sorted."""
 
 
 def _is_sorted(groups: Ints, key: Floats) -> bool:

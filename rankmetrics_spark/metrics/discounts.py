@@ -18,8 +18,8 @@ from rankmetrics_spark.metrics.conventions import Convention
 
 Weight: TypeAlias = Callable[[Ints], Floats]
 
+#: The cut-off of a metric without one.
 UNCUT = 2**62
-"""The cut-off of a metric without one."""
 
 
 def last_rank(k: int | None) -> int:
@@ -130,10 +130,10 @@ def spread(weight: Weight, first: Ints, last: Ints, cut: int | Ints) -> Floats:
     return np.asarray(span(weight, first, np.minimum(last, cut)) / (last - first + 1))
 
 
+#: The largest gain, so that sums of gains stay finite.
 LARGEST = 2.0**1000
-"""The largest gain, so that sums of gains stay finite."""
+#: Discounted sums from here on count as infinite: one of their gains may have been cut to ``LARGEST``.
 SUMMABLE = 2.0**900
-"""Discounted sums from here on count as infinite: one of their gains may have been cut to ``LARGEST``."""
 
 
 def gain(grade: Floats, convention: Convention) -> Floats:

@@ -13,8 +13,8 @@ from rankmetrics_spark.metrics.batch import Floats, Intents, Ints, place
 from rankmetrics_spark.metrics.discounts import Weight
 from rankmetrics_spark.metrics.lists import Lists
 
+#: The gain of an intent that nothing above covers. An item of fewer than 2^17 intents has a sum that 64 bits hold.
 ONE = 2**46
-"""The gain of an intent that nothing above covers. An item of fewer than 2^17 intents has a sum that 64 bits hold."""
 
 
 def intents_of(lists: Lists) -> Intents:

@@ -343,8 +343,8 @@ def condensed(batch: Batch) -> Batch:
 
 # ---- values
 
+#: Value of a metric without a value, per setting of the knob ``zero_relevant``.
 ZERO_RELEVANT = {"zero": 0.0, "skip": np.nan, "one": 1.0}
-"""Value of a metric without a value, per setting of the knob ``zero_relevant``."""
 
 
 def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> Floats:

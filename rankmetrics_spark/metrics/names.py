@@ -21,11 +21,11 @@ K = TypeVar("K", bound=Callable[..., Floats])
 Needs: TypeAlias = Literal["relevant", "judged", "scores", "intents", "shown_intents"]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]
 
+#: Columns of the output tables; no metric may have one of these names.
 RESERVED = frozenset({*USER_COLUMNS, SEGMENT, METRIC})
-"""Columns of the output tables; no metric may have one of these names."""
 
+#: What ``Definition.higher_is_better`` means, in words.
 DIRECTIONS = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
-"""What ``Definition.higher_is_better`` means, in words."""
 
 _VALID = re.compile(r"[a-z][a-z0-9_]*")
 _TRAILING_CUT = re.compile(r"(?P<stem>.+?)(?:_at)?_(?P<cut>\d+)")
@@ -285,8 +285,8 @@ def reference() -> list[dict[str, str]]:
     ]
 
 
+#: The highest cut-off that a metric may have.
 MAX_CUT = 1_000_000
-"""The highest cut-off that a metric may have."""
 
 _NAME = re.compile(r"(?P<stem>[a-z][a-z0-9_-]*?)\s*(?:\((?P<named>[^()]*)\))?\s*(?:@\s*(?P<cut>[^@]*))?")
 
@@ -390,8 +390,8 @@ def deciding(metrics: Sequence[Metric]) -> Metric | None:
     return max((metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None)
 
 
+#: Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``.
 LIST_HASH = "list_hash"
-"""Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``."""
 
 
 def list_hash(cut: int | None) -> str:

@@ -19,8 +19,8 @@ from rankmetrics_spark.errors import ConfigError, installation
 from rankmetrics_spark.words import worded
 
 INSTALL_PAGE = installation("report")
+#: Files that the scripts come from.
 _OWN = ("assets.py", "charts.py", "charts.json")
-"""Files that the scripts come from."""
 
 
 def has_page_libraries() -> bool:
@@ -86,8 +86,8 @@ def file_text(name: str) -> str:
 
 
 _COLOURS = json.loads(file_text("colours.json"))
+#: The colours of pages, charts and pictures: the accent means better; everything else is ink on paper.
 LIGHT, DARK = ({name: pair[at] for name, pair in _COLOURS.items()} for at in range(2))
-"""The colours of pages, charts and pictures: the accent means better; everything else is ink on paper."""
 
 
 def as_script(value: Any) -> str:

@@ -63,8 +63,8 @@ def sentence_of_margin(found: Finding) -> str:
     return f"{limit}: shown{f', at most {text} {below}' if is_below else ''}"
 
 
+#: Metrics that are named beside a winner; the others are counted.
 MOST_FALLS = 2
-"""Metrics that are named beside a winner; the others are counted."""
 
 
 def but(found: Finding, pair: Sequence[Finding]) -> str:
@@ -183,10 +183,10 @@ def _joined(parts: Sequence[str]) -> str:
 
 # ---- differences that are the other way round in every segment
 
+#: Candidate, baseline and metric.
 Key = tuple[str, str, str]
-"""Candidate, baseline and metric."""
+#: Share of the users who are in segments with a difference; with fewer, these do not speak for all.
 LEAST_COVERED = 0.9
-"""Share of the users who are in segments with a difference; with fewer, these do not speak for all."""
 
 
 def reversals(found: Iterable[Finding], metrics: Collection[str]) -> dict[Key, dict[str, str]]:
@@ -261,10 +261,10 @@ def _sentence_of_reversal(whole: Finding, column: str, parts: Sequence[Finding])
 
 # ---- the order of experiments that were compared with one another, and a change over all users
 
+#: Fewer experiments are one pair, whose sentence says it all.
 FEWEST = 3
-"""Fewer experiments are one pair, whose sentence says it all."""
+#: Experiments that have a part of a sentence of their own, and that such a part names.
 MOST_NAMED = 6
-"""Experiments that have a part of a sentence of their own, and that such a part names."""
 
 
 def losers_of(found: Iterable[Finding]) -> dict[str, list[str]]:

@@ -9,12 +9,12 @@ import altair as alt
 
 from rankmetrics_spark.report.assets import LIGHT, file_text, titled, with_colours
 
+#: Of a chart; the page gives a chart of lines its own.
 HEIGHT = 220
-"""Of a chart; the page gives a chart of lines its own."""
 ROWS = alt.NamedData("rows")
 
+#: What all charts look like: no frame, a faint grid, text in the page's ink.
 CONFIG: dict[str, Any] = json.loads(file_text("charts.json"))
-"""What all charts look like: no frame, a faint grid, text in the page's ink."""
 
 _WHO = ("name:experiment", "metric")
 _OF_MEAN = (*_WHO, "text:mean", "interval", "users")
@@ -175,10 +175,10 @@ def templates() -> dict[str, dict[str, Any]]:
 
 # ---- notebooks
 
+#: Size of a chart in a notebook.
 PICTURE = {"width": 600, "height": 260}
-"""Size of a chart in a notebook."""
+#: Marks of experiments, which share few colours.
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
-"""Marks of experiments, which share few colours."""
 
 
 class Picture(alt.LayerChart):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+#: Result rows that are printed at most; the Parquet tables hold all.
 MOST_ROWS = 10_000
-"""Result rows that are printed at most; the Parquet tables hold all."""
 
 ORDER = (sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
 
@@ -291,8 +291,8 @@ def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Seque
 
 # ---- the lines below the table
 
+#: Below this share of lists with judgements, a person is warned.
 FEW = 0.1
-"""Below this share of lists with judgements, a person is warned."""
 
 
 def accounting(record: Mapping[str, Any]) -> list[str]:

@@ -20,20 +20,20 @@ from rankmetrics_spark.report.read import SparkTables, spark_tables
 from rankmetrics_spark.report.story import leader
 from rankmetrics_spark.words import UNIT, UNITS, counted
 
+#: Users whose lists are read.
 MOST_USERS = 200
-"""Users whose lists are read."""
+#: Lists of a user in an experiment that are shown.
 MOST_LISTS = 3
-"""Lists of a user in an experiment that are shown."""
+#: Ranks of a list that are shown.
 DEPTH = 20
-"""Ranks of a list that are shown."""
+#: Relevant items per user that no list shows.
 MOST_MISSED = 5
-"""Relevant items per user that no list shows."""
+#: Users in both experiments up to which each of them is shown: topics of a test collection.
 MOST_TOPICS = 200
-"""Users in both experiments up to which each of them is shown: topics of a test collection."""
+#: Experiments beside the best one, where all pairs are compared.
 MOST_OTHERS = 5
-"""Experiments beside the best one, where all pairs are compared."""
+#: Changes that are read; with more, only those on the metric that decides.
 MOST_ROWS = 20_000
-"""Changes that are read; with more, only those on the metric that decides."""
 _PLACE, _N_LIST, _LIST = "_place", "_n_list", "_which"
 KINDS: tuple[Literal["loss", "gain"], ...] = ("loss", "gain")
 

@@ -16,8 +16,8 @@ from rankmetrics_spark.words import UNIT, UNITS, Fact, about, percent, unit_now
 
 Row = Mapping[str, Any]
 
+#: Steps in which the values of users are counted.
 STEPS = 20
-"""Steps in which the values of users are counted."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Mean:
         return "" if self.mean is None or self.ci_low is None else f"± {self.mean - self.ci_low:.4f}"
 
 
+#: Columns of ``experiment_metrics`` that people see, in their order.
 MEAN_COLUMNS = [each.name for each in fields(Mean)][1:]
-"""Columns of ``experiment_metrics`` that people see, in their order."""
 
 
 def over_lists(means: Iterable[Mean]) -> bool:
@@ -115,12 +115,12 @@ class Examples:
     note: str = ""
 
 
+#: For functions whose texts are about what their figures are about: users, or queries.
 in_words = about(lambda figures, *_, **__: figures.unit)
-"""For functions whose texts are about what their figures are about: users, or queries."""
 
 
+#: Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then.
 MANY_ON_ONE_SIDE = 0.05
-"""Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then."""
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ C = TypeVar("C")
 
 # ---- for programs
 
+#: The tables of a result; CSV holds one of them.
 RESULT_TABLES = ("means", "comparisons", "checks")
-"""The tables of a result; CSV holds one of them."""
+#: What the entry ``counts`` of a result has, under the names of the run record.
 _COUNTS = ("rows", "experiments", "quarantine_reasons", "tables")
-"""What the entry ``counts`` of a result has, under the names of the run record."""
 
 
 def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) -> dict[str, Any]:
@@ -78,11 +78,11 @@ def _plain(value: Any) -> Any:
 
 
 _FORMULA = ("=", "+", "-", "@")
+#: Whether a text cell of CSV that a spreadsheet would compute gets an apostrophe in front.
 safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
-"""Whether a text cell of CSV that a spreadsheet would compute gets an apostrophe in front."""
 
+#: Whether every sentence of a verdict is printed.
 details: ContextVar[bool] = ContextVar("details", default=False)
-"""Whether every sentence of a verdict is printed."""
 
 
 def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
@@ -109,10 +109,10 @@ def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
 # ---- in a document
 
 DOCUMENT_STYLES = ("markdown", "latex")
+#: The style in which tables and sentences are printed on stdout, one of ``DOCUMENT_STYLES``; None = for a terminal.
 document: ContextVar[str | None] = ContextVar("document", default=None)
-"""The style in which tables and sentences are printed on stdout, one of ``DOCUMENT_STYLES``; None = for a terminal."""
+#: Style of what a document raises above the line, such as the letters behind a mean.
 RAISED = "italic"
-"""Style of what a document raises above the line, such as the letters behind a mean."""
 # Brackets in braces: behind a line break they would be its options.
 _LATEX = str.maketrans(json.loads(file_text("latex.json")))
 _MARKDOWN = re.compile(
@@ -189,10 +189,10 @@ def _escaped(text: str, style: str) -> str:
 
 # ---- for people
 
+#: Characters in a line where the output is no terminal.
 ANY_WIDTH = 1_000_000
-"""Characters in a line where the output is no terminal."""
+#: Characters of a table of metrics in a pipe or a file; a wider one is printed in blocks.
 PIPE_WIDTH = 160
-"""Characters of a table of metrics in a pipe or a file; a wider one is printed in blocks."""
 
 
 def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:

@@ -12,14 +12,14 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS, Figures
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER
 
+#: Metric -> lowest and highest value of its steps.
 Edges = Mapping[str, tuple[float, float]]
-"""Metric -> lowest and highest value of its steps."""
+#: Experiment and baseline.
 Pairs = Sequence[tuple[str, str]]
-"""Experiment and baseline."""
 
 
+#: Pairs of experiments whose users are compared one by one.
 MOST_PAIRED = 12
-"""Pairs of experiments whose users are compared one by one."""
 
 
 def paired_of(figures: Figures) -> list[tuple[str, str]]:

@@ -26,33 +26,33 @@ from rankmetrics_spark.report.payload import payload_of
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, percent, worded
 
+#: Size of a page.
 MOST_BYTES = 1_990_000
-"""Size of a page."""
+#: Rows of a table, and digits of the numbers of segments; the next are tried where a page is too large.
 MOST_ROWS = ((4_000, None), (4_000, 9), (3_000, 9), (2_000, 9), (1_000, 9), (500, 9), (200, 9), (50, 9))
-"""Rows of a table, and digits of the numbers of segments; the next are tried where a page is too large."""
+#: The parts of the script of a page, in their order; they share one scope.
 SCRIPTS = ("page", "page.table", "page.sections", "page.maps", "page.controls")
-"""The parts of the script of a page, in their order; they share one scope."""
+#: Candidates with a card each; more of them are lines of a table.
 MOST_CARDS = 3
-"""Candidates with a card each; more of them are lines of a table."""
+#: Lines of the table of candidates.
 MOST_CANDIDATES = 400
-"""Lines of the table of candidates."""
+#: Sentences about margins.
 MOST_MARGINS = 12
-"""Sentences about margins."""
+#: Sentences beside the answer about what is the other way round in every segment; the section of segments has all.
 MOST_TURNED = 3
-"""Sentences beside the answer about what is the other way round in every segment; the section of segments has all."""
 MOST_PERCENTILES = 200
+#: Experiments whose rows are listed.
 MOST_COUNTED = 40
-"""Experiments whose rows are listed."""
 LONGEST_NAME = 60
 _LETTER = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff"
+#: Letters of scripts that are written from right to left, and what is between them.
 _RIGHT_TO_LEFT = re.compile(f"[{_LETTER}](?:[^A-Za-z<>&]*[{_LETTER}])?")
-"""Letters of scripts that are written from right to left, and what is between them."""
+#: What tells a page of this package from any other file; the template has it in its first lines.
 PAGE_MARK = b'<meta name="generator" content="rankmetrics_spark">'
-"""What tells a page of this package from any other file; the template has it in its first lines."""
+#: Where the data stand, until it is known how much room they have.
 _DATA = f"the data of the page {uuid4()}"
-"""Where the data stand, until it is known how much room they have."""
+#: Bytes of a file in which the mark of a page stands.
 _HEAD = 200
-"""Bytes of a file in which the mark of a page stands."""
 
 
 @in_words
@@ -290,12 +290,12 @@ def _of_record(figures: Figures) -> dict[str, Any]:
 
 # ---- single users
 
+#: Size of this part of the page; with more, the smaller changes have no lists.
 MOST_BYTES_OF_LISTS = 500_000
-"""Size of this part of the page; with more, the smaller changes have no lists."""
+#: How to get this part, on a page of paired users without it.
 HINT = """<p class="fine">The users who lost and gained most, with both of their lists side by side:
 <code>rankmetrics report --examples 20</code> reads them from the log; the page has ids and items of the log then.</p>
 """
-"""How to get this part, on a page of paired users without it."""
 
 
 @in_words

@@ -31,15 +31,15 @@ from rankmetrics_spark.words import STATES, UNITS, p_text
 if TYPE_CHECKING:
     import altair as alt
 
+#: Experiments in the table of a notebook.
 MOST_LINES = 20
-"""Experiments in the table of a notebook."""
+#: Comparisons in the table of a notebook.
 MOST_COMPARED = 1_000
-"""Comparisons in the table of a notebook."""
+#: Column of the summary -> the field of a mean, where that has another name.
 SUMMARY = {"experiment": "experiment_id", "segment": "segment", "metric": "metric", "users": "n_users"}
-"""Column of the summary -> the field of a mean, where that has another name."""
 _REFUSED = re.compile(r"[^\w\-. ]")
+#: Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key.
 LONGEST_KEY = 180
-"""Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
 
 
 @in_words

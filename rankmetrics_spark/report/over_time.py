@@ -12,6 +12,7 @@ from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent
 
 Row = Mapping[str, Any]
 
+#: Kind of a row -> how a table calls it.
 KIND_NAMES = {
     "day": "day",
     "cumulative": "up to",
@@ -19,7 +20,6 @@ KIND_NAMES = {
     "slope": "change per day",
     "before": "before",
 }
-"""Kind of a row -> how a table calls it."""
 
 
 def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

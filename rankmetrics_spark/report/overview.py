@@ -13,8 +13,8 @@ from rankmetrics_spark.report.story import Card, Id, Words
 from rankmetrics_spark.report.trust import GATES, SPLIT, look_of, looked_at
 from rankmetrics_spark.words import STATES, UNITS, Change, Fact, counted, judged_apart, p_text, p_value, worded
 
+#: Metrics that a sentence names.
 MOST_NAMED = 4
-"""Metrics that a sentence names."""
 
 
 def status_line(figures: Figures) -> list[Fact]:

@@ -166,14 +166,14 @@ COMPARED = f"e:experiment_id b:baseline s:segment m:metric {_CHANGE} p:p_adjuste
 USERS = "e:experiment_id m:metric low high counts"
 USER_CHANGES = "e:experiment_id b:baseline m:metric low high counts"
 TREND = "e:experiment_id m:metric date:evaluation_date n:n_users mean low:ci_low high:ci_high"
+#: Columns of a table of the page: its name on the page, and that in the table where it is another.
 OVER_TIME = f"e:experiment_id b:baseline m:metric {_CHANGE} kind label"
-"""Columns of a table of the page: its name on the page, and that in the table where it is another."""
 KEYS = {"e": sch.EXPERIMENT, "b": sch.BASELINE, "m": sch.METRIC}
 WINS = ("wins", "ties", "losses")
+#: Rows of further tests on a page.
 MOST_FURTHER = 400
-"""Rows of further tests on a page."""
+#: Rows of ``checks`` on a page: those that failed or warned first.
 MOST_CHECKS = 300
-"""Rows of ``checks`` on a page: those that failed or warned first."""
 
 
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from rankmetrics_spark.report.verdict import outlook_sentence
 from rankmetrics_spark.sinks import settled
 from rankmetrics_spark.words import UNITS, about
 
+#: Rows of segments that are read of a result.
 MOST_ROWS_OF_FRAMES = 10_000
-"""Rows of segments that are read of a result."""
 
 Record = Mapping[str, Any]
 
@@ -238,8 +238,8 @@ def outlook_of(
     return [outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
 
 
+#: Keys of a comparison that a command gives anew.
 _OF_REQUEST = ("baseline", "candidates", "pairs", "period")
-"""Keys of a comparison that a command gives anew."""
 
 
 def notes_of_runs(

@@ -325,15 +325,15 @@ class SparkTables:
 
 Rows = list[dict[str, Any]]
 
+#: Rows of segments that are read at most, and rows of a history; the page shows fewer.
 MOST_ROWS = 20_000
-"""Rows of segments that are read at most, and rows of a history; the page shows fewer."""
+#: Experiments whose users are counted and whose history is shown.
 MOST_EXPERIMENTS = 200
-"""Experiments whose users are counted and whose history is shown."""
 MOST_DATES = 90
 
 
+#: The tables of an output, by whatever reader.
 Tables = FolderTables | SparkTables
-"""The tables of an output, by whatever reader."""
 
 
 def everyone_and_largest(rows: Rows, most: int) -> Rows:

@@ -12,10 +12,10 @@ from rankmetrics_spark.words import UNITS
 Record = Mapping[str, Any]
 Rows = list[dict[str, Any]]
 
+#: Comparisons that a sentence names; the others are counted.
 MOST_NAMED = 3
-"""Comparisons that a sentence names; the others are counted."""
+#: Names of the checks that compare an experiment with a baseline.
 _DROPS = ("max_drop", "max_relative_drop", "trusted")
-"""Names of the checks that compare an experiment with a baseline."""
 
 
 def record_of(records: Sequence[Record], date: str, run: str | None) -> Record:

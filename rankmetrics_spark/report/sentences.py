@@ -14,10 +14,10 @@ from rankmetrics_spark.report.figures import Row
 from rankmetrics_spark.schemas import segment_columns
 from rankmetrics_spark.words import UNIT, WHO, Change, p_value, worded
 
+#: Segments of a column that are named for a candidate.
 MOST_NAMED = 5
-"""Segments of a column that are named for a candidate."""
+#: Pairs of experiments that have sentences of their own.
 MOST_PAIRS = 6
-"""Pairs of experiments that have sentences of their own."""
 
 
 def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[str]:
@@ -97,8 +97,8 @@ def _change(value: float | None, share: float | None) -> str:
     return Change(value or 0.0, "").text + ("" if share is None else f" ({Change(100 * share, ' %').text})")
 
 
+#: Knob of a convention -> its value -> what it means, in the order of the sentences.
 _WORDS: dict[str, dict[str, str]] = json.loads(file_text("sentences.json"))
-"""Knob of a convention -> its value -> what it means, in the order of the sentences."""
 _USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
 _WITHOUT_JUDGEMENTS = {"judged": "NDCG compares with the best order of the items that were shown."}
 

@@ -20,8 +20,8 @@ class Id(str):
     """A name from the data, in a sentence: shown as it is, and set apart."""
 
 
+#: A sentence; names from the data are ``Id``.
 Words = tuple[str, ...]
-"""A sentence; names from the data are ``Id``."""
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
 
 Row = Mapping[str, Any]
 
+#: Segments that are printed unless all are asked for.
 MOST_SEGMENTS = 3
-"""Segments that are printed unless all are asked for."""
+#: Up to so many tests have a table each.
 MOST_TESTS = 5
-"""Up to so many tests have a table each."""
 
 
 @in_words

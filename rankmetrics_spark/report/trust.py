@@ -13,29 +13,29 @@ from rankmetrics_spark.report.figures import Figures, in_words, one_of, range_te
 from rankmetrics_spark.report.verdict import sentences_of_looks
 from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
 
+#: Below so many users in an experiment, a person is warned.
 FEW_USERS = 100
-"""Below so many users in an experiment, a person is warned."""
+#: The same of clusters, where errors are by cluster.
 FEW_CLUSTERS = 20
-"""The same of clusters, where errors are by cluster."""
+#: Above this share of faulty rows or of tied scores, a person is warned.
 MANY_FAULTY = MANY_TIED = 0.01
-"""Above this share of faulty rows or of tied scores, a person is warned."""
 FEW_JUDGED = 0.1
+#: Above this share of users without a relevant item, a person is warned.
 MANY_WITHOUT = 0.5
-"""Above this share of users without a relevant item, a person is warned."""
+#: Experiments whose shares of the users are named.
 MOST_SHARES = 6
-"""Experiments whose shares of the users are named."""
 
 
 NO_VERDICT = "There is no verdict."
 _BAD: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
 _RATES = "Rates of the log"
 SPLIT = "Split of the users"
+#: Title -> the names of its checks, in the order of the page.
 _NAMES: dict[str, list[str]] = json.loads(file_text("trust.json"))
-"""Title -> the names of its checks, in the order of the page."""
+#: Names of the checks that are gates.
 GATES = _NAMES["Gates"]
-"""Names of the checks that are gates."""
+#: Name of a check -> its title; every other name is that of a rate.
 _TITLES = {name: title for title, names in _NAMES.items() for name in names}
-"""Name of a check -> its title; every other name is that of a rate."""
 _UNKNOWN = "There is none, so the rows that came in are not known."
 _ASK_UNJUDGED = (
     "rankmetrics unjudged --config FILE says what their labels could change, and which to judge first; "
@@ -257,8 +257,8 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
     return f"{title}, in each experiment", range_text(numbers)
 
 
+#: ``zero_relevant`` of a convention -> how users without a relevant item count.
 _COUNTED = {"zero": "they count as 0", "one": "they count as 1"}
-"""``zero_relevant`` of a convention -> how users without a relevant item count."""
 
 
 def _rule(figures: Figures) -> str:

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
+#: Comparisons that have a sentence at most, and guardrails that are lost beyond them; ``comparisons`` holds all.
 MOST_SENTENCES = 12
-"""Comparisons that have a sentence at most, and guardrails that are lost beyond them; ``comparisons`` holds all."""
 
+#: Topics of sentences about metrics that do not decide; of one that does, the topic is its candidate.
 LOST, FURTHER = "lost guardrails", "further metrics"
-"""Topics of sentences about metrics that do not decide; of one that does, the topic is its candidate."""
+#: Lines of a verdict on a terminal, unless every sentence is asked for.
 MOST_LINES = 5
-"""Lines of a verdict on a terminal, unless every sentence is asked for."""
 
+#: Correction of p-values -> how a sentence names it.
 CORRECTIONS = {
     "holm": "after Holm",
     "bonferroni": "after Bonferroni",
     "fdr_bh": "after Benjamini-Hochberg",
     "none": "without correction",
 }
-"""Correction of p-values -> how a sentence names it."""
 
 
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
@@ -98,12 +98,12 @@ def _first(found: Sequence[Finding], primary: Container[str], more: int) -> tupl
     return said, [f"... and {n_more:,} more{lost}, in the table comparisons"] if n_more else []
 
 
+#: What a verdict says where ``widened``.
 WIDENED = "Intervals are corrected like the p-values, so some are wider than those of one comparison alone"
-"""What a verdict says where ``widened``."""
 
 
+#: Experiments whose numbers of lists and users are named.
 MOST_UNITS = 4
-"""Experiments whose numbers of lists and users are named."""
 
 
 def units_of_means(found: Sequence[Finding]) -> list[str]:

@@ -27,17 +27,17 @@ from rankmetrics_spark.road.checking import literal
 
 _SUMS = SumTable((sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_INDEX))
 _COUNTS = (sch.N_USERS, sch.N_USERS_WITH_RELEVANT, sch.N_USERS_WITHOUT_LIST, sch.N_REPEATED)
+#: Columns that may be missing -> their default.
 _OPTIONAL = {sch.CONVENTION_INDEX: 0, sch.N_LISTS: 1}
-"""Columns that may be missing -> their default."""
+#: Number of values that cannot be summed; an experiment with such a value has no mean.
 _BEYOND = "beyond"
-"""Number of values that cannot be summed; an experiment with such a value has no mean."""
+#: Sums over users: the counts, then values, their squares, and the values of users with a relevant item.
 SUMS_OF_USERS = st.Measure(f"{' '.join((*_COUNTS, _BEYOND))} | v vv r")
-"""Sums over users: the counts, then values, their squares, and the values of users with a relevant item."""
+#: The same of means over lists, where a value is lists times value; then lists, their products with the values, their
+#: squares, and the lists of users with a relevant item.
 SUMS_OVER_LISTS = st.Measure(f"{SUMS_OF_USERS.words} l vl ll m")
-"""The same of means over lists, where a value is lists times value; then lists, their products with the values, their
-squares, and the lists of users with a relevant item."""
+#: Metrics whose values are added up together: as many as leave their arrays in the cache of a core.
 _TOGETHER = 16
-"""Metrics whose values are added up together: as many as leave their arrays in the cache of a core."""
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
@@ -257,8 +257,8 @@ def _estimates(columns: Arrays, confidence: float, over_lists: bool) -> Iterator
 # ---- percentiles
 
 _VALUE, _COUNT, _BEFORE, _TOTAL, _PLACE = "_value", "_count", "_before", "_total", "_place"
+#: Order statistics that a percentile is made of: see ``statistics.quantile_ranks``.
 _RANKS = 4
-"""Order statistics that a percentile is made of: see ``statistics.quantile_ranks``."""
 _KEYS = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
 _COUNTED = T.StructType(_KEYS.fields[:]).add(_VALUE, "double").add(_COUNT, "long")
 _PICKED = T.StructType(_KEYS.fields[:]).add(_TOTAL, "long").add(_PLACE, "integer").add(_VALUE, "double")

@@ -22,16 +22,16 @@ _IDS: tuple[type[T.DataType], ...] = (
     *TIMES,
 )
 _INTENTS = (T.StringType, T.IntegralType, T.BooleanType)
+#: Start of the reason of a row with an id from a text format in another encoding than the reader's.
 UNDECODABLE = "undecodable_"
-"""Start of the reason of a row with an id from a text format in another encoding than the reader's."""
+#: From here on, two whole numbers can be the same double.
 _EXACT = 2**53
-"""From here on, two whole numbers can be the same double."""
 _EXACT_FLOAT = 2**24
+#: Different decimals with up to this many digits are different doubles.
 _EXACT_DIGITS = 15
-"""Different decimals with up to this many digits are different doubles."""
 _ELEMENT = '("[^"]*"|[a-zA-Z0-9.+-]+)'
+#: What an array of JSON may hold between its brackets; parsers differ in what else they read.
 _ELEMENTS = f"^ *({_ELEMENT}( *, *{_ELEMENT})*)? *$"
-"""What an array of JSON may hold between its brackets; parsers differ in what else they read."""
 
 
 def checked_rows(

@@ -20,8 +20,8 @@ from rankmetrics_spark.road.nested import Nested, flat_judgements, flat_log
 
 _EVENT, _AT, _ITEM, _KIND, _FAULTY = "_event", "_at", "_item_of_both", "_grade_of_kind", "_no_event"
 _SHOWN_AT, _IS_SHOWN, _BEST, _PART = "_shown_at", "_is_shown", "_best", "_part"
+#: Parts of the items of a list, so that lists of a million items do not take a million times as long as one.
 PARTS = 1_000
-"""Parts of the items of a list, so that lists of a million items do not take a million times as long as one."""
 
 
 @dataclass(frozen=True)

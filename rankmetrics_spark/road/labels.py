@@ -13,8 +13,8 @@ from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.road.checking import pools
 from rankmetrics_spark.road.plan import mapped
 
+#: (grade of people, grade of the machine) -> items that people judged; None where the machine did not judge them.
 LabelCounts: TypeAlias = dict[tuple[float, float | None], int]
-"""(grade of people, grade of the machine) -> items that people judged; None where the machine did not judge them."""
 
 
 def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Options) -> tuple[DataFrame, DataFrame]:

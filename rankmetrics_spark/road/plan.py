@@ -16,10 +16,10 @@ from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring, recheck
 from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
 
+#: Types of grades that fit into 32 bits.
 _SMALL = (T.ByteType, T.ShortType, T.IntegerType, T.BooleanType)
-"""Types of grades that fit into 32 bits."""
+#: Canonical name -> column of a table, and its schema; None where there is no table.
 _Mapped: TypeAlias = tuple[Mapping[str, str | None], T.StructType | None]
-"""Canonical name -> column of a table, and its schema; None where there is no table."""
 
 
 @dataclass(frozen=True)

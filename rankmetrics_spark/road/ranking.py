@@ -13,14 +13,14 @@ from rankmetrics_spark.layouts import LARGEST_MASKED_GRADE, LAYOUTS, MASK_RANKS,
 from rankmetrics_spark.road.checking import checked_rows
 from rankmetrics_spark.road.plan import Plan
 
+#: Rows of the log that the choice of a layout reads.
 HEAD = 20_000
-"""Rows of the log that the choice of a layout reads."""
 _REPEATS_ITEM = "_repeats_item"
 _TEXT = "_text"
+#: Share of lists with a repeated rank beyond which a second read costs more: a log that does not name its sessions.
 _FLAGGED = 0.25
-"""Share of lists with a repeated rank beyond which a second read costs more: a log that does not name its sessions."""
+#: With more relevant items in a list, the search for repeats flags one list in a thousand that has none.
 _FEW_RELEVANT = 8
-"""With more relevant items in a list, the search for repeats flags one list in a thousand that has none."""
 
 
 def packed(rows: DataFrame, columns: sch.Columns, layout: Layout, repeats: bool) -> DataFrame:

@@ -58,17 +58,17 @@ def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> di
     return dict(zip(own, own, strict=True)) | known | {sch.JUDGED: judged}
 
 
+#: Types of the columns that are kept beside the scores; the others are texts.
 _KINDS = {
     **{sch.COVARIATE: T.DoubleType(), sch.N_ROWS: T.LongType(), sch.TOP: T.LongType(), sch.N_NEGATIVE: T.LongType()},
     sch.TIME: T.LongType(),
     **dict.fromkeys((sch.MIXED, sch.ALL_ROWS_SEEN, sch.JUDGED, sch.FLAGGED, sch.RANK_MAY_REPEAT), T.BooleanType()),
     sch.IS_LIST: T.BooleanType(),
 }
-"""Types of the columns that are kept beside the scores; the others are texts."""
 
 
+#: Rows whose arrays are made at once: it bounds what Python holds of long lists.
 ROWS_AT_ONCE = 2**19
-"""Rows whose arrays are made at once: it bounds what Python holds of long lists."""
 
 
 def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> Computed:

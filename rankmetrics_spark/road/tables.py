@@ -25,8 +25,8 @@ from rankmetrics_spark.road.events import Timed, event_counts, flattened
 from rankmetrics_spark.road.labels import LabelCounts, label_counts, split_labels
 from rankmetrics_spark.road.plan import Plan, make_plan
 
+#: Stores rows under a name, and reads them back.
 Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
-"""Stores rows under a name, and reads them back."""
 
 
 @dataclass(frozen=True)

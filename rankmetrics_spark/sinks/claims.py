@@ -27,14 +27,14 @@ from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record
 from rankmetrics_spark.sinks.partitions import Partitions
 
+#: Seconds without a renewal after which a run counts as ended, unless its process is on this machine.
 LEASE = 900.0
-"""Seconds without a renewal after which a run counts as ended, unless its process is on this machine."""
+#: The same if each renewal is a Spark job, which may have to wait for free slots.
 SLOW_LEASE = 3600.0
-"""The same if each renewal is a Spark job, which may have to wait for free slots."""
+#: Renewals of a claim during its lease.
 BEATS = 15
-"""Renewals of a claim during its lease."""
+#: Seconds that a run waits for another one that claims at the same time.
 PATIENCE = 60.0
-"""Seconds that a run waits for another one that claims at the same time."""
 
 Task = Callable[..., Any]
 
@@ -85,8 +85,8 @@ class ClaimContent:
         return [name for name in partitions.experiments if name in experiments]
 
 
+#: Cleans up after a killed run.
 Recover = Callable[[ClaimContent], None]
-"""Cleans up after a killed run."""
 
 
 class Lease:
@@ -196,8 +196,8 @@ def lives(claim: dict[str, Any], lease: float = LEASE) -> bool:
 # Windows has no such locks; there, nothing is claimed.
 _fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
+#: Locked while a run reads all claims and writes its own.
 _GATE = ".gate"
-"""Locked while a run reads all claims and writes its own."""
 
 
 class Claim:

@@ -31,13 +31,13 @@ from rankmetrics_spark.errors import OutputError, no_file_system
 
 R = TypeVar("R")
 
+#: Folder of files that are not published yet.
 STAGING = "_staging"
-"""Folder of files that are not published yet."""
 
+#: Rows of a file that has no dictionaries.
 FEW_ROWS = 32
-"""Rows of a file that has no dictionaries."""
+#: Requests that an object store gets at the same time.
 THREADS = 16
-"""Requests that an object store gets at the same time."""
 
 
 @dataclass(frozen=True)
@@ -275,10 +275,10 @@ def _s3(bucket: str, setting: Callable[[str], str | None]) -> Any:
     return fs.S3FileSystem(**keys, **bounds, region=region or "us-east-1", endpoint_override=address, scheme=secure)
 
 
+#: The job that writes also reads the input; such an error is about the input.
 _READING = re.compile(r"while reading file|CANNOT_READ_FILE|FAILED_READ_FILE", re.IGNORECASE)
-"""The job that writes also reads the input; such an error is about the input."""
+#: What an error says -> its cause in words.
 _CAUSES = data_of(__name__, "causes")
-"""What an error says -> its cause in words."""
 
 
 def output_failure(path: str, error: Exception) -> OutputError | None:

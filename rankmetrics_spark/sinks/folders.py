@@ -228,10 +228,10 @@ class Folder(pt.Store):
             return str(local_path(f"{self.path}/{path}")) if on_disk else f"{self.path}/{path}"
 
 
+#: Most files of a table that Spark reads quickly; each one costs milliseconds, whatever its size.
 MANY_FILES = 200
-"""Most files of a table that Spark reads quickly; each one costs milliseconds, whatever its size."""
+#: Most rows of a table that this process keeps in memory, so that Spark need not read them back.
 FEW_ROWS = 100_000
-"""Most rows of a table that this process keeps in memory, so that Spark need not read them back."""
 
 
 class ParquetFolder(Folder):

@@ -21,10 +21,10 @@ from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.files import Files
 
+#: Columns of the list of files: experiment, name, rows, and the sum of one column.
 MANIFEST = f"{EXPERIMENT} string, file string, n bigint, total bigint"
-"""Columns of the list of files: experiment, name, rows, and the sum of one column."""
+#: Files that are written at the same time; PyArrow leaves Python's lock while it writes.
 WRITERS = 4
-"""Files that are written at the same time; PyArrow leaves Python's lock while it writes."""
 
 
 @dataclass(frozen=True)
@@ -265,8 +265,8 @@ def count_rows(written: Written, total: str | None = None) -> Written:
     return replace(written, counts=counts, totals=totals)
 
 
+#: Most rows of a table that one process splits into files; for more, the tasks of Spark do it.
 MOST_ROWS = 500_000
-"""Most rows of a table that one process splits into files; for more, the tasks of Spark do it."""
 
 
 class Store(Protocol):

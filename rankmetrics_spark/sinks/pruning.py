@@ -31,8 +31,8 @@ from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sinks.partitions import Partitions
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema, commit
 
+#: Date -> the files of its partitions, in all tables.
 Stored = dict[str, list[FileInfo]]
-"""Date -> the files of its partitions, in all tables."""
 
 
 @dataclass(frozen=True)
@@ -380,8 +380,8 @@ def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]
     return records
 
 
+#: Outcomes of runs that have not ended.
 _OPEN = ("running", "publishing")
-"""Outcomes of runs that have not ended."""
 
 
 def in_words(rows: Sequence[DatePruned], dry: bool) -> str:

@@ -65,8 +65,8 @@ def partition_files(table: Files) -> list[str]:
 Result = TypeVar("Result")
 
 _FILE = "_metadata.file_name"
+#: How often a table is looked at again because runs publish meanwhile.
 ATTEMPTS = 5
-"""How often a table is looked at again because runs publish meanwhile."""
 
 
 def existing(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame | None:

@@ -12,10 +12,10 @@ from rankmetrics_spark.sinks.files import of_disk
 from rankmetrics_spark.sinks.partitions import Store, as_json
 
 _KINDS = {"string": pa.string(), "double": pa.float64()}
+#: The columns of ``checks``, with the date, which is in no folder here.
 SCHEMA = pa.schema([*((name, _KINDS[kind]) for name, kind in CHECK_COLUMNS.items()), (DATE, pa.date32())])
-"""The columns of ``checks``, with the date, which is in no folder here."""
+#: Stands for a run where none was refused yet: its file has no row, so that every reader finds the table.
 NO_RUN = "none"
-"""Stands for a run where none was refused yet: its file has no row, so that every reader finds the table."""
 
 
 def refused_checks(record: Mapping[str, Any]) -> pa.Table:

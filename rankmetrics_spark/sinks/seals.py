@@ -16,8 +16,8 @@ from rankmetrics_spark.sinks import swapping as sw
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.refusals import NO_RUN
 
+#: Key of a record: path below the output -> SHA-256.
 FILES = "files"
-"""Key of a record: path below the output -> SHA-256."""
 _CHUNK = 1 << 20
 
 

@@ -30,8 +30,8 @@ from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, as_js
 from rankmetrics_spark.sinks.reading import published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
 
+#: How often the tables or a pointer are written at most when another run does the same at the same time.
 ATTEMPTS = 3
-"""How often the tables or a pointer are written at most when another run does the same at the same time."""
 
 
 def point(tables: SqlTables, date: str, entry: Entry) -> bool:
@@ -296,8 +296,8 @@ class CatalogSchema(SqlTables):
         return [] if runs is None else [row[0] for row in few_rows(runs.select("record"))]
 
 
+#: How often a commit is tried when other runs commit to the same table; each time, one of those has succeeded.
 COMMIT_ATTEMPTS = 5
-"""How often a commit is tried when other runs commit to the same table; each time, one of those has succeeded."""
 
 # Delta and Iceberg errors have no Python classes. On classic sessions all of them are one class of py4j, so only their
 # text tells them apart.
@@ -308,8 +308,8 @@ _CONFLICT = re.compile(
 )
 # Another run is about to create the Delta table in this folder, or the folder holds something else.
 _BEING_CREATED = re.compile(r"is not empty and also\s+not a Delta table", re.IGNORECASE)
+#: Seconds before the next attempt on a table that another run may be creating.
 PAUSE = 0.5
-"""Seconds before the next attempt on a table that another run may be creating."""
 # The table or its schema does not exist.
 _MISSING = re.compile(r"\[(TABLE_OR_VIEW|PATH|SCHEMA|DELTA_TABLE)_NOT_FOUND\]|\[DELTA_PATH_DOES_NOT_EXIST\]")
 _NOT_SET_UP = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|DELTA_CONFIGURE_SPARK_SESSION\w*|REQUIRES_SINGLE_PART_NAMESPACE|"

@@ -36,10 +36,10 @@ from rankmetrics_spark.sinks.files import STAGING, Files, as_record
 from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", USER_DAYS)
+#: Bytes of a folder's name; the limit of every common file system.
 LONGEST_NAME = 255
-"""Bytes of a folder's name; the limit of every common file system."""
+#: Characters that Hive and Spark write otherwise in a path, where they are in the value of a partition.
 _SPECIAL = {code: f"%{code:02X}" for code in (*range(1, 32), *b"\"#%'*/:=?\\{[]^\x7f")}
-"""Characters that Hive and Spark write otherwise in a path, where they are in the value of a partition."""
 
 
 @dataclass(frozen=True)

@@ -348,8 +348,8 @@ def _with_other_names(spark: SparkSession, rows: DataFrame, section: cfg.Input) 
     return rows
 
 
+#: What is looked for in the rows of JSON: a "value" or a "list" in a column, or a "field" of the objects of a list.
 _Sign: TypeAlias = tuple[str, str]
-"""What is looked for in the rows of JSON: a "value" or a "list" in a column, or a "field" of the objects of a list."""
 
 
 def _signs_of_lists(section: cfg.Input, columns: Collection[str]) -> dict[_Sign, str]:
@@ -442,11 +442,11 @@ def _parsed(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> 
     return eng.arrow_in(spark, parsed_rows(section))
 
 
+#: Column names that mean the day of a row, also if it is text.
 NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})
-"""Column names that mean the day of a row, also if it is text."""
 _DAY = re.compile(r"['\"]\d{4}-\d{2}-\d{2}['\"]")
+#: Operators that compare a time with midnight of a day; < and >= are right, because they split at the day's start.
 _AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
-"""Operators that compare a time with midnight of a day; < and >= are right, because they split at the day's start."""
 
 
 def whole_log(section: cfg.Input, schema: T.StructType, date: str) -> list[str]:

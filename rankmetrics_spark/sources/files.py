@@ -161,8 +161,8 @@ def split_by_folders(section: Source) -> dict[str, Source]:
     }
 
 
+#: Internal column: the experiment that a file names, on Sail.
 OF_FILE = "_experiment_of_file"
-"""Internal column: the experiment that a file names, on Sail."""
 
 
 def named_after_files(rows: DataFrame, experiment: Column | None) -> DataFrame:
@@ -184,15 +184,15 @@ def experiment_column(spark: SparkSession, section: Input) -> Column | None:
     return F.regexp_replace(F.expr(f"element_at({steps}, -1)"), ENDING.pattern.replace("?P<", "?<"), "")
 
 
+#: Function that reads the files of an input with a given reader, which may have a schema.
 Load: TypeAlias = Callable[[DataFrameReader], DataFrame]
-"""Function that reads the files of an input with a given reader, which may have a schema."""
 _NO_COLUMN = T.StructType([T.StructField("_no_column", T.StringType())])
+#: Type that Spark infers for folders -> the pattern of their values. The first match counts; dates come after these.
 _KINDS = {
     "int": r"[+-]?[0-9]{1,9}",
     "bigint": r"[+-]?[0-9]{1,18}",
     "double": r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?",
 }
-"""Type that Spark infers for folders -> the pattern of their values. The first match counts; dates come after these."""
 
 
 def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:
@@ -247,8 +247,8 @@ def _kind(values: set[str]) -> str:
     return next(kinds, "date" if are_dates else "string")
 
 
+#: Internal column: the text of a line that is not JSON; null for all others.
 UNREADABLE = "_unreadable_line"
-"""Internal column: the text of a line that is not JSON; null for all others."""
 _LINE = "value"
 _OTHER_ENCODING = ("encoding", "charset")
 

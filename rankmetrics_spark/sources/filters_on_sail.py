@@ -14,32 +14,32 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+#: Functions that a filter may call on Sail, beside ``cast`` of a column.
 ALLOWED = {
     "missing values and choice": "coalesce if ifnull isnan isnotnull isnull nvl",
     "text": "contains endswith length like lower ltrim replace rtrim startswith trim upper",
     "dates": "add_months current_date current_timestamp date date_sub day dayofmonth dayofweek dayofyear hour last_day"
     " minute month now quarter second to_date to_timestamp weekofyear year",
 }
-"""Functions that a filter may call on Sail, beside ``cast`` of a column."""
 _CALLS = _names(" ".join(ALLOWED.values()))
 # isnan of a null is null on Sail, which lacks the function date. Without the sum, Sail passes over groups of rows by
 # their statistics, which leave NaN out.
 _REWRITTEN = {"isnan": "equal_null(double('NaN'), 0D + ", "date": "to_date("}
+#: Words and symbols with other values on Sail: it rounds and overflows otherwise, and matches other texts.
 _REFUSED = _names("div ilike regexp rlike :: + - * / % | & ^ ~")
-"""Words and symbols with other values on Sail: it rounds and overflows otherwise, and matches other texts."""
+#: Function -> what it may be called of: a column, a text, or what gives one.
 _TAKES = dict.fromkeys(("date", "to_date", "to_timestamp"), "text or time") | {"isnan": "number"}
-"""Function -> what it may be called of: a column, a text, or what gives one."""
 _TEXTS_AND_TIMES = _names(
     "lower ltrim replace rtrim trim upper add_months current_date current_timestamp date_sub now to_date"
 )
 _INTEGERS = "int bigint smallint tinyint"
+#: Types of a column -> what it may be converted to.
 _CAST = {
     "string": "bigint boolean date double int string",
     _INTEGERS: "bigint boolean double int string",
     "date": "date string timestamp",
     "timestamp": "date timestamp",
 }
-"""Types of a column -> what it may be converted to."""
 _OPERANDS_FOLLOW = _names("all and any between case else escape in is like not or some then when")
 
 

@@ -22,8 +22,8 @@ from rankmetrics_spark.engines import temporary_folder
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import files as fl
 
+#: CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed.
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
-"""CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed."""
 JSON_OPTIONS = ("mode",)
 _OTHER = "use --engine spark"
 _UNEVEN = "incorrect number of fields for line"

@@ -4,8 +4,8 @@ import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import Floats
 
+#: The first two bound the chance of any false finding, fdr_bh the share of false ones.
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "none")
-"""The first two bound the chance of any false finding, fdr_bh the share of false ones."""
 
 
 def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:

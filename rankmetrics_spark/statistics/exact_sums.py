@@ -29,16 +29,16 @@ Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 Array = npt.NDArray[Any]
 
+#: The smallest limb counts multiples of 2**-LIMB_UNIT.
 LIMB_UNIT = 60
-"""The smallest limb counts multiples of 2**-LIMB_UNIT."""
+#: Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow.
 LIMB_EXPONENTS = (30, 0, -30, -LIMB_UNIT)
-"""Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
+#: The same for squares of such magnitudes.
 SQUARE_EXPONENTS = (90, 60, *LIMB_EXPONENTS)
-"""The same for squares of such magnitudes."""
+#: Factors of a product of such values -> the powers of two that its limbs count.
 POWERS = {1: LIMB_EXPONENTS, 2: SQUARE_EXPONENTS, 3: (150, 120, *SQUARE_EXPONENTS)}
-"""Factors of a product of such values -> the powers of two that its limbs count."""
+#: The largest magnitude of a value that can be summed.
 LARGEST_SUMMAND = 2.0**60
-"""The largest magnitude of a value that can be summed."""
 
 
 def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[Floats]:
@@ -119,8 +119,8 @@ def exact_mean(sums: Sequence[Array], n: Ints) -> Floats:
     return np.asarray(np.divide(added, n, out=np.full(len(n), np.nan), where=n > 0))
 
 
+#: Python integers in an object array: they neither round nor overflow.
 Whole = Array
-"""Python integers in an object array: they neither round nor overflow."""
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ def t_interval(moments: Moments, confidence: float) -> tuple[Floats, Floats]:
 
 
 _UNIT = 2**LIMB_UNIT
+#: Products are rounded to doubles before they are summed; a spread below this part of the sums is their rounding.
 _ROUNDING = 2**52
-"""Products are rounded to doubles before they are summed; a spread below this part of the sums is their rounding."""
 
 
 @dataclass(frozen=True)

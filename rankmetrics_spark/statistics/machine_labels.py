@@ -13,10 +13,10 @@ import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import Floats
 
+#: Fewer judged queries have a mean, and neither an interval nor a verdict.
 LEAST_JUDGED = 20
-"""Fewer judged queries have a mean, and neither an interval nor a verdict."""
+#: The machine is used only where people and machine differ in so many judged queries.
 LEAST_DIFFERENT = 10
-"""The machine is used only where people and machine differ in so many judged queries."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.sequential import AnyLook
 from rankmetrics_spark.statistics.significance import minimum_detectable_effect
 
+#: Days are expected up to so many times the stored ones; beyond, the estimate of the users is too low.
 FURTHEST = 3
-"""Days are expected up to so many times the stored ones; beyond, the estimate of the users is too low."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ def first_day(effects: Floats, effect: float) -> int | None:
     return int(enough[0]) + 1 if len(enough) else None
 
 
+#: Times a power of ten.
 ROUND_NUMBERS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
-"""Times a power of ten."""
 
 
 def round_below(value: float) -> float:

@@ -14,25 +14,24 @@ from scipy.special import bdtr, bdtrik, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import LIMB_EXPONENTS, Array, Floats, Ints, Words, limbs_of
 
+#: What the limbs of ``weighted_sums`` count: 2**30, 1 and 2**-30; finer is far below the error of the resampling.
 RESAMPLING_LIMBS = tuple(2.0**exponent for exponent in LIMB_EXPONENTS[:3])
-"""What the limbs of ``weighted_sums`` count: 2**30, 1 and 2**-30; finer is far below the error of the resampling."""
 
+#: How many of the 65,536 values of a 16-bit word mean the weight 0, 1, ..., 8.
+#:
+#: Each is within 1.3 of 65,536 * exp(-1) / k!; mean and variance are exactly 1, the third and fourth central moments
+#: 1.00003 and 3.9998 instead of 1 and 4.
 POISSON_COUNTS = (24109, 24110, 12055, 4017, 1005, 201, 34, 4, 1)
-"""How many of the 65,536 values of a 16-bit word mean the weight 0, 1, ..., 8.
-
-Each is within 1.3 of 65,536 * exp(-1) / k!; mean and variance are exactly 1, the third and fourth central moments
-1.00003 and 3.9998 instead of 1 and 4.
-"""
 
 _WEIGHT_OF_WORD = np.repeat(np.arange(len(POISSON_COUNTS), dtype=np.uint8), POISSON_COUNTS)
+#: Uses of the bits: the same seed gives each its own.
 _SIGNS, _POISSON = range(2)
-"""Uses of the bits: the same seed gives each its own."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = 2**64 - 1
+#: As many words as stay in the processor's cache while they are hashed.
 _WORDS_AT_ONCE = 2**14
-"""As many words as stay in the processor's cache while they are hashed."""
+#: Rows of a matrix product: sums of that many limbs below 2**31 with weights below 2**11 stay below 2**53.
 _ROWS_AT_ONCE = 2**11
-"""Rows of a matrix product: sums of that many limbs below 2**31 with weights below 2**11 stay below 2**53."""
 
 
 def random_bits(keys: Words, seed: int, count: int) -> Words:

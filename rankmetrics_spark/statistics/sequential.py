@@ -16,12 +16,12 @@ from scipy.special import ndtr, ndtri, stdtrit
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.significance import Estimate
 
+#: Standard deviations beyond which a normal density is left out of a quadrature: less than 1e-18 of it.
 _SIDE = 9.0
-"""Standard deviations beyond which a normal density is left out of a quadrature: less than 1e-18 of it."""
+#: Between the quantiles of z at whose levels the bounds are computed; p-values are interpolated.
 _STEP = 0.25
-"""Between the quantiles of z at whose levels the bounds are computed; p-values are interpolated."""
+#: A bound above every z-value whose probability is a number.
 _HIGHEST = 37.0
-"""A bound above every z-value whose probability is a number."""
 
 
 class Looks(Protocol):
@@ -183,15 +183,14 @@ class AnyLook:
 
 # ---- a planned number of looks
 
+#: How much of a one-sided level may be spent until a fraction of the information is there.
+#:
+#: Source: Lan and DeMets, Discrete sequential boundaries for clinical trials (1983).
 SPENDING: Mapping[str, Callable[[Any, float], Any]] = {
     "obrien_fleming": lambda t, alpha: 2 * ndtr(ndtri(alpha / 2) / np.sqrt(t)),
     "pocock": lambda t, alpha: alpha * np.log1p((np.e - 1) * np.asarray(t)),
     "linear": lambda t, alpha: alpha * np.asarray(t),
 }
-"""How much of a one-sided level may be spent until a fraction of the information is there.
-
-Source: Lan and DeMets, Discrete sequential boundaries for clinical trials (1983).
-"""
 
 
 def spending_bounds(fractions: Any, alpha: float, spending: str) -> Floats:

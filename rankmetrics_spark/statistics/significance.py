@@ -14,8 +14,8 @@ from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, Whole
 from rankmetrics_spark.statistics.shares import most_others
 
+#: Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact.
 EXACT_SIGNED_RANK = 25
-"""Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""
 
 
 R = TypeVar("R", bound="ByRow")
@@ -97,8 +97,8 @@ class Estimate(ByRow):
         return Estimate(self.difference, self.standard_error, self.df, none, none, none)
 
 
+#: Where nothing can be tested.
 NO_ESTIMATE = Estimate(*[np.array(np.nan)] * 6)
-"""Where nothing can be tested."""
 
 
 def paired_t(difference: Moments, confidence: float) -> Estimate:

@@ -13,17 +13,17 @@ from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, 
 from rankmetrics_spark.statistics.resampling import random_bits
 from rankmetrics_spark.statistics.significance import Estimate
 
+#: Permutations; the second number where fewer than ``_RARE`` of the first ones are as extreme as the data.
 DRAWS = (2**13, 2**16)
-"""Permutations; the second number where fewer than ``_RARE`` of the first ones are as extreme as the data."""
 _RARE = 25
 _SEED = 50
+#: Statistics that would be equal may differ so much, relatively, by rounding.
 _TIED = 2.0**-20
-"""Statistics that would be equal may differ so much, relatively, by rounding."""
 _ALIKE = 1e300
+#: Below this spread, the resolution of the sums is too coarse for cubes.
 _FINEST = 2.0**-15
-"""Below this spread, the resolution of the sums is too coarse for cubes."""
+#: The chance that the common rate is outside the range that ``boschloo_p`` looks at, which p is larger by.
 _OUTSIDE = 1e-6
-"""The chance that the common rate is outside the range that ``boschloo_p`` looks at, which p is larger by."""
 
 
 def permuted_p(baseline: Floats, candidate: Floats, n: tuple[int, int]) -> float:

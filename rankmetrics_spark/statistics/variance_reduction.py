@@ -11,8 +11,8 @@ from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, 
 from rankmetrics_spark.statistics.ratios import Denominator
 from rankmetrics_spark.statistics.significance import Estimate, df_of_spread, permutation_p
 
+#: A number of the baseline and one of the candidate.
 Pair = tuple[Floats | float, Floats | float]
-"""A number of the baseline and one of the candidate."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.road import shown_rows
 
+#: Key -> sums over all users.
 Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
-"""Key -> sums over all users."""
 Rows = Iterable[Mapping[str, Any]]
 
 

@@ -19,11 +19,11 @@ from rankmetrics_spark.road import sound_rows
 from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
 from rankmetrics_spark.studies import frame, refusals
 
+#: Columns of the result -> their types.
 COLUMNS = sch.columns(
     "string: baseline experiment_id user_id; long: n_items_baseline n_items n_common; double: same_top jaccard rbo "
     "kendall unexpectedness"
 )
-"""Columns of the result -> their types."""
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASO
 from rankmetrics_spark.studies.frame import added_up
 from rankmetrics_spark.words import UNIT, UNITS
 
+#: The usual ``max_invalid_fraction``, as in ``evaluate``.
 MOST_FAULTY = 0.01
-"""The usual ``max_invalid_fraction``, as in ``evaluate``."""
+#: Rows; those with a fault; with a rank below the first one; sound ones at the first rank, of which a list has one.
 COUNTS = ("n_rows", "n_faulty", "n_below", "n_first")
-"""Rows; those with a fault; with a rank below the first one; sound ones at the first rank, of which a list has one."""
+#: The largest k: Kendall's tau compares the items of a list with one another.
 DEEPEST = 1000
-"""The largest k: Kendall's tau compares the items of a list with one another."""
 _SUMS = SumTable((EXPERIMENT,))
 _NAME, _ID, _SOUND, _KNOWN = "_name", "_id", "_sound", "_known"
 _PAIRS = ", ".join(f"struct('{name}' AS {_NAME}, {name} AS {_ID})" for name in (USER, ITEM))

@@ -25,15 +25,16 @@ from rankmetrics_spark.studies import refusals
 from rankmetrics_spark.studies.frame import row_batches
 from rankmetrics_spark.words import UNITS
 
+#: Columns of the result of ``exposure`` -> their types.
 EXPOSURE = sch.columns(
     "string: experiment_id metric; long: n_shown n_items n_catalogue n_outside n_unknown; double: value ci_low "
     "ci_high; string: baseline; double: difference difference_ci_low difference_ci_high; string: note"
 )
-"""Columns of the result of ``exposure`` -> their types."""
 _COUNTS = eng.SumTable((EXPERIMENT, ITEM))
 _ITEM = "_item"
 _OF_LOG = "total_of_log"
 _INSIDE, _INTERACTIONS, _FIRST, _AT, _TIMES = "_inside", "_interactions", "_first", "_at", "_times"
+#: What is counted of each (experiment, item, replicate) -> its value and how much a row adds to it.
 _KINDS = {
     # kind: (value, how much a row adds)
     "shown": (_TIMES, f"int({_INSIDE})"),
@@ -43,12 +44,11 @@ _KINDS = {
     "unknown": ("0L", f"if({_AT} = 0 AND {_INTERACTIONS} IS NULL, {_TIMES}, 0L)"),
     "union": ("0L", f"int({_AT} = 0 AND {_FIRST})"),
 }
-"""What is counted of each (experiment, item, replicate) -> its value and how much a row adds to it."""
 
 
 _NONE = np.array([], np.int64)
+#: Experiments that show more items than others by so much are not compared; by less, if chance does not explain it.
 MOST_APART, CHANCE_APART = 0.1, 0.01
-"""Experiments that show more items than others by so much are not compared; by less, if chance does not explain it."""
 
 
 def _replicates(path: str, value: object) -> int:

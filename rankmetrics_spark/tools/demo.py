@@ -21,14 +21,14 @@ from rankmetrics_spark.schemas import ROLES
 NOISE = {"control": 1.0, "candidate_a": 0.5, "candidate_b": 2.0}
 BEST_FIRST = tuple(sorted(NOISE, key=NOISE.__getitem__))
 
+#: The rankers of a log of several days: one is a little better, which one day rarely shows; one ranks as control.
 NOISE_OF_DAYS = {"control": 1.0, "candidate_a": 0.8, "candidate_b": 1.0}
-"""The rankers of a log of several days: one is a little better, which one day rarely shows; one ranks as control."""
 
 DAY = date(2026, 11, 20)
+#: The first day of a log of several days.
 FIRST_DAY = date(2026, 11, 8)
-"""The first day of a log of several days."""
+#: Each user has their own chance of a visit per day. Chances follow this beta distribution, with a mean of 0.2.
 ACTIVITY = (0.6, 2.4)
-"""Each user has their own chance of a visit per day. Chances follow this beta distribution, with a mean of 0.2."""
 ITEMS, CANDIDATES, SLOTS, TASTES = 400, 20, 10, 8
 # Grades 1, 2 and 3 start at these affinities; 14 %, 7 % and 4 % of the candidates have these grades.
 GRADES = (0.6, 1.15, 1.75)
@@ -36,8 +36,8 @@ CLICK_IF_SEEN = np.array([0.02, 0.20, 0.50, 0.85])
 COUNTRIES = {"DE": 0.30, "FR": 0.25, "GB": 0.20, "PL": 0.15, "SE": 0.10}
 DEVICES = {"mobile": 0.62, "desktop": 0.30, "tablet": 0.08}
 FILES = 4
+#: Rows of each kind of fault.
 FAULTS = 40
-"""Rows of each kind of fault."""
 USERS_PER_FAULT = 200
 
 

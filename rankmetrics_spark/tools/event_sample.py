@@ -22,6 +22,7 @@ _GRADES = {"click": 1, "clicked": 1, "select_item": 1, "item_click": 1, "click_t
            "purchase": 3, "buy": 3, "order": 3, "conversion": 3}  # fmt: skip
 _MOST_KINDS = 30
 _MOST_ARMS = 6
+#: Role of a column of assignments -> the names that people give it.
 _WHO = {
     "test": "testname testkey testid test experimentkey experimentname experimentid experiment flagkey flag featurekey",
     "arm": "arm armname armid variation variationname variationkey variationid variant variantname variantid groupname "
@@ -30,7 +31,6 @@ _WHO = {
     "time": "firstexposureat exposureat exposedat firstexposuretime exposuretime exposuretimestamp firsttimestamp "
     f"assignedat assignmenttime assignmenttimestamp {' '.join(TIMES)}",
 }
-"""Role of a column of assignments -> the names that people give it."""
 
 
 def named(rows: pd.DataFrame, words: Sequence[str]) -> str | None:

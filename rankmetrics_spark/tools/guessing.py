@@ -10,19 +10,19 @@ from rankmetrics_spark.config import LIST_NAMES, letters
 from rankmetrics_spark.errors import check_known
 from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, OWN_NAMES, words_of
 
+#: Role -> the names that people give its column, the most telling first; only letters and digits count.
 NAMES = OWN_NAMES | {
     "experiment": f"{OWN_NAMES['experiment']} {ALSO_OF_ITEMS}",
     "list": f"{LIST_NAMES} {OWN_NAMES['list']}",
 }
-"""Role -> the names that people give its column, the most telling first; only letters and digits count."""
+#: Names of columns that number the parts of one list.
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")
-"""Names of columns that number the parts of one list."""
+#: Names of a baseline, the most telling first.
 CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
-"""Names of a baseline, the most telling first."""
 _MOST_PARTS = 100
 _MOST_ARMS = 20
+#: A few faulty rows are no reason to doubt a name.
 _MOST_FAULTY = 0.01
-"""A few faulty rows are no reason to doubt a name."""
 _DECIMAL_COMMA = r"[-+]?\d+,\d+"
 _NEEDED = {
     "relevance": "a relevance is a number, or true and false",

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+#: Column of a sample with the rank that an item has by its place.
 PLACE = "(place in the list)"
-"""Column of a sample with the rank that an item has by its place."""
 _ID = r"[\w.:]*\d[\w.:-]*"
 _CELL = re.compile(rf"{_ID}( {_ID})*")
 _WITH_CLICK = re.compile(rf"({_ID}|[\w.:-]+)-[01]( ([\w.:-]+)-[01])*")
 _TIME = r"\d{1,4}[-/]\d\d?[-/]\d{1,4}[ T]"
 _MOSTLY = 0.9
 _MOST_FIELDS = 100
+#: Part of an item -> its place around the dash.
 _PARTS = {"item": 0, "relevance": 2}
-"""Part of an item -> its place around the dash."""
 
 
 @dataclass(frozen=True)

@@ -25,21 +25,21 @@ from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, columns_of, list
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {".parquet": "parquet", ".pq": "parquet"} | {f".{end}": name for end, name in cfg.ENDINGS.items()}
+#: Role -> the names that people give its column, the most telling first.
 OWN_NAMES = yaml.safe_load(text_of(__name__, "names.yaml"))
-"""Role -> the names that people give its column, the most telling first."""
+#: Further ones, which name what made a single item as well.
 ALSO_OF_ITEMS = "algo method strategy engine version"
-"""Further ones, which name what made a single item as well."""
+#: Of a folder, so many files are looked at.
 _MOST_FILES = 24
-"""Of a folder, so many files are looked at."""
+#: Column of a sample with the dates that three columns of the log hold.
 DAYS = "year, month, day"
-"""Column of a sample with the dates that three columns of the log hold."""
+#: Of the files beside rows of SVMlight, so many may hold their scores.
 _MOST_BESIDE = 100
-"""Of the files beside rows of SVMlight, so many may hold their scores."""
+#: What only logs with a row per item have.
 _RANKED = {*["position", "rank", "slot", "pos", "score", "modelscore", "rankposition"]}
-"""What only logs with a row per item have."""
 LOG, EVENTS, ASSIGNMENTS = "log", "file of events", "file of assignments"
+#: What ``sample`` calls a file of judgements, which alone may hold qrels of TREC.
 JUDGEMENTS = "file of judgements"
-"""What ``sample`` calls a file of judgements, which alone may hold qrels of TREC."""
 _WILDCARDS = re.compile(r"[*?\[]")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}|\b(19|20)\d{6}\b")
 

@@ -14,12 +14,12 @@ from zoneinfo import ZoneInfo
 
 from rankmetrics_spark.errors import ConfigError
 
+#: Exit codes that a retry would repeat, and why.
 PERMANENT = {2: "a wrong argument or config", 4: "a gate of the log", 5: "a gate of the metrics"}
-"""Exit codes that a retry would repeat, and why."""
+#: The exit code of a log that is not there yet, and what stands for the code of a process that is not heard of.
 LATE, LOST = 3, -1
-"""The exit code of a log that is not there yet, and what stands for the code of a process that is not heard of."""
+#: Sentences of a verdict that are handed on; the record has all of them.
 MOST_SENTENCES = 20
-"""Sentences of a verdict that are handed on; the record has all of them."""
 
 # Operators report an exit code, or the exception that ended a notebook.
 _EXIT_CODE = re.compile(r"\b(?:Error code is|SystemExit): (\d+)\b|\b(Config|Input|Quality|MetricGate)Error: ")

@@ -23,8 +23,8 @@ from rankmetrics_spark.tools.golden import PRINTED, Peer, Value, cases, values
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Maps (case, digest of the convention, metric) to a value.
 Values = Mapping[tuple[str, str, str], float]
-"""Maps (case, digest of the convention, metric) to a value."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rankmetrics_spark.engines.sail.process import Engine
     from rankmetrics_spark.engines.sail.session import interrupts_end_engine, laptop_session
 
+#: The version of the Spark Connect client that this version of Sail is tested with; both are pinned together.
 CLIENT = "4.2.0"
-"""The version of the Spark Connect client that this version of Sail is tested with; both are pinned together."""
 INSTALL = f"{installation('laptop')} in an environment of its own"
 _HOMES = {"Engine": "process", "interrupts_end_engine": "session", "laptop_session": "session"}
 

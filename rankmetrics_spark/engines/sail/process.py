@@ -23,27 +23,26 @@ from pathlib import Path
 from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, socket_path, unix_listener
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 
+#: Environment variables: threads of the engine, and the size of its memory pool, such as ``4g``.
 THREADS, MEMORY = "RANKMETRICS_THREADS", "RANKMETRICS_MEMORY"
-"""Environment variables: threads of the engine, and the size of its memory pool, such as ``4g``."""
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SMALLEST = 64 * 2**20
+#: Most memory unless it is asked for: with more, aggregations of a billion rows keep groups that are complete, and take
+#: 1.5 times as long.
 _LARGEST = 4 * 2**30
-"""Most memory unless it is asked for: with more, aggregations of a billion rows keep groups that are complete, and take
-1.5 times as long."""
+#: What the engine writes to its log where its own code fails, and why.
 _PANIC = re.compile(r"^thread .* panicked at .*:\n(.*)$", re.MULTILINE)
-"""What the engine writes to its log where its own code fails, and why."""
+#: Seconds for the start; it takes less than one.
 _START = 60
-"""Seconds for the start; it takes less than one."""
+#: Attempts to start; in each, other accounts can queue at the port for less than a millisecond.
 _STARTS = 5
-"""Attempts to start; in each, other accounts can queue at the port for less than a millisecond."""
+#: Seconds to wait for the child to end, before it is killed.
 _STOP = 5
-"""Seconds to wait for the child to end, before it is killed."""
+#: Threads of the engine in addition to those that two stages of a query can keep busy.
+#:
+#: Sail pings its client each minute and disconnects after 10 seconds without a reply. A busy thread checks the
+#: connection only after 61 steps, which can take longer if they call Python; an idle thread checks at once.
 _SPARE = 4
-"""Threads of the engine in addition to those that two stages of a query can keep busy.
-
-Sail pings its client each minute and disconnects after 10 seconds without a reply. A busy thread checks the connection
-only after 61 steps, which can take longer if they call Python; an idle thread checks at once.
-"""
 # The child has this process's import path, without its own working folder.
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from rankmetrics_spark.engines.sail.server import serve; serve()"
 
@@ -260,8 +259,8 @@ class Engine:
         return ""
 
 
+#: The engine of this process that was started last; it may not have a session yet.
 launched: list[Engine] = []
-"""The engine of this process that was started last; it may not have a session yet."""
 
 
 def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:

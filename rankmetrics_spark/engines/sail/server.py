@@ -31,10 +31,10 @@ from rankmetrics_spark.errors import RankmetricsError
 ANYWHERE = "0.0.0.0"  # noqa: S104  nothing listens there: holding a port on every address keeps others from each of them
 _SO_ATTACH_FILTER = 26
 _INSTRUCTION = "HBBI"
+#: Instructions of a classic BPF program.
 _LOAD_HALF, _EQUALS, _RETURN = 0x28, 0x15, 0x06
-"""Instructions of a classic BPF program."""
+#: Where TCP_INFO has the length of the queue of a socket that listens.
 _BACKLOG = 24
-"""Where TCP_INFO has the length of the queue of a socket that listens."""
 
 
 def reserved_port() -> socket.socket:
@@ -140,11 +140,11 @@ def start_closed(start: Callable[[], object], source: int) -> int:
     return port
 
 
+#: The name of the Unix socket in its folder.
 SOCKET = "socket"
-"""The name of the Unix socket in its folder."""
 _CHUNK = 2**20
+#: Process, user and group of SO_PEERCRED.
 _PEER = "iII"
-"""Process, user and group of SO_PEERCRED."""
 
 
 def unix_listener(folder: int) -> socket.socket:
@@ -213,10 +213,10 @@ def _forward(source: socket.socket, target: socket.socket) -> None:
             end.shutdown(socket.SHUT_RDWR)
 
 
+#: Environment variables: the folder for temporary files, removed at the end; the descriptor of the Unix socket.
 FOLDER, LISTENER = "RANKMETRICS_LAPTOP_FOLDER", "RANKMETRICS_LAPTOP_LISTENER"
-"""Environment variables: the folder for temporary files, removed at the end; the descriptor of the Unix socket."""
+#: The first line on stdout: clients can connect; or another account may have connected before the port was closed.
 READY, DISTURBED = "ready", "disturbed"
-"""The first line on stdout: clients can connect; or another account may have connected before the port was closed."""
 
 
 def serve() -> None:

@@ -23,23 +23,23 @@ from rankmetrics_spark.errors import ConfigError, RankmetricsError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: The running engine of this process with its session.
 _running: list[tuple[Engine, _Session]] = []
-"""The running engine of this process with its session."""
+#: Held while an engine starts: threads that start together get the same one.
 _LOCK = threading.Lock()
-"""Held while an engine starts: threads that start together get the same one."""
+#: Attempts to start an engine that has its settings.
 _STARTS = 3
-"""Attempts to start an engine that has its settings."""
 _EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
+#: Errors of Sail if a query cannot continue over a new connection.
 _BROKEN_OFF = ("operation not found", "task context not found")
-"""Errors of Sail if a query cannot continue over a new connection."""
 _LOST = (
     "the laptop engine, Sail, lost its connection to this process, as happens when nobody has time to answer it for 10 "
     f"seconds; start again with less work beside it or with {THREADS}=1, or use --engine spark"
 )
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+#: A setting that ``createDataFrame`` reads. If Sail cannot ask its Python for the version of pyspark, it takes the
+#: settings of Spark 3.5 without a word, which lack this one.
 _NEEDED = "spark.sql.session.localRelationSizeLimit"
-"""A setting that ``createDataFrame`` reads. If Sail cannot ask its Python for the version of pyspark, it takes the
-settings of Spark 3.5 without a word, which lack this one."""
 
 
 def laptop_session(threads: int | None = None, memory: str | int | None = None) -> SparkSession:

@@ -17,22 +17,22 @@ from rankmetrics_spark.statistics import Measure, group_sums
 TEAM = "_team"
 RANKS = ("_rank_a", "_rank_b")
 FAULTY, BELOW = "_faulty", "_below"
+#: Sums by pair; those of one ranker have no ranker_b, those of the whole log have neither.
 SUMS = SumTable(("ranker_a", "ranker_b"))
-"""Sums by pair; those of one ranker have no ranker_b, those of the whole log have neither."""
+#: Every pair of them is a row of the result.
 MOST_RANKERS = 1000
-"""Every pair of them is a row of the result."""
+#: The draft is checked rank by rank down to this one.
 CHECKED_RANKS = 10
-"""The draft is checked rank by rank down to this one."""
 LOG_COUNTS = ("n_rows", "n_faulty_rows", "n_repeated", "n_rows_without_team", "n_clicks_without_team", "n_lists_of_log")
+#: What is counted of the whole log: columns of the result, and how many rows have a rank below the first one.
 READ_COUNTS = (*LOG_COUNTS, "n_below")
-"""What is counted of the whole log: columns of the result, and how many rows have a rank below the first one."""
 LIST_COUNTS = ("n_lists", "n_lists_clicked", "lists_a", "lists_b", "clicks_a", "clicks_b", "slots_a", "slots_b")
 USER_COUNTS = ("n_users", "users_a", "users_b")
 RANK_COUNTS = tuple(f"rank_{rank}_{of}" for of in "ab" for rank in range(1, CHECKED_RANKS + 1))
 OF_LISTS = (*LIST_COUNTS, *RANK_COUNTS)
 OF_USERS = Measure(f"{' '.join(USER_COUNTS)} | v vv")
+#: Sums of a pair: over lists, and over users the counts and the preference.
 PAIR_SUMS = Measure(f"{' '.join(OF_LISTS)} {OF_USERS.words}")
-"""Sums of a pair: over lists, and over users the counts and the preference."""
 
 Pair = tuple[str | None, str | None]
 Totals = dict[Pair, Array]
@@ -61,10 +61,10 @@ class Slots(NamedTuple):
     list: Ints
     rank: Ints
     click: Bools
+    #: Index of the ranker; -1 for none.
     team: Ints
-    """Index of the ranker; -1 for none."""
+    #: Of balanced interleaving, the rank in each ranker's own list; 0 for none.
     ranks: tuple[Ints, ...] = ()
-    """Of balanced interleaving, the rank in each ranker's own list; 0 for none."""
 
 
 class Sides(NamedTuple):
@@ -74,8 +74,8 @@ class Sides(NamedTuple):
     team: Ints
     clicks: Ints
     slots: Ints
+    #: (n, CHECKED_RANKS) whether the slot of a rank is the ranker's.
     ranks: Bools
-    """(n, CHECKED_RANKS) whether the slot of a rank is the ranker's."""
 
 
 def refuse_many(totals: Mapping[Pair, Any]) -> None:

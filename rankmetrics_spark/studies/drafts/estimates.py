@@ -15,19 +15,19 @@ from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.refusals import MOST_FAULTY
 from rankmetrics_spark.words import UNIT, UNITS, p_value
 
+#: Columns of the result -> their types.
 COLUMNS = sch.columns(
     "string: ranker_a ranker_b credit; long: n_users users_a users_b n_lists n_lists_clicked lists_a lists_b "
     "lists_tied clicks_a clicks_b; double: preference ci_low ci_high p_value p_adjusted p_sign sequential_ci_low "
     "sequential_ci_high p_sequential; long: tuning_users; string: looks; double: confidence; long: slots_a slots_b; "
     f"array<double>: draft_shares; double: p_draft; long: {' '.join(credits.LOG_COUNTS)}; string: sentence"
 )
-"""Columns of the result -> their types."""
+#: A p-value of the draft below this one: the slots are not drawn by fair coins.
 LOPSIDED = 0.001
-"""A p-value of the draft below this one: the slots are not drawn by fair coins."""
+#: Characters of the name of a ranker in a sentence.
 LONGEST_NAME = 60
-"""Characters of the name of a ranker in a sentence."""
+#: The sentence names a larger share of rows that are left out.
 MANY_LEFT_OUT = 0.01
-"""The sentence names a larger share of rows that are left out."""
 
 Row = dict[str, Any]
 

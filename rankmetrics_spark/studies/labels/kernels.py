@@ -22,12 +22,12 @@ import numpy as np
 
 from rankmetrics_spark import metrics as mx
 
+#: How the labels of several items act together: they add up, the first one counts, or they change a divisor too.
 Kind = Literal["sum", "first", "ratio"]
-"""How the labels of several items act together: they add up, the first one counts, or they change a divisor too."""
+#: Numbers of a table of NDCG that are held at once.
 _CELLS = 2**20
-"""Numbers of a table of NDCG that are held at once."""
+#: Steps towards the highest NDCG; each at least doubles the correct digits, so a handful is usual.
 _STEPS = 100
-"""Steps towards the highest NDCG; each at least doubles the correct digits, so a handful is usual."""
 
 
 @dataclass(frozen=True)
@@ -378,6 +378,7 @@ def _best_ratio(
     return ratio
 
 
+#: Name of a metric -> how labels act together, and its bounds.
 KERNELS: dict[str, tuple[Kind, Callable[..., Five]]] = {
     "p": ("sum", lambda top: _relevant(top, mx.unit, lambda hits: hits / top.cut)),
     "cg": ("sum", lambda top: _gained(top, mx.unit)),
@@ -390,4 +391,3 @@ KERNELS: dict[str, tuple[Kind, Callable[..., Five]]] = {
     "ap": ("ratio", _ap),
     "ndcg": ("ratio", _ndcg),
 }
-"""Name of a metric -> how labels act together, and its bounds."""

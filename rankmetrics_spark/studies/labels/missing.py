@@ -21,19 +21,19 @@ from rankmetrics_spark.studies.labels import pairs as of_pairs
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Labels, Shown, bounds
 
 USERS = sch.columns("string: experiment_id user_id metric; long: n_unjudged; double: value low high")
+#: Columns of the tables of ``Unjudged`` -> their types.
 TO_JUDGE = sch.columns(
     "string: user_id item_id; array<string>: experiments; array<bigint>: ranks; double: weight; string: baseline "
     "experiment_id; long: rank_baseline rank"
 )
-"""Columns of the tables of ``Unjudged`` -> their types."""
 _SUMS = eng.SumTable(of_pairs.Key._fields)
+#: In place of a metric: counts of rows, by experiment and of the log.
 _READ = "rows read"
-"""In place of a metric: counts of rows, by experiment and of the log."""
+#: Knobs of a convention that the bounds can read; others have their standard value.
 _KNOBS = ("ap_denominator", "gain", "gain_table", "relevant_from")
-"""Knobs of a convention that the bounds can read; others have their standard value."""
 
+#: The sums of all users -> the rows of a table.
 _RowsOfSums: TypeAlias = Callable[[Mapping[of_pairs.Key, Any]], Iterator[dict[str, Any]]]
-"""The sums of all users -> the rows of a table."""
 
 
 @dataclass(frozen=True)

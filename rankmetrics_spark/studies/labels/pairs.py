@@ -17,19 +17,19 @@ from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
 from rankmetrics_spark.words import UNIT
 
 MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
+#: Columns of the tables of experiments and of pairs -> their types.
 PAIRS = sch.columns(
     "string: baseline experiment_id metric; long: n_users n_unjudged n_open n_fewest; double: difference low high; "
     "string: bounds sentence"
 )
-"""Columns of the tables of experiments and of pairs -> their types."""
+#: Without a baseline every pair is compared, so there may not be more.
 MOST_EXPERIMENTS = 20
-"""Without a baseline every pair is compared, so there may not be more."""
+#: Users, those whose value cannot be summed; the value, its lowest and its highest one over labels.
 _SUMS = Measure("n_users n_unjudged n_open n_enclosed n_beyond | v l h")
-"""Users, those whose value cannot be summed; the value, its lowest and its highest one over labels."""
+#: A difference below this part of the values is rounding.
 _SMALL = 1e-12
-"""A difference below this part of the values is rounding."""
+#: Weights are rounded up to this many parts, so that there are few of them; the fewest labels stay a lower bound.
 _BITS = 2**10
-"""Weights are rounded up to this many parts, so that there are few of them; the fewest labels stay a lower bound."""
 
 
 class Key(NamedTuple):

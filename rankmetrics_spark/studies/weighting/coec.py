@@ -34,12 +34,12 @@ from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_s
 from rankmetrics_spark.studies.weighting.examination import examined_ranks
 from rankmetrics_spark.studies.weighting.harvesting import DEEPEST
 
+#: Columns of the result -> their types.
 COEC_COLUMNS = sch.columns(
     "string: user_id item_id; double: relevance ci_low ci_high; long: n_shown n_clicks; double: expected; string: note"
 )
-"""Columns of the result -> their types."""
+#: Stands in each row, so that readers of the table see it.
 NOTE = "from clicks of this log: they favour the ranker that made it"
-"""Stands in each row, so that readers of the table see it."""
 _SHOWN, _CLICKS = "_shown", "_clicks"
 
 

@@ -23,21 +23,21 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
 from rankmetrics_spark.words import UNITS
 
+#: Columns of the result -> their types.
 COLUMNS = sch.columns(
     "string: experiment_id metric estimator; double: value ci_low ci_high; long: n_users n_rows; double: "
     "effective_sample_size effective_share effective_users mean_weight; long: n_faulty_rows n_repeated; double: "
     "confidence; string: note"
 )
-"""Columns of the result -> their types."""
+#: Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed; the
+#: value (v), the mean weight of a list (b), its mean number of rows (c), the weight of all rows (w), and as ``ww`` that
+#: of their squares, the mean weight of a row (a), the mean joint weight of a list (j).
 SUMS = st.Measure("n rows clipped beyond | v b c w a j vv vb vc bb bc cc ww aa jj")
-"""Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed; the
-value (v), the mean weight of a list (b), its mean number of rows (c), the weight of all rows (w), and as ``ww`` that of
-their squares, the mean weight of a row (a), the mean joint weight of a list (j)."""
+#: Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list, with
+#: a rank below the first one (faulty too); all its rows; its lists.
 ROW_COUNTS = ("faulty", "unweighted", "repeated", "below", "all", "lists")
-"""Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list, with
-a rank below the first one (faulty too); all its rows; its lists."""
+#: Both: what is summed of an experiment, a metric and an estimator.
 ALL_SUMS = st.Measure(f"{' '.join(ROW_COUNTS)} {SUMS.words}")
-"""Both: what is summed of an experiment, a metric and an estimator."""
 
 
 def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, clip: float = float("inf")) -> st.Floats:
@@ -327,8 +327,8 @@ def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int]
     return None
 
 
+#: A value may leave its range by this much through rounding.
 ROUNDING = 1e-9
-"""A value may leave its range by this much through rounding."""
 
 
 def _out_of_range(key: Key, estimate: Estimate, rules: Rules) -> str | None:

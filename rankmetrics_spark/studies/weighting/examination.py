@@ -24,23 +24,23 @@ from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.harvesting import Harvest, rows_of_ranks
 
+#: Columns of the result -> their types.
 PROPENSITY_COLUMNS = sch.columns(
     "long: rank; double: propensity ci_low ci_high; long: n_keys n_impressions n_clicks; string: note method; double: "
     "confidence; long: n_faulty_rows"
 )
-"""Columns of the result -> their types."""
+#: The largest k of ``all_pairs``, which has a sum for each pair of ranks and each replicate.
 DEEPEST_OF_ALL_PAIRS = 20
-"""The largest k of ``all_pairs``, which has a sum for each pair of ranks and each replicate."""
 _RANKS, _SUMS, _PIECE = "_ranks", "_sums", "_piece"
 _READ = ("rank", "propensity")
+#: Rows of a table of propensities.
 MOST_RANKS = 1_000
-"""Rows of a table of propensities."""
+#: Per key: rows with a fault, rows with another relevance than 0 and 1, whether it was shown at two ranks, all rows,
+#: rows with a rank below the first one, and sound rows at the first rank, of which each list has one.
 _COUNTS = ("_faulty", "_no_clicks", "_varied", "_all", "_below", "_first")
-"""Per key: rows with a fault, rows with another relevance than 0 and 1, whether it was shown at two ranks, all rows,
-rows with a rank below the first one, and sound rows at the first rank, of which each list has one."""
 _GRADE, _DEEPEST = "_grade", "_deepest"
+#: Numbers in a row of sums: an engine puts thousands of rows into one batch.
 _PIECE_SIZE = 2**11
-"""Numbers in a row of sums: an engine puts thousands of rows into one batch."""
 _PARTIALS = f"{_PIECE} int, {_SUMS} array<long>, {_GRADE} double"
 _CHECKED = {**PROPENSITY_COLUMNS, **dict.fromkeys(_COUNTS[1:], "long"), _GRADE: "double"}
 

@@ -28,19 +28,19 @@ from rankmetrics_spark.config import Section, choice, count, key
 from rankmetrics_spark.metrics import Bools, Floats, Ints
 
 METHODS = ("adjacent", "pivot", "all_pairs")
+#: The largest k.
 DEEPEST = 50
-"""The largest k."""
+#: With fewer keys a bootstrap interval is too short.
 FEWEST_KEYS = 30
-"""With fewer keys a bootstrap interval is too short."""
+#: Rates are scaled by this, so that their exact sums have a resolution of 2**-60.
 _UNIT = 2.0**30
-"""Rates are scaled by this, so that their exact sums have a resolution of 2**-60."""
+#: Random weights that Python holds in one go.
 _WEIGHTS_AT_ONCE = 2**24
-"""Random weights that Python holds in one go."""
+#: A larger share of bootstrap replicates without a value leaves no interval.
 _MOST_FAILED = 0.05
-"""A larger share of bootstrap replicates without a value leaves no interval."""
 _STEPS = 200
+#: A click rate of 1 counts as less by this, so that all estimates are finite.
 _CERTAIN = 1e-6
-"""A click rate of 1 counts as less by this, so that all estimates are finite."""
 
 
 @dataclass(frozen=True)

@@ -77,10 +77,10 @@ def ndcg(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:
     return np.where(batch.total(((batch.grade > 0) & (batch.grade != 1)).astype(np.float64)) > 0, np.nan, values)
 
 
+#: Name of a metric -> its weighted version.
 WEIGHTED: dict[str, Callable[..., mx.Floats]] = {"p": precision, "dcg": dcg, "ndcg": ndcg, "ap": ap}
-"""Name of a metric -> its weighted version."""
+#: Metrics in which weights multiply, over the relevant rows of every rank: how many there are decides the divisor.
 OF_PRODUCTS = frozenset({"ap", "ndcg"})
-"""Metrics in which weights multiply, over the relevant rows of every rank: how many there are decides the divisor."""
 
 
 def joint_weight(batch: mx.Batch, weight: mx.Floats) -> mx.Floats:
@@ -145,8 +145,8 @@ def _shifted(polynomial: mx.Floats) -> mx.Floats:
     return np.concatenate([np.zeros((len(polynomial), 1)), polynomial[:, :-1]], axis=1)
 
 
+#: Field of an entry: hash of the columns that tell a user's lists apart.
 LIST = "_list"
-"""Field of an entry: hash of the columns that tell a user's lists apart."""
 
 
 @dataclass(frozen=True)

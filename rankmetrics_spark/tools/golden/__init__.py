@@ -28,8 +28,8 @@ class Peer:
 
 PEERS = {label: Peer(**settings) for label, settings in yaml.safe_load(text_of(__name__, "peers.yaml")).items()}
 PRINTED = "printed by the system"
+#: Mark in the label of a row -> where its values come from.
 _ORIGINS = {"transcribed": "computed from the published formula", "by definition": "computed from the definition"}
-"""Mark in the label of a row -> where its values come from."""
 COUNTED_TWICE = "a value above 1: a repeated item counts each time, in the list but not in m"
 PADDED = "a list of one item is padded with items that were never shown"
 REFUSED = "the system raises ValueError for a list of one item, although the metric is defined"
