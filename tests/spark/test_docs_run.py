@@ -65,10 +65,12 @@ def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) 
     programs = commands("rankmetrics", REPORT)
     assert len(programs) >= 2
     for program in programs:
-        Path("report.html").unlink(missing_ok=True)
-        code, _, err = call(*words_of(program, published))
+        words = words_of(program, published)
+        page = Path(words[words.index("--html") + 1])
+        page.unlink(missing_ok=True)
+        code, _, err = call(*words)
         assert code == 0, err
-        assert DATE in Path("report.html").read_text(encoding="utf-8")
+        assert DATE in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
