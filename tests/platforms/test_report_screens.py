@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
 
-from rankmetrics_spark.report import Examples, Figures, figures_of, local_tables
+from rankmetrics_spark.report import Examples, Figures, figures_of, local_tables, page
+from rankmetrics_spark.report.of_tests import index
 from tests.helpers.browser import DESK, PHONE, Opened, texts
 from tests.helpers.hard_pages import PAIRED, compared, mean, systems, wide
 from tests.helpers.results import Output
@@ -336,6 +338,30 @@ def test_a_phone_needs_no_sideways_scroll_with_long_names(opened: Callable[..., 
     picker = result.page.locator(".picker").first
     picker.locator("summary").tap()
     assert result.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("unit", ["user", "query"])
+def test_an_index_of_days_begins_with_the_worst_and_leads_to_each_page(
+    browser: Browser, tmp_path: Path, unit: str
+) -> None:
+    days = {}
+    for day, change in (("2026-11-18", 0.05), ("2026-11-19", 0.0), ("2026-11-20", -0.05)):
+        rows = [compared("control", "new", "ndcg@10", change, role="primary")]
+        days[day] = Figures([mean(name, "ndcg@10", 0.5) for name in ("control", "new")], rows, told_of=unit)
+        (tmp_path / f"days.{day}.html").write_text(page(days[day]), encoding="utf-8")
+    file = tmp_path / "days.html"
+    file.write_text(index(days, "Four days", "days.html", {"2026-11-21": "half of the rows"}), encoding="utf-8")
+    shown = browser.new_context(viewport=PHONE).new_page()
+    shown.goto(file.as_uri())
+    lines = shown.locator(".tests > li").all_inner_texts()
+    assert [re.findall(r"2026-11-\d\d", line)[0][-2:] for line in lines] == ["21", "20", "19", "18"]
+    assert "half of the rows" in lines[0] and "new loses to control" in lines[1] and "new beats control" in lines[3]
+    units = {"user": "users", "query": "queries"}
+    assert units.pop(unit) in lines[1] and not any(other in line for other in units.values() for line in lines)
+    assert shown.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    shown.locator(".tests a", has_text="2026-11-20").click()
+    assert "new loses to control" in shown.locator("#answer").inner_text()
+    shown.context.close()
 
 
 def test_one_experiment_fits_a_phone_too(opened: Callable[..., Opened], tmp_path: Path) -> None:

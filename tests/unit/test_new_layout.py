@@ -10,7 +10,7 @@ from tests.helpers.packages import Changes, run_with
 NEW: Changes = {
     "config/options.py": {'Literal["auto", "masks", ': 'Literal["auto", "every", "masks", '},
     "layouts/packings.py": {
-        "\n\nLAYOUTS: dict": '\n\nclass Every(Rows):\n    name: ClassVar[str] = "every"\n\n\nLAYOUTS: dict',
+        "#: The layouts that": 'class Every(Rows):\n    name: ClassVar[str] = "every"\n\n\n#: The layouts that',
         "(Masks(), Relevant(), Rows())}": "(Every(), Masks(), Relevant(), Rows())}",
     },
 }
