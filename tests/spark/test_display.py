@@ -31,7 +31,7 @@ import rankmetrics_spark
 log = spark.createDataFrame([("u", 1, 1)], "user_id string, position int, relevance int")
 result = rankmetrics_spark.evaluate(log, "ap", columns={"experiment": None, "item": None}, pairs="all")
 result.comparisons, result.quarantine, dir(result), str(result)
-print([name for name in sys.modules if name.startswith("rankmetrics_spark.report")])
+print([name for name in sys.modules if name.startswith("rankmetrics_spark.report.")])
 spark.stop()
 """
 SESSIONS = {

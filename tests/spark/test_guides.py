@@ -101,6 +101,9 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
         elif "missing" in names:
             assert blocks("text", page_of(guide))[-1].splitlines() == [*names["sentences"][:2]]
             assert [*names["first"]["item_id"]] == ["y", "x"]
+        elif "as_people" in names:
+            (row,) = names["as_people"].comparisons.to_pandas().to_dict("records")
+            assert row["ci_low"] > 0 and 0 < row["lambda"] < 1 and row["n_judged"] == 60
         elif "judged" in names:
             rows = names["grades"].to_pandas().set_index("item_id")["relevance"].to_dict()
             assert rows == {"a": pytest.approx(16 / 11), "b": pytest.approx(6 / 11)}

@@ -274,7 +274,7 @@ def test_what_an_older_version_did_not_write_is_no_difference(spark: SparkSessio
     del config_then["unit"], config_then["comparison"]["tuning_users"]
     table, name = pq.read_table(file, partitioning=None), "p_share_with_value"
     columns = json.loads(pointer.read_text())["runs"][0]["tables"]["comparisons"]["columns"]
-    written_by_other_code(table.drop_columns([name]), {each: columns[each] for each in columns if each != name})
+    written_by_other_code(table.drop([name]), {each: columns[each] for each in columns if each != name})
     said = f"comparisons: what was published has not yet {name}, so these are not compared"
     for document in (None, {**done.record["config"], "unit": "user"}):
         assert verify(spark, Sink(path=str(out)), document=document).uncovered == [said]
