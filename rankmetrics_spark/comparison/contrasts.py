@@ -207,14 +207,17 @@ def machine(rows: Compared) -> tuple[st.Floats, ...]:
 
 
 _SLOPES = ("lambda", "lambda_baseline", "lambda_candidate")
+_BIAS = (*(f"{name}_{side}_machine" for name in ("bias", "p_bias") for side in ("baseline", "candidate")),
+         "p_bias_machine")  # fmt: skip
 
 
-@statistic(*_SLOPES, "bias_baseline_machine", "bias_candidate_machine", needs="machine")
+@statistic(*_SLOPES, *_BIAS, needs="machine")
 def slopes(rows: Compared) -> tuple[st.Floats, ...]:
     """How much of the machine's labels is used, from 0 (people's alone) to 1, on average over the judged users: in the
-    difference of paired rows, and in each mean. And by how much the machine overrates each side's judged users.
+    difference of paired rows, and in each mean. By how much the machine overrates each side's judged users, with the
+    p-values (t) that it does not, and, last, that it overrates both sides alike; null without a spread.
     """
-    return tuple(rows.judged.numbers[name] for name in (*_SLOPES, "bias_baseline_machine", "bias_candidate_machine"))
+    return tuple(rows.judged.numbers[name] for name in (*_SLOPES, *_BIAS))
 
 
 @statistic("n_judged_baseline", "n_judged_candidate", "n_judged", type="long", needs="machine")

@@ -52,20 +52,40 @@ class Labels:
         helped = self.others.n > 1 and st.machine_helps(self.h, self.f)
         return st.corrected(self.h, self.f, self.others, None if helped else 0.0)
 
-    @cached_property
+    @property
     def sample_p(self) -> float:
         """P-value of the machine's values of the judged users being those of users like the others."""
-        n, others = len(self.f), self.others
-        if not n > 1 < others.n:
+        rest = self.others
+        if not len(self.f) > 1 < rest.n:
             return 1.0
-        parts = [(float(self.f.var(ddof=1)) / n, n - 1), (others.variance / others.n, others.n - 1)]
-        error = np.sqrt(sum(error for error, _ in parts))
-        return float(2 * stdtr(st.welch_df(parts), -abs(self.f.mean() - others.mean) / error)) if error else 1.0
+        p = _p_value(self.f.mean() - rest.mean, [_part(self.f), (rest.variance / rest.n, rest.n - 1)])
+        return float(np.nan_to_num(p, nan=1.0))
+
+    @property
+    def bias(self) -> float:
+        """How much higher the machine's values of the judged users are; NaN without any."""
+        return float(np.mean(self.f - self.h)) if len(self.h) else np.nan
+
+    @property
+    def rho(self) -> float:
+        """Correlation of the values of judged users; 0 where one of them does not vary."""
+        return float(np.corrcoef(self.h, self.f)[0, 1]) if len(self.h) > 1 and self.h.std() * self.f.std() else 0.0
 
     @cached_property
     def of_machine(self) -> st.Others:
         """The machine's values of all users."""
         return st.joined_values(self.f, self.others)
+
+
+def _part(values: st.Floats) -> tuple[float, int]:
+    """Squared error of a mean, and its degrees of freedom."""
+    return (float(values.var(ddof=1)) / len(values) if len(values) > 1 else np.nan), len(values) - 1
+
+
+def _p_value(difference: float, parts: list[tuple[float, int]]) -> float:
+    """Of a difference of means that have these errors; NaN without a spread."""
+    error = np.sqrt(sum(squared for squared, _ in parts))
+    return float(2 * stdtr(st.welch_df(parts), -abs(difference) / error)) if error > 0 else np.nan
 
 
 def _others(sums: st.Sums, name: str) -> st.Others:
@@ -83,25 +103,29 @@ class Judged:
     @cached_property
     def numbers(self) -> dict[str, st.Floats]:
         """(g,) numbers by name, those of columns of ``comparisons`` among them."""
-        each = [self._numbers(*row) for row in zip(self.rows.keys, self.rows.paired, strict=True)]
+        each = [self._numbers(*labels) for labels in self.labels]
         return {name: np.array([row[name] for row in each], float) for name in each[0]}
 
-    def _numbers(self, key: Key, paired: bool) -> dict[str, float]:
-        totals, slope = self.rows.totals, np.nan
-        machine: tuple[st.Others, ...]
-        if paired:
-            (x, f, y, g), sums = totals.judged(key._replace(kind="pair_judged")).T, totals.of("machine_pair", [key])
-            a, d = _others(sums, "x"), _others(sums, "d")
-            shared = float(np.nan_to_num(sums.covariance("x", "d", "others")[0]))
-            b = st.Others(a.n, a.mean + d.mean, a.variance + 2 * shared + d.variance)
-            sides, tested = (Labels(x, f, a), Labels(y, g, b)), Labels(y - x, g - f, d)
-            parts, difference, slope = tested.mean.parts, tested.mean.mean, tested.mean.slope
-            covariance, machine = tested.mean.covariance(sides[0].mean, shared), (tested.of_machine,)
-        else:
-            sides = Labels.of_arm(totals, key.arm(SIDES[0])), Labels.of_arm(totals, key.arm(SIDES[1]))
-            parts = [part for side in sides for part in side.mean.parts]
-            difference, covariance = sides[1].mean.mean - sides[0].mean.mean, -sides[0].mean.squared_error
-            machine = tuple(side.of_machine for side in sides)
+    @cached_property
+    def labels(self) -> list[tuple[tuple[Labels, ...], tuple[Labels, ...], float]]:
+        """(g,) of both sides, of what is tested, and the covariance of a paired baseline's values with differences."""
+        return [self._labels(*row) for row in zip(self.rows.keys, self.rows.paired, strict=True)]
+
+    def _labels(self, key: Key, paired: bool) -> tuple[tuple[Labels, ...], tuple[Labels, ...], float]:
+        totals = self.rows.totals
+        if not paired:
+            return (sides := tuple(Labels.of_arm(totals, key.arm(side)) for side in SIDES)), sides, 0.0
+        (x, f, y, g), sums = totals.judged(key._replace(kind="pair_judged")).T, totals.of("machine_pair", [key])
+        a, d = _others(sums, "x"), _others(sums, "d")
+        shared = float(np.nan_to_num(sums.covariance("x", "d", "others")[0]))
+        b = st.Others(a.n, a.mean + d.mean, a.variance + 2 * shared + d.variance)
+        return (Labels(x, f, a), Labels(y, g, b)), (Labels(y - x, g - f, d),), shared
+
+    def _numbers(self, sides: tuple[Labels, ...], tested: tuple[Labels, ...], shared: float) -> dict[str, float]:
+        first, last = tested[0].mean, tested[-1].mean
+        paired, parts = len(tested) == 1, [part for of in tested for part in of.mean.parts]
+        covariance = first.covariance(sides[0].mean, shared) if paired else -first.squared_error
+        of_bias = [_part(of.f - of.h) for of in tested]
         means = {
             f"{name}_{side}{end}": number
             for side, of in zip(("baseline", "candidate"), sides, strict=True)
@@ -109,13 +133,17 @@ class Judged:
                 ("mean", "", of.mean.mean),
                 ("lambda", "", of.mean.slope),
                 ("mean", "_machine", of.of_machine.mean),
-                ("bias", "_machine", float(np.mean(of.f - of.h)) if len(of.h) else np.nan),
+                ("bias", "_machine", of.bias),
+                ("p_bias", "_machine", _p_value(of.bias, [_part(of.f - of.h)])),
             )
         }
-        of_machine = [(of.variance / max(of.n, 1), of.n - 1) for of in machine]
+        of_machine = [(of.variance / max(of.n, 1), of.n - 1) for of in (each.of_machine for each in tested)]
         return means | {
-            **{"difference": difference, "squared_error": sum(error for error, _ in parts), "df": st.welch_df(parts)},
-            **{"covariance": covariance, "squared_error_baseline": sides[0].mean.squared_error, "lambda": slope},
+            "difference": last.mean if paired else last.mean - first.mean,
+            "lambda": first.slope if paired else np.nan,
+            "p_bias_machine": _p_value(sides[1].bias - sides[0].bias, of_bias),
+            **{"squared_error": sum(error for error, _ in parts), "df": st.welch_df(parts)},
+            **{"covariance": covariance, "squared_error_baseline": sides[0].mean.squared_error},
             "sample_p": min(side.sample_p for side in sides),
             "difference_machine": sides[1].of_machine.mean - sides[0].of_machine.mean,
             "squared_error_machine": sum(error for error, _ in of_machine),

@@ -74,6 +74,15 @@ def slow_mean(h: Floats, f: Floats, others: Floats) -> tuple[float, float, float
     return float(np.mean(errors)), squared, squared**2 / sum(part**2 / df for part, df in parts)
 
 
+def assert_bias(row: dict[str, Any], off: list[Floats], alike: Any) -> None:
+    """The machine's bias with the p-values of SciPy, of each side and that they are ``alike``."""
+    own = {} if alike is stats.ttest_rel else {"equal_var": False}
+    known = [stats.ttest_1samp(each, 0).pvalue for each in off] + [alike(*off, **own).pvalue]
+    sides = ("_baseline_machine", "_candidate_machine", "_machine")
+    assert [row[f"p_bias{side}"] for side in sides] == pytest.approx(known, rel=1e-9)
+    assert [row[f"bias{side}"] for side in sides[:2]] == pytest.approx([each.mean() for each in off], rel=1e-12)
+
+
 def test_independent_errors_are_added_with_four_degrees_of_freedom_in_welchs_way() -> None:
     rng = np.random.default_rng(1)
     truth = [rng.beta(2, 3, 200), rng.beta(2, 3, 300) + 0.1]
@@ -90,6 +99,7 @@ def test_independent_errors_are_added_with_four_degrees_of_freedom_in_welchs_way
     df = error**4 / sum(part**2 / of for side in parts for part, of in side)
     assert row["p_value"] == pytest.approx(2 * stats.t.sf(abs(row["difference"]) / error, df), rel=1e-9)
     assert (row["n_judged_baseline"], row["n_judged_candidate"], row["n_judged"]) == (30, 40, 70)
+    assert_bias(row, [f[:k] - h[:k] for h, f, k in zip(truth, machine, n, strict=True)], stats.ttest_ind)
     assert 0 < row["lambda_baseline"] < 1 and np.isnan(row["lambda"])
 
 
@@ -100,6 +110,7 @@ def test_paired_rows_test_the_differences_of_users() -> None:
     mean, squared, df = slow_mean(h[:40], f[:40], f[40:])
     row = row_of(users)
     p = 2 * stats.t.sf(abs(mean) / np.sqrt(squared), df)
+    assert_bias(row, [(arm[f"machine {METRIC}"] - arm[METRIC]).to_numpy()[:40] for arm in (a, b)], stats.ttest_rel)
     numbers = [row[name] for name in ("difference", "standard_error", "p_value")]
     assert numbers == pytest.approx([mean, np.sqrt(squared), p], rel=1e-9)
     assert row["standard_error"] < row["standard_error_human"]
