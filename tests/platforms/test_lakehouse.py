@@ -523,8 +523,8 @@ def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_p
     with pytest.raises(OutputError, match=r"^cannot write the iceberg table ice\.\w+\.user_metrics: .*n_lists[^\n]*$"):
         run(spark, settings(log, place.sink))
     names = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {place.sink['table']}").collect()}
-    # The failed run has left its record.
-    assert names == {"user_metrics", "runs"}
+    # The failed run has left its record, and a row for an alert.
+    assert names == {"user_metrics", "runs", "refused_checks"}
 
 
 def test_a_source_may_be_an_earlier_version(spark: SparkSession, tmp_path: Path) -> None:
