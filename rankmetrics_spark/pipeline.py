@@ -240,19 +240,16 @@ def check(
     source: cfg.Source | None = None,
 ) -> Findings:
     """Check the quality gates; return counts, rates and warnings. Without a source, the input are tables."""
-    of_input = tables.plan, tables.outcome, tables.rows, tables.judgements
     place, tags = source.place if source else "the impressions", False
     if source and source.format == "trec_run":
         tags = source.experiment_from == "tag"
     roles = compared.roles(tables.plan.scoring.metrics)
     primary = [name for name, role in roles.items() if role == PRIMARY]
-    of_events = lambda: tables.event_counts, lambda: tables.timed.open_share() if tables.timed else None
-    counted = lambda: tables.repeated, lambda: tables.judgement_counts
-    log = Inspected(*of_input, *counted, primary, place, tags, *of_events, lambda: tables.assignment_counts)
+    log = Inspected(tables, primary, place, tags)
     found = check_quality(log, limits, previous)
     if (labels := tables.label_counts) is not None:
         found = with_agreement(found, labels, bool(tables.plan.options.machine_grades))
-    return with_arms(found, log, tables, limits) if tables.assigned else found
+    return with_arms(found, log, limits) if tables.assigned else found
 
 
 def checks_of_log(tables: Tables, compared: cfg.Comparison) -> list[Check]:

@@ -8,11 +8,11 @@ from rankmetrics_spark.config import Quality
 from rankmetrics_spark.errors import InputError, QualityError
 from rankmetrics_spark.gates.counts import UNRECORDED, Counts, Inspected, row_counts
 from rankmetrics_spark.gates.limits import Findings
-from rankmetrics_spark.road import AssignmentCounts, Tables
+from rankmetrics_spark.road import AssignmentCounts
 from rankmetrics_spark.words import UNIT, UNITS
 
 
-def with_arms(found: Findings, log: Inspected, tables: Tables, allowed: Quality) -> Findings:
+def with_arms(found: Findings, log: Inspected, allowed: Quality) -> Findings:
     """The findings of a log without experiments, with counts of each arm; refuses what leaves an arm without a result.
 
     A list counts in each of its tests, and a row that is left out counts once, without an experiment: ``log`` has the
@@ -22,10 +22,10 @@ def with_arms(found: Findings, log: Inspected, tables: Tables, allowed: Quality)
         InputError: No assigned user has a list.
         QualityError: Too many rows of an arm are faulty.
     """
-    assigned = log.assigned()
+    assigned = log.tables.assignment_counts
     assert assigned is not None
     whole = found.counts[sch.EVERYONE]
-    known = row_counts(tables.outcome_of_arms, log.plan)
+    known = row_counts(log.tables.outcome_of_arms, log.plan)
     none = {name: 0 for name, n in whole.items() if isinstance(n, int)}
     counts: Counts = {}
     for name in sorted({arm for test in assigned.tests.values() for arm in test["arms"]} | {*known} - {None}, key=str):

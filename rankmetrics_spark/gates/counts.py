@@ -1,6 +1,6 @@
 """What is counted of a log, in one pass over its scored lists and groups of faulty rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,32 +38,21 @@ class Inspected:
     """The scored lists of a log, and the tables that messages of the gates need.
 
     Attributes:
-        plan: The plan.
-        outcome: Scored lists and groups of faulty rows. Each gate reads it, so it should be stored.
-        rows: The typed rows.
-        judged: The judgements as read.
-        repeated: Returns the rows that repeat an item or a rank.
-        judgement_counts: Returns what was counted of the judgements; None without judgements.
+        tables: The tables of the evaluation. Each gate reads the outcome, so it should be stored.
         primary: The names of the metrics that decide.
         place: The name of the input in messages.
         tags: Whether tags name the experiments, as in TREC runs.
-        event_counts: Returns what became of the events; None without events.
-        open_share: Returns the share of impressions whose window is still open; None if events count for ever.
-        assigned: Returns what was counted of the assignments; None without assignments.
     """
 
-    plan: road.Plan
-    outcome: DataFrame
-    rows: DataFrame
-    judged: DataFrame | None
-    repeated: Callable[[], DataFrame]
-    judgement_counts: Callable[[], road.JudgementCounts | None]
+    tables: road.Tables
     primary: Sequence[str]
     place: str = "the impressions"
     tags: bool = False
-    event_counts: Callable[[], Mapping[str, int] | None] = lambda: None
-    open_share: Callable[[], float | None] = lambda: None
-    assigned: Callable[[], road.AssignmentCounts | None] = lambda: None
+
+    @property
+    def plan(self) -> road.Plan:
+        """The plan."""
+        return self.tables.plan
 
 
 def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:

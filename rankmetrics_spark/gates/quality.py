@@ -38,17 +38,18 @@ def findings(log: cn.Inspected, counts: cn.Counts, limits: Limits, previous: Pre
     counts = {name: {key: n for key, n in count.items() if key not in cn.UNRECORDED} for name, count in counts.items()}
     per_arm = {name: lm.rates([count], names) for name, count in cn.arms(counts).items() if count["lists"]}
     overall = lm.rates(cn.arms(counts).values(), names)
-    assigned = log.assigned()
+    assigned = log.tables.assignment_counts
     if assigned and assigned.mixed_rate is not None:
         overall[lm.MIXED] = assigned.mixed_rate
     if lm.SHARED in limits and assigned is None:
         # Shuffles ids only.
-        pairs = log.outcome.where(F.col(sch.REJECTED).isNull()).select(sch.EXPERIMENT, sch.USER).distinct()
+        pairs = log.tables.outcome.where(F.col(sch.REJECTED).isNull()).select(sch.EXPERIMENT, sch.USER).distinct()
         users = pairs.groupBy(sch.USER).agg(F.count(F.lit(1)).alias("n"))
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[lm.SHARED] = float(share[0]) if share and share[0] is not None else 0.0
-    if (events := log.event_counts()) is not None:
-        open_share, unmatched = log.open_share(), unmatched_rate(events)
+    if (events := log.tables.event_counts) is not None:
+        timed, unmatched = log.tables.timed, unmatched_rate(events)
+        open_share = timed.open_share() if timed else None
         overall |= {
             name: share for name, share in ((lm.UNMATCHED, unmatched), (lm.OPEN, open_share)) if share is not None
         }
@@ -82,14 +83,14 @@ def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
     if mixed := cn.total_counts(counts, "mixed_segments"):
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
-    if (judged := log.judgement_counts()) and judged.reasons:
+    if (judged := log.tables.judgement_counts) and judged.reasons:
         n, rows, why = judged.counts["invalid"], judged.counts["rows"], _spoken(judged.reasons)
         yield f"{n:,} of {rows:,} judgements ({n / rows:.2%}) are faulty and left out; reasons: {why}"
     columns = log.plan.columns
     if columns.list and columns.segments:
         # Shuffles ids and segments.
         conditions = {name: f"count({name}) > 0 AND {sch.only_value(name)} IS NULL" for name in columns.segment_columns}
-        users = log.outcome.where(F.col(sch.REJECTED).isNull()).groupBy(sch.EXPERIMENT, sch.USER)
+        users = log.tables.outcome.where(F.col(sch.REJECTED).isNull()).groupBy(sch.EXPERIMENT, sch.USER)
         conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))
         found = conflicts.agg(*(F.expr(f"count_if({name}) AS {name}") for name in conditions)).first()
         for name, segment in zip(conditions, columns.segments, strict=True):
@@ -112,7 +113,7 @@ def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
             f"{lists:,} of {every:,} lists ({rows:,} rows) are of {UNITS} without judgements, {WHO} are outside the "
             f"population ({path}.population is {rule.population}): they are in no table"
         )
-    judged = log.judgement_counts()
+    judged = log.tables.judgement_counts
     yield from lm.notes_about_ids(counts, judged.called_missing if judged else 0)
     if rule.unjudged == "removed":
         shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in cn.arms(counts).items()]
@@ -170,14 +171,14 @@ def check_quality(log: cn.Inspected, settings: Quality, previous: Previous | Non
     unbounded += {m.definition.name: m for m in metrics if m.definition.name in ("ndcg", "graded_rbp")}.values()
     # A preset has its population also where there are no judgements.
     only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
-    counts = cn.row_counts(log.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
+    counts = cn.row_counts(log.tables.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
     if not cn.total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     try:
         # As trec_eval does.
         rule = log.plan.scoring.conventions[0]
         if rule.duplicates == "refuse" and cn.total_counts(counts, "repeated") and log.plan.columns.item:
-            repeats = log.repeated().where(F.col(sch.REASON) == "duplicate_item").count()
+            repeats = log.tables.repeated.where(F.col(sch.REASON) == "duplicate_item").count()
             if repeats:
                 raise QualityError(
                     f"{repeats} of {cn.total_counts(counts, 'rows')} rows repeat an item of their list, and the "
@@ -186,14 +187,14 @@ def check_quality(log: cn.Inspected, settings: Quality, previous: Previous | Non
                 )
         _refuse_faulty(log, counts, settings)
         # The items of faulty judgements would count as not judged.
-        judged = log.judgement_counts()
+        judged = log.tables.judgement_counts
         if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
             n, rows = judged.counts["invalid"], judged.counts["rows"]
             raise QualityError(
                 f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
                 f"{_spoken(judged.reasons)}"
             )
-        if (assigned := log.assigned()) and assigned.faulty > settings.allowed_fraction * assigned.rows:
+        if (assigned := log.tables.assignment_counts) and assigned.faulty > settings.allowed_fraction * assigned.rows:
             share = f"{assigned.faulty / assigned.rows:.2%}, {_allowed(settings)}"
             raise QualityError(
                 f"{assigned.faulty} of {assigned.rows} assignments are faulty ({share}): they lack a test, an arm, a "
@@ -216,11 +217,11 @@ def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: Quality) -> N
     rows, n_faulty = cn.total_counts(counts, "rows"), cn.total_counts(counts, "quarantined")
     affected = {name: c for name, c in cn.arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
     if n_faulty / rows > allowed:
-        sentence, faulty = f"{n_faulty} of {rows} rows are faulty ({n_faulty / rows:.2%}", log.outcome
+        sentence, faulty = f"{n_faulty} of {rows} rows are faulty ({n_faulty / rows:.2%}", log.tables.outcome
     elif affected:
         n_faulty, rows = cn.total_counts(affected, "quarantined"), cn.total_counts(affected, "rows")
         sentence = f"{n_faulty} of {rows} rows of {_experiment_names(affected)} are faulty ({n_faulty / rows:.2%}"
-        faulty = log.outcome.where(F.col(sch.EXPERIMENT).isin([*affected]))
+        faulty = log.tables.outcome.where(F.col(sch.EXPERIMENT).isin([*affected]))
     else:
         if ranks_seem_to_start_at_0(log, counts) and allowed < 1:
             # Without the faulty rows, the other ranks would be off by one.
@@ -287,11 +288,10 @@ def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
     name, column = beyond[0]
     metric, hint = next(each for each in log.plan.scoring.metrics if each.column == column), ""
     if metric.needs != "scores":
-        tables = (
-            [log.rows.where(F.col(sch.REJECTED).isNull()).select(sch.RELEVANCE)] if log.plan.columns.relevance else []
-        )
-        if log.judged is not None:
-            tables.append(_typed(log, log.judged).where(f"{FAULTY} IS NULL").select(GRADE))
+        tables = [log.tables.rows.where(F.col(sch.REJECTED).isNull()).select(sch.RELEVANCE)]
+        tables = tables if log.plan.columns.relevance else []
+        if log.tables.judgements is not None:
+            tables.append(_typed(log, log.tables.judgements).where(f"{FAULTY} IS NULL").select(GRADE))
         rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
         highest = max(float(row[0]) for row in rows if row and row[0] is not None)
         hint = f"; the highest grade is {highest:g}, and the gain is {log.plan.scoring.conventions[0].gain}"
@@ -306,10 +306,10 @@ def _typed(log: cn.Inspected, judged: DataFrame) -> DataFrame:
 
 def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
     """Refuse judgements that match no shown user or no shown item: every value would be 0."""
-    if log.judged is None or not cn.total_counts(counts, "lists"):
+    if log.tables.judgements is None or not cn.total_counts(counts, "lists"):
         return
-    typed = _typed(log, log.judged)
-    sound = log.rows.where(F.col(sch.REJECTED).isNull())
+    typed = _typed(log, log.tables.judgements)
+    sound = log.tables.rows.where(F.col(sch.REJECTED).isNull())
     name = sch.USER if not cn.total_counts(counts, "judged_lists") else sch.ITEM
     # Check items only if relevance comes from the judgements; judged items may all be irrelevant.
     if name == sch.ITEM and (log.plan.columns.relevance or cn.total_counts(counts, "judged_items")):
