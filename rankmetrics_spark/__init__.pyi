@@ -1,5 +1,6 @@
 from .comparison import effect_over_time as effect_over_time
 from .comparison import plan as plan
+from .comparison import plan_labels as plan_labels
 from .config import Options as Options
 from .conventions import compare_conventions as compare_conventions
 from .engines import laptop_session as laptop_session

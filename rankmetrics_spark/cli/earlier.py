@@ -264,6 +264,12 @@ def _of_date(users: DataFrame, partitions: Partitions, date: str, option: str) -
     return users.where(F.col(DATE) == date)
 
 
+def users_of_date(users: DataFrame, date: str | None) -> DataFrame:
+    """The rows of ``--to``, by default of the newest date; InputError if there are none."""
+    partitions = _partitions(users)
+    return _of_date(users, partitions, date or max(partitions), "--to")
+
+
 def _refuse_unknown(experiments: Sequence[str], section: Comparison) -> None:
     check_known("experiment", (section.baseline, *section.candidates, *(section.shares or ())), experiments)
 

@@ -19,7 +19,7 @@ from rankmetrics_spark.report import LIST_PRINTERS, print_sentence, print_texts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rankmetrics_spark.comparison import Plan
+    from rankmetrics_spark.comparison import LabelPlan, Plan
 
 DAYS = {"d": 1, "w": 7}
 _PLAN_SETTINGS = ("confidence", "power", "tuning_users")
@@ -101,13 +101,17 @@ def prune(
 @click.option("--from", "first", help="First stored day, as YYYY-MM-DD; by default the first one there is.")
 @click.option("--to", "last", help="Last stored day; by default the last one there is.")
 @click.option("--before", help="Earlier days for CUPED, as YYYY-MM-DD..YYYY-MM-DD.")
-@click.option("--experiment", help="Only users of this experiment.")
+@click.option("--experiment", help="Only users of this experiment; with --human-labels, the baseline.")
+@click.option("--human-labels", "labels", is_flag=True, help="Instead: how many users people judge to find --effect.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="confidence, power or tuning_users.")
 @COMPUTES
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
     planned = plan_of(**options)
     result = on_session(choose_for(options["folder"], engine, master), planned)
+    if isinstance(result, list):
+        _print_labels(style, result)
+        return
     # As people read them: changes with their share of the mean.
     lines = [
         {
@@ -125,18 +129,30 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
         say.print(line, markup=False, soft_wrap=True)
 
 
-def plan_of(folder: str, metric: str, **options: Any) -> Callable[[SparkSession], Plan]:
+def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
+    rows: list[Any] = [row for plan in plans for row in plan.rows]
+    lines = [{"candidate": row["candidate"], "judged by people": f"{row['n_judged']:,}", "smallest change":
+              _change(row, ""), "without the machine": _change(row, "_human")} for row in rows]  # fmt: skip
+    LIST_PRINTERS[style]({"table": lines, "json": [plan.as_dict() for plan in plans]}.get(style, rows))
+    for line in filter(None, (text for plan in plans for text in (plan.basis, plan.answer))):
+        say.print(line, markup=False, soft_wrap=True)
+
+
+def plan_of(
+    folder: str, metric: str, labels: bool = False, **options: Any
+) -> Callable[[SparkSession], Plan | list[LabelPlan]]:
     """What reads ``user_metrics`` of an output in a session and plans a test.
 
     Args:
         folder: Output folder of earlier runs.
         metric: The metric that decides.
+        labels: Whether labels of people are planned, and not days.
         **options: The further options of the command.
 
     Raises:
         ConfigError: A wrong argument; in the session, more days than the stored ones allow to expect.
     """
-    settings: Mapping[str, object] = {}
+    settings: Mapping[str, Any] = {}
     for assignment in options.pop("overrides"):
         settings = override(settings, assignment)
     check_known("key", settings, _PLAN_SETTINGS, "--set")
@@ -149,13 +165,20 @@ def plan_of(folder: str, metric: str, **options: Any) -> Callable[[SparkSession]
         first, dots, last = before.partition("..")
         before = (first, last if dots else first)
     parse(metric)
+    others = (options["days"], dates[0], before, settings.get("tuning_users"), shares != [0.5, 0.5] or None)
+    if labels and (options["experiment"] is None or any(value is not None for value in others)):
+        raise ConfigError("--human-labels is given without --experiment, or with what is about days; allowed: with "
+                          "--experiment, the baseline, and --effect, --users and --to")  # fmt: skip
 
-    def planned(spark: SparkSession) -> Plan:
+    def planned(spark: SparkSession) -> Plan | list[LabelPlan]:
         """The plan; InputError where there is no such table, no such date, or a single user."""
         from rankmetrics_spark import comparison
-        from rankmetrics_spark.cli.earlier import stored_users
+        from rankmetrics_spark.cli.earlier import stored_users, users_of_date
 
         users, _ = stored_users(spark, folder)
+        if labels:
+            users, asked = users_of_date(users, dates[1]), (options["experiment"], options["effect"], options["users"])
+            return comparison.plan_labels(users, metric, *asked, **settings)
         more: dict[str, object] = {"shares": shares, "dates": dates, "before": before}
         return comparison.plan(users, metric, **{**options, **more, **settings})
 

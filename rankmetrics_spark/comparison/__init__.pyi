@@ -5,6 +5,8 @@ from .families import Question as Question
 from .forecasts import Outlook as Outlook
 from .forecasts import outlook as outlook
 from .forecasts import outlooks as outlooks
+from .labelling import LabelPlan as LabelPlan
+from .labelling import plan_labels as plan_labels
 from .measures import KINDS as KINDS
 from .measures import Key as Key
 from .measures import Totals as Totals

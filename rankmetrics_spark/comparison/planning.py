@@ -231,7 +231,7 @@ def planned(
     )
     answers: tuple[float | None, int | None, int | None, int | None] = (None, None, None, None)
     if effect is not None:
-        target = _effect(effect, mean)
+        target = effect_of(effect, mean)
         at = first_day(once, target)
         needed = round(float(users[at - 1])) if at else design.users_needed(target, float(variance[-1]))
         answers = (target, at, first_day(any_look, target), needed)
@@ -263,7 +263,7 @@ def _shares(shares: Sequence[float]) -> tuple[float, float]:
     return float(numbers[0]), float(numbers[1])
 
 
-def _effect(effect: float | str, mean: float) -> float:
+def effect_of(effect: float | str, mean: float) -> float:
     """The effect in the metric's unit."""
     text = str(effect).strip()
     allowed = "allowed: a share of the mean such as 0.5%, or a number above 0 in the metric's unit"

@@ -14,7 +14,7 @@ from rankmetrics_spark.comparison.families import Question
 from rankmetrics_spark.comparison.judged import MACHINE_MEANS, machine_means
 from rankmetrics_spark.comparison.over_time import over_time
 from rankmetrics_spark.comparison.periods import first_and_last, period_rows, published_days
-from rankmetrics_spark.comparison.registry import STATISTICS, types_of
+from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, types_of
 from rankmetrics_spark.comparison.table import UserTable, machine_columns, of_one_test
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
@@ -220,13 +220,16 @@ def _earlier_values(before: eng.AnyTable | str | None, users: DataFrame) -> Data
     return before if before is None or isinstance(before, str) else eng.spark_table(before, "before", users)
 
 
-def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None) -> DataFrame:
+def comparisons(
+    table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None, statistics: Sequence[Statistic] = ()
+) -> DataFrame:
     """The table ``comparisons``: one row per (baseline, candidate, segment, metric).
 
     Args:
         table: The users.
         comparison: What is compared.
         sums: ``sums_of`` the two, where it has been computed already.
+        statistics: Those that become columns; by default all.
 
     Raises:
         ConfigError: Neither a baseline nor all pairs are asked for.
@@ -237,7 +240,7 @@ def comparisons(table: UserTable, comparison: cfg.Comparison, sums: DataFrame | 
     cfg.check_machine(comparison, bool(machine_columns(table)), *given)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
-    statistics = tuple(STATISTICS.values())
+    statistics = tuple(statistics or STATISTICS.values())
     body = partial(made.final, question=Question.of(comparison, _of_units(table, comparison)), statistics=statistics)
     return eng.in_one_step(partials, body, types_of(statistics))
 

@@ -6,12 +6,15 @@ that is estimated with the query itself has intervals that are too narrow where 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import Floats
+from rankmetrics_spark.statistics.significance import minimum_detectable_effect
 
 #: Fewer judged queries have a mean, and neither an interval nor a verdict.
 LEAST_JUDGED = 20
@@ -139,3 +142,53 @@ def corrected(h: Floats, f: Floats, others: Others, slope: Any = None, of_these:
         return Corrected(estimate, values, mean, others, mean)
     n, size = len(h), len(h) + others.n
     return Corrected(estimate, np.sqrt(others.n / size) * (h - used * (1 + n / others.n) * off), mean, others, 0.0)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a pilot says of a mean that will be corrected: of differences of pairs, or of one of two experiments.
+
+    Attributes:
+        people: Variance of the values under people's labels.
+        machine: Variance under the machine's.
+        rho: Correlation of the two; 0 where the machine is not used.
+        size: Users that the machine judges.
+    """
+
+    people: float
+    machine: float
+    rho: float
+    size: int
+
+    def parts(self, n: int) -> list[tuple[float, int]]:
+        """Squared errors with their degrees of freedom, as of ``Corrected``, where people judge n users.
+
+        Unless lambda is 1, their sum is (1 - rho**2 * N / (n + N) + (1 + rho**2) / n / (1 + n / N)**2) * people / n:
+        the last part is what a lambda costs that is made from n normal values.
+
+        >>> parts = Side(8.0, 8.0, 0.5, 100).parts(50)  # (1 - 0.125 + 1.25 / 50 / 4) * 8 / 50
+        >>> round(sum(error for error, _ in parts), 9)
+        0.141
+        """
+        others, covariance = self.size - n, self.rho * float(np.sqrt(self.people * self.machine))
+        if others < 2 or not covariance > 0:
+            return [(0.0, others - 1), (self.people / n, n - 1)]
+        ratio = 1 + n / others
+        slope = min(covariance / (ratio * self.machine), 1.0)
+        of_judged = self.people - 2 * slope * covariance + slope**2 * self.machine
+        of_judged += (1 + self.rho**2) * self.people / n / ratio**2 if slope < 1 else 0.0
+        return [(slope**2 * self.machine / others, others - 1), (of_judged / n, n - 1)]
+
+
+def smallest_effect(sides: Sequence[Side], n: int, confidence: float, power: float) -> float:
+    """The smallest difference that is found with this power where people judge n users of each side."""
+    parts = [part for side in sides for part in side.parts(n)]
+    error = np.array(np.sqrt(sum(squared for squared, _ in parts)))
+    return float(minimum_detectable_effect(error, np.array(welch_df(parts)), confidence, power))
+
+
+def labels_needed(sides: Sequence[Side], effect: float, confidence: float, power: float) -> int | None:
+    """The least users of each side whom people have to judge to find an effect; None where all are too few."""
+    sizes = range(LEAST_JUDGED, min(side.size for side in sides) + 1)
+    at = bisect_left(sizes, -effect, key=lambda n: -smallest_effect(sides, n, confidence, power))
+    return sizes[at] if at < len(sizes) else None

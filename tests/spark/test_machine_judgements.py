@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F
 from statsmodels.stats.inter_rater import cohens_kappa
+from statsmodels.stats.power import TTestPower
 
-from rankmetrics_spark import compare, evaluate, read
+from rankmetrics_spark import compare, evaluate, plan_labels, read
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import run
+from tests.helpers.commands import Call
 from tests.unit.test_judged_rows import slow_mean
 
 METRICS = ["ap@3", "ndcg@3"]
@@ -148,6 +151,64 @@ def test_the_check_says_how_the_machine_agrees_and_refuses_labels_that_cannot_be
     ):  # fmt: skip
         with pytest.raises(InputError, match=re.escape(says)):
             evaluated(spark, log, wrong).check()
+
+
+@pytest.mark.both_engines
+def test_labels_are_planned_with_what_the_pilot_says(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    log, labels = made()
+    users = evaluated(spark, log, labels).user_metrics
+    (plan,) = plan_labels(users, "ndcg@3", "a", "10%", 1_000, power=0.9)
+    rows = users.to_pandas().sort_values("user_id").set_index("experiment_id")
+    h, f = (
+        rows.loc["b", name].to_numpy() - rows.loc["a", name].to_numpy() for name in ("ndcg_at_3", "machine_ndcg_at_3")
+    )
+    judged = ~np.isnan(h)
+    rho = np.corrcoef(h[judged], f[judged])[0, 1]
+    assert plan.correlations == pytest.approx([rho], rel=1e-9) and plan.n_judged == JUDGED and rho > 1 / np.sqrt(48)
+    (side,) = plan.sides
+    variances = h[judged].var(ddof=1), f.var(ddof=1), rho
+    assert (side.people, side.machine, side.rho) == pytest.approx(variances, rel=1e-9) and side.size == 1_000
+    alone = 1 + next(
+        n for n in range(19, 9_999) if TTestPower().power(plan.effect / h[judged].std(ddof=1), n + 1, 0.05) >= 0.9
+    )
+    needed, human = plan.labels_needed
+    assert human == pytest.approx(alone, abs=1) and 20 < needed < human
+    found = f"is found where people judge {needed} of 1,000 users that the machine judges; without it, they have to"
+    assert f"{found} judge {human}" in plan.answer
+    assert f"correlate with theirs by {rho:.2f} (" in plan.basis and "in their differences, so it helps" in plan.basis
+    folder = tmp_path / "out"
+    stored = users if hasattr(users, "write") else spark.createDataFrame(users.to_pandas())
+    stored.withColumn("evaluation_date", F.lit("2026-11-20")).write.partitionBy(
+        "experiment_id", "evaluation_date"
+    ).parquet(str(folder / "user_metrics"))
+    command = ("plan", "--human-labels", "--input", folder, "--metric", "ndcg@3", "--effect", "10%", "--users", 1_000)
+    code, out, err = call(*command, "--experiment", "a", "--set", "power=0.9", "--format", "json")
+    assert code == 0 and json.loads(out) == [json.loads(json.dumps(plan.as_dict()))] and plan.answer in err
+    code, out, _ = call(*command, "--experiment", "a", "--set", "power=0.9")
+    last = plan.rows[-1]
+    assert code == 0 and "without the machine" in out and f"{last['smallest_effect']:#.3g}" in out
+    code, _, err = call(*command)
+    assert code == 2 and err.startswith(
+        "rankmetrics: --human-labels is given without --experiment, or with what is about"
+    )
+
+
+def test_a_pilot_that_says_nothing_is_refused(spark: SparkSession) -> None:
+    log, labels = made()
+    users = evaluated(spark, log, labels).user_metrics.to_pandas()
+    few = users.assign(ndcg_at_3=users["ndcg_at_3"].where(users["user_id"] < "q15"))
+    same = users.assign(ndcg_at_3=users["ndcg_at_3"].where(users["ndcg_at_3"].isna(), 0.5))
+    for table, says in (
+        (few, "the pilot cannot be planned with: people judged 7 users, and a verdict needs 20; allowed: one that has"),
+        (same, "the pilot cannot be planned with: people's values do not differ; allowed: one that has a verdict"),
+        (users.drop(columns="machine_ndcg_at_3"), "user_metrics has no ndcg@3 under the labels of a machine; allowed"),
+    ):
+        with pytest.raises(InputError, match=says):
+            plan_labels(spark.createDataFrame(table), "ndcg@3", "a")
+    noise = np.random.default_rng(0).normal(0, 1, len(users))
+    (plan,) = plan_labels(spark.createDataFrame(users.assign(machine_ndcg_at_3=noise)), "ndcg@3", "a", 0.001)
+    assert plan.basis.count("does not help, and labels of people count alone") == 1 and plan.sides[0].rho == 0
+    assert "is not found even where people judge all 120 users that the machine judges" in plan.answer
 
 
 @pytest.mark.slow

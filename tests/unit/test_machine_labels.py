@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
+from statsmodels.stats.power import TTestPower
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.judged import Labels
@@ -87,6 +89,50 @@ def test_covariance_of_two_means_is_that_of_a_variance_of_their_sum() -> None:
     both = st.corrected(h + g, f + e, split(QUERIES[:16, 2] + QUERIES[:16, 3]), 0.5)
     covariance = a.covariance(b, float(np.cov(QUERIES[:16, 2], QUERIES[:16, 3])[0, 1]))
     assert both.squared_error == pytest.approx(a.squared_error + b.squared_error + 2 * covariance, rel=1e-12)
+
+
+SIDES = [st.Side(0.04, 0.09, 0.8, 3_000)], [st.Side(0.04, 0.01, 0.3, 500), st.Side(0.09, 0.09, 0.7, 900)]
+
+
+@pytest.mark.parametrize("sides", SIDES, ids=["paired", "independent"])
+def test_planned_errors_have_the_noise_of_lambda_and_the_power_of_statsmodels(sides: list[st.Side]) -> None:
+    for n in (20, 100, 400):
+        shares = [(of.size - n) / of.size for of in sides]
+        best = [(1 - of.rho**2 * share) * of.people / n for of, share in zip(sides, shares, strict=True)]
+        noise = [(1 + of.rho**2) * share**2 * of.people / n**2 for of, share in zip(sides, shares, strict=True)]
+        known = sum(best) + sum(noise)
+        parts = [part for of in sides for part in of.parts(n)]
+        assert sum(error for error, _ in parts) == pytest.approx(known, rel=1e-12)
+        # A test of one mean with as many degrees of freedom, and this standard error.
+        df = st.welch_df(parts)
+        share = st.smallest_effect(sides, n, 0.95, 0.9) / np.sqrt(known * (df + 1))
+        assert TTestPower().power(share, df + 1, 0.05) == pytest.approx(0.9, abs=0.003)
+    # A lambda above 1 is 1: var(h - f) / n + var(f) / N, with 2 * rho * sqrt(0.09 * 0.01) = 0.048.
+    steep = st.Side(0.09, 0.01, 0.8, 1_000).parts(100)
+    assert sum(error for error, _ in steep) == pytest.approx((0.09 - 0.048 + 0.01) / 100 + 0.01 / 900, rel=1e-12)
+
+
+@pytest.mark.parametrize("sides", SIDES, ids=["paired", "independent"])
+def test_the_labels_that_are_needed_are_the_fewest_that_find_the_effect(sides: list[st.Side]) -> None:
+    for n in (21, 77, 303):
+        effect = st.smallest_effect(sides, n, 0.95, 0.8)
+        assert st.labels_needed(sides, effect, 0.95, 0.8) == n
+    assert st.labels_needed(sides, 1.0, 0.95, 0.8) == st.LEAST_JUDGED
+    assert st.labels_needed(sides, 1e-4, 0.95, 0.8) is None
+
+
+@pytest.mark.slow
+def test_so_many_labels_find_the_effect_as_often_as_planned() -> None:
+    rng, draws, side = np.random.default_rng(5), 2_000, st.Side(0.0625, 0.0725, (0.0625 / 0.0725) ** 0.5, 2_000)
+    n, found = st.labels_needed([side], 0.04, 0.95, 0.8), 0
+    assert n is not None and n < (st.labels_needed([replace(side, rho=0.0)], 0.04, 0.95, 0.8) or 0) / 2
+    for _ in range(draws):
+        h = rng.normal(0.04, 0.25, side.size)
+        f = h + rng.normal(0.1, 0.1, side.size)
+        mean = Labels(h[:n], f[:n], split(f[n:])).mean
+        found += abs(mean.mean) > stdtrit(st.welch_df(mean.parts), 0.975) * np.sqrt(mean.squared_error)
+    # Three standard errors of a share of 80 % of 2,000 are 2.7 %.
+    assert found / draws == pytest.approx(0.8, abs=0.027)
 
 
 def profiles() -> Iterator[tuple[int, int, float, float, float]]:
