@@ -1,7 +1,5 @@
 """``compare_conventions``: the means of the same impressions under every convention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

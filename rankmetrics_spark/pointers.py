@@ -31,11 +31,6 @@ def record_path(run_id: str) -> str:
     return f"runs/{run_id}.json"
 
 
-def page_path(run_id: str) -> str:
-    """Where the page of a run lies that failed its gates."""
-    return f"runs/{run_id}.html"
-
-
 #: The table of the checks of runs that published nothing.
 REFUSED = "refused_checks"
 

@@ -6,8 +6,6 @@ so the values are those of the job; but nothing counts them. A rank of 0 beside 
 logs ``evaluate`` is many times faster: it moves less than the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce

@@ -3,8 +3,6 @@
 # A section is frozen, so one default may serve every config.
 # ruff: noqa: RUF009
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -51,21 +51,14 @@ class Step:
 
     def then(self, following: Step) -> Step:
         """Combine two steps in one round trip to Python."""
-        return Step(partial(_run_both, first=self.body, second=following.body), following.schema)
-
-
-def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
-    yield from second(first(batches))
+        first, second = self.body, following.body
+        return Step(lambda batches: second(first(batches)), following.schema)
 
 
 def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
     """Apply a Python function to all rows of a small table, such as sums by key, in one partition."""
-    return table.repartition(1).mapInArrow(bound(partial(_at_once, body=body)), schema_text(kinds))
-
-
-def _at_once(batches: Batches, body: Callable[[Batches], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """All of a small table, so that its texts are made where the words of ``bound`` hold."""
-    return iter([*body(batches)])
+    # At once, so that its texts are made where the words of ``bound`` hold.
+    return table.repartition(1).mapInArrow(bound(lambda batches: iter([*body(batches)])), schema_text(kinds))
 
 
 def with_unit(users: DataFrame, unit: str) -> DataFrame:

@@ -1,7 +1,5 @@
 """How a machine's labels agree with those of people on the same items, and what is refused of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from math import sqrt

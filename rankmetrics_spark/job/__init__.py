@@ -3,8 +3,6 @@
 The module is not called ``run``, because it would hide the function of that name.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import sinks, sources
+from rankmetrics_spark.comparison import sums_of
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings, version_of
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
@@ -357,7 +356,8 @@ def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, sink
     """Stage ``experiment_metrics``, and ``comparisons`` if the config has them."""
     config, store, tables, counts = context.config, context.store, context.tables, context.counts
     with context.steps("sums"):
-        users = users.with_sums(store)
+        if users.request.bootstrap is not None or users.request.cluster is not None:
+            users = replace(users, sums=store.stage(sums_of(users.table, users.request), "sums"))
 
     def averages() -> dict[str, sinks.Written]:
         with context.steps("experiment_metrics"):

@@ -1,7 +1,5 @@
 """A plan that was written down before the first look: what was to decide, and how a run differs from it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

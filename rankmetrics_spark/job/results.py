@@ -150,12 +150,6 @@ class Users:
         compared = replace(users, days=earlier.days, of_days=of_days)
         return replace(self, compared=compared)
 
-    def with_sums(self, store: Store) -> Users:
-        """Return the same users with the sums that the bootstrap or the intervals of clusters need, staged."""
-        if self.request.bootstrap is None and self.request.cluster is None:
-            return self
-        return replace(self, sums=store.stage(comparison.sums_of(self.table, self.request), "sums"))
-
 
 def averages(users: Users, tables: Tables) -> DataFrame:
     """Return ``experiment_metrics``, with bootstrap intervals of the means if the config has them."""

@@ -1,7 +1,5 @@
 """Verify: derive what is published on a date again, from the records and the inputs, and compare every table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

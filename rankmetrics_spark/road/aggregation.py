@@ -6,8 +6,6 @@ each group in their order; Python picks the few of them that percentiles are mad
 so no order of rows and no partition changes a bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, beside, coded, computing, matrix_of
+from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.road.checking import literal
@@ -374,8 +372,3 @@ def _percentiles(columns: Arrays, request: Percentiles) -> Iterator[Computed]:
         numbers = (interpolated(below, above, n, each / 100), low, high)
         values |= dict(zip(columns_of([each]), numbers, strict=True))
     yield values
-
-
-def with_percentiles(means: DataFrame, percentiles: DataFrame) -> DataFrame:
-    """``experiment_metrics`` with the columns of percentiles; null where a group has no value."""
-    return beside(means, percentiles, (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH))

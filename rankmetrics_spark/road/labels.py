@@ -1,7 +1,5 @@
 """Judgements of people, who judged a sample of the users, and of a machine, which judged all of them."""
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame, functions as F

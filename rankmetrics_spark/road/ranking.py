@@ -1,7 +1,5 @@
 """Typed rows -> one row per ranked list: the only shuffle of raw rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Ranked lists -> one row per list with its metrics; and per user, where users have several lists."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

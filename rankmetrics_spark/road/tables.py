@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Comparison, Options
-from rankmetrics_spark.engines import AnyTable, Step, engine_of, few_rows, table_of
+from rankmetrics_spark.engines import AnyTable, Step, beside, engine_of, few_rows, table_of
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
@@ -464,4 +464,4 @@ def _with_percentiles(
         split = agg.value_counts(table, metrics, {name: column}, True)
         counts = counts.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
     table = agg.percentiles_of(counts, plan.scoring.conventions, request)
-    return agg.with_percentiles(means, table)
+    return beside(means, table, (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH))

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, page_path, record_path, refused_folder
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, USER_DAYS, quoted
 from rankmetrics_spark.sinks import files as fl, partitions as pt, reading, seals, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
@@ -195,7 +195,7 @@ class Folder(pt.Store):
 
     def write_page(self, text: str) -> str | None:
         """Write a page to ``runs``; return its path, or None if only Spark reaches the folder."""
-        return None if self._reach is None else self.write_file(page_path(self.run_id), text)
+        return None if self._reach is None else self.write_file(f"runs/{self.run_id}.html", text)
 
     def refuse(self, run: str, checks: pa.Table) -> None:
         """Write what was checked by a run that published nothing, as Parquet."""

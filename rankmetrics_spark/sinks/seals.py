@@ -3,8 +3,6 @@
 The record of a run has those of its files, the pointer of the date that of the record, and one of its own text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

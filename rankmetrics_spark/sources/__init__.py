@@ -164,7 +164,7 @@ def _unknown_column(error: Exception) -> str | None:
     return ".".join(re.findall(pattern, parts))
 
 
-@source("parquet", "orc", "delta", "iceberg")
+@source("parquet", "orc", "delta", "iceberg", "table")
 def _files(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     if section.table:
         return spark.read.options(**section.options).table(section.table)
@@ -183,11 +183,6 @@ def _files(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> D
         if own is None:
             raise
         return files.load_folders(spark, section, loaded, own)
-
-
-@source("table")
-def _table(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
-    return spark.read.options(**section.options).table(section.table or section.paths[0])
 
 
 @source("csv")
@@ -405,32 +400,31 @@ def _values(names: Iterable[str]) -> dict[_Sign, str]:
     return {("value", name): f"{quoted(name)} IS NOT NULL" for name in names}
 
 
-@source("trec_run")
-def _trec_run(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
+#: Format of TREC -> the places of its fields.
+_TREC = {
     # query Q0 item rank score tag. Like trec_eval, the package orders by score: ranks in such files can be wrong.
-    return _fields(spark, section, {USER: 0, ITEM: 2, POSITION: 3, SCORE: 4, EXPERIMENT: 5}, 6)
-
-
-@source("trec_qrels")
-def _trec_qrels(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
+    "trec_run": {USER: 0, ITEM: 2, POSITION: 3, SCORE: 4, EXPERIMENT: 5},
     # query iteration item grade; qrels of diversity tracks have the intent (subtopic) in place of the iteration.
-    return _fields(spark, section, {USER: 0, INTENTS: 1, ITEM: 2, RELEVANCE: 3}, 4)
+    "trec_qrels": {USER: 0, INTENTS: 1, ITEM: 2, RELEVANCE: 3},
+}
 
 
-def _fields(spark: SparkSession, section: cfg.Input, fields: Mapping[str, int], width: int) -> DataFrame:
+@source(*_TREC)
+def _trec(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     """Split lines at white space; a line with too few fields has only nulls and is quarantined."""
+    fields = _TREC[section.format]
     words = F.split(F.trim(F.regexp_replace("value", r"[\s\ufeff]+", " ")), " ")
     lines = spark.read.options(**section.options).text([*section.paths]).where(F.trim("value") != "")
     experiment = files.experiment_column(spark, section)
     named = [] if experiment is None else [experiment.alias(EXPERIMENT)]
     if named and EXPERIMENT in fields:  # the last field, the tag, has no use
-        width, fields = width - 1, {name: at for name, at in fields.items() if name != EXPERIMENT}
+        fields = {name: at for name, at in fields.items() if name != EXPERIMENT}
     is_comment = f"startswith(get(w, 0), '#') AND try_cast(get(w, {cfg.NUMBER_AT[section.format]}) AS double) IS NULL"
     heads = {at: ", ".join(f"'{name}'" for name in names) for at, names in cfg.HEADS[section.format].items()}
     plain = "coalesce(regexp_replace(lower(get(w, {})), '[^a-z0-9]', ''), '') IN ({})"
     is_head = " AND ".join(plain.format(*head) for head in heads.items())
     lines = lines.select(words.alias("w"), *named).where(f"NOT ({is_comment}) AND NOT ({is_head})")
-    complete = lines.withColumn("w", F.when(F.size("w") >= width, F.col("w")))
+    complete = lines.withColumn("w", F.when(F.size("w") > max(fields.values()), F.col("w")))
     cells = {name: F.expr(f"get(w, {index})") for name, index in fields.items()}
     cells |= {EXPERIMENT: F.col(EXPERIMENT)} if named else {}
     return complete.select(*(cell.alias(name) for name, cell in cells.items()))

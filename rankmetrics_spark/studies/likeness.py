@@ -1,7 +1,5 @@
 """How far the lists of users differ between experiments, without any relevance."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

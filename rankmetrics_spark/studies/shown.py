@@ -1,7 +1,5 @@
 """Which items users see, without any relevance: how often each is shown -> coverage, Gini index, entropy, novelty."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """``interleaving``: which ranker wins the clicks on lists that several rankers made together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

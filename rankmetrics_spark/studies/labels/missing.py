@@ -1,7 +1,5 @@
 """``unjudged``: what the missing labels of a log could change, and which items to judge first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

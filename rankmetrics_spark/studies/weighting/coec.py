@@ -12,8 +12,6 @@ Source: Zhang and Jones, Comparing Click Logs and Editorial Labels for Training 
 Query Log Analysis).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

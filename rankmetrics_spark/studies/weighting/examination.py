@@ -1,7 +1,5 @@
 """``propensities``: how often users examine each rank, from a log in which items changed their ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

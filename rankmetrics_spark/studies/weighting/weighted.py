@@ -1,7 +1,5 @@
 """Clicks under position bias, or under another policy: weighted metrics with their effective sample size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
