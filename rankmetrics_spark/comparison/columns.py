@@ -49,13 +49,9 @@ def test(rows: Compared) -> Texts:
 @statistic(type="long")
 def n_users(rows: Compared) -> st.Ints:
     """Users of the test: of both sides together where it is independent."""
-    return rows.n_users if not rows.question.machine else rows.n_users + _unjudged(rows)
-
-
-def _unjudged(rows: Compared) -> st.Ints:
-    """(g,) users of the test whom a machine has judged, and people have not."""
-    ours, theirs, both = rows.judged.n_others
-    return np.where(rows.paired, both, ours + theirs)
+    # Those whom a machine has judged, and people have not, are in the test too.
+    ours, theirs, both = rows.judged.n_others if rows.question.machine else (0, 0, 0)
+    return rows.n_users + np.where(rows.paired, both, ours + theirs)
 
 
 @statistic("mean_baseline", "mean_candidate")

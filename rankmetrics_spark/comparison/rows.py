@@ -9,10 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.comparison import (
-    columns as _columns,  # noqa: F401  registers its functions, before contrasts
-    contrasts as _contrasts,  # noqa: F401
-)
+
+# These register their functions, in this order.
+from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts  # noqa: F401
 from rankmetrics_spark.comparison.compared import Compared, Ranks
 from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import Key, Name, Totals

@@ -302,7 +302,7 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
             flags = ((batch.list, known), (batch.list, known & (batch.rank <= scoring.top)))
             refuted = batch.pool_list, np.asarray(batch.pool_grade <= 0)
             n_judged = [np.bincount(of, flag, minlength=batch.size) for of, flag in (*flags, refuted)]
-        n_relevant = mx.m_relevant(batch, rule)
+        n_relevant = mx.Lists(batch, rule).m
         # The same in every layout: what has no relevance is counted only.
         at = np.flatnonzero(batch.grade > 0)
         digest = mx.list_hashes(batch.list[at], batch.rank[at], batch.grade[at].view(np.int64), batch.size)

@@ -41,7 +41,6 @@ from .discounts import unit as unit
 from .lists import Lists as Lists
 from .lists import check as check
 from .lists import compute as compute
-from .lists import m_relevant as m_relevant
 from .lists import one_list as one_list
 from .lists import sums as sums
 from .names import DIRECTIONS as DIRECTIONS

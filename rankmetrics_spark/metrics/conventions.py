@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
@@ -13,10 +13,6 @@ from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.metrics.batch import Bools, Floats
 
 GainTable: TypeAlias = tuple[tuple[float, float], ...]
-
-
-def _knob(default: object, read: Callable[[str, object], object], **metadata: object) -> Any:
-    return field(default=default, metadata={"read": read, **metadata})
 
 
 def _choice(default: str | int, *others: str | int, later: bool = False) -> Any:
@@ -30,7 +26,7 @@ def _choice(default: str | int, *others: str | int, later: bool = False) -> Any:
             raise err.ConfigError(err.unknown(name, value, map(str, values)))
         return by_text[key]
 
-    return _knob(default, read, values=values, later=later)
+    return field(default=default, metadata={"read": read, "values": values, "later": later})
 
 
 def _number(default: float, lowest: float, *, inclusive: bool) -> Any:
@@ -42,7 +38,7 @@ def _number(default: float, lowest: float, *, inclusive: bool) -> Any:
             raise err.ConfigError(f"{name} is {value!r}; it must be a number {bound}")
         return number
 
-    return _knob(default, read)
+    return field(default=default, metadata={"read": read})
 
 
 def _float(name: str, value: object) -> float:

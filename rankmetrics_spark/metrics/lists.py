@@ -415,8 +415,3 @@ def check(metrics: Iterable[Metric], convention: Convention) -> None:
                 f"metric '{metric}' has no expected value over tied scores (ties: expected); "
                 f"choose an order of ties, or one of: {', '.join(able)}"
             )
-
-
-def m_relevant(batch: Batch, convention: Convention) -> Ints:
-    """(n,) number of relevant judged items of each list, shown or not."""
-    return Lists(batch, convention).m

@@ -105,15 +105,13 @@ def first_hits(lists: Lists) -> tuple[Ints, Ints, Floats]:
     ties = lists.tied
     groups = _take(ties, ties.before == 0)
     index, chance = np.arange(len(groups.list)), groups.relevant / (groups.last - groups.first + 1)
-    parts = []
+    parts = [(index[:0], index[:0], np.zeros(0))]
     for place in range(int((groups.last - groups.first - groups.relevant).max(initial=-2)) + 2):
         rank, n_below = groups.first[index] + place, groups.last[index] - groups.first[index] - place
         parts.append((groups.list[index], rank, chance))
         alive = n_below >= groups.relevant[index]
         index, n_below = index[alive], n_below[alive]
         chance = chance[alive] * ((n_below + 1 - groups.relevant[index]) / n_below)
-    if not parts:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
     of_lists, ranks, chances = (np.concatenate(column) for column in zip(*parts, strict=True))
     return of_lists, ranks, chances
 

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -331,32 +331,25 @@ def merged_record(records: Sequence[Record]) -> dict[str, Any]:
     """
     if not records:
         return {}
-    experiments: dict[str, Counter[str]] = {}
+    added: dict[str, Counter[str]] = {"rows": Counter(), "quarantine_reasons": Counter()}
+    experiments: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    warnings: defaultdict[str, list[str]] = defaultdict(list)
     for record in records:
+        for name, counts in added.items():
+            counts.update(record.get(name, {}))
         for name, counts in record.get("experiments", {}).items():
-            numbers = {key: value for key, value in counts.items() if isinstance(value, int)}
-            experiments.setdefault(name, Counter()).update(numbers)
-    warnings: dict[str, list[str]] = {}
-    for record in records:
+            experiments[name].update({key: value for key, value in counts.items() if isinstance(value, int)})
         for text in (record.get("quality") or {}).get("warnings", ()):
-            warnings.setdefault(str(text), []).append(str(record.get(sch.DATE)))
+            warnings[str(text)].append(str(record.get(sch.DATE)))
     return {
         **records[-1],
-        "rows": dict(_added(record.get("rows", {}) for record in records)),
+        **{name: dict(counts) for name, counts in added.items()},
         "experiments": {name: dict(counts) for name, counts in experiments.items()},
-        "quarantine_reasons": dict(_added(record.get("quarantine_reasons", {}) for record in records)),
         "total_seconds": round(sum(seconds_of(record) or 0.0 for record in records), 3),
         "quality": {"warnings": [f"{text} ({', '.join(dates)})" for text, dates in warnings.items()]},
         "n_runs": len(records),
         "last_record": records[-1],
     }
-
-
-def _added(counts: Any) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return total
 
 
 # ---- figures of a result

@@ -15,20 +15,12 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report import console, formats
+from rankmetrics_spark.report import console, formats, verdict
 from rankmetrics_spark.report.beside import raised
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, period_means
 from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import answer, cards
-from rankmetrics_spark.report.verdict import (
-    CORRECTIONS,
-    MOST_LINES,
-    correction_once,
-    sentences_of_period,
-    shortened,
-    verdict_of,
-)
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
 
 Row = Mapping[str, Any]
@@ -62,7 +54,7 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         if found.among:
             lines.append(f"means are over all {UNITS}; changes are those of the {UNITS} whose lists changed")
     if figures.letters:
-        how = CORRECTIONS[figures.found[0].correction]
+        how = verdict.CORRECTIONS[figures.found[0].correction]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
     of_metrics = by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
@@ -148,11 +140,12 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Figure
     lines: Sequence[str] = sentences
     is_one = result is not None and len(result.tests) < 2
     if result:
-        lines = [*(headline(result) if is_one else ()), *correction_once(sentences, result.found)]
-    if style == "table" and not formats.details.get() and len(lines) > MOST_LINES:
+        lines = [*(headline(result) if is_one else ()), *verdict.correction_once(sentences, result.found)]
+    if style == "table" and not formats.details.get() and len(lines) > verdict.MOST_LINES:
         leader = cards(result)[:1] if result and is_one and not headline(result) else []
         topics = [str(card.found.candidate) for card in leader]
-        lines = shortened(lines, ([line for line in lines if getattr(line, "topic", "") in topics] or lines)[:1])
+        first = [line for line in lines if getattr(line, "topic", "") in topics] or lines
+        lines = verdict.shortened(lines, first[:1])
     for line in lines:
         formats.print_sentence(line, style == "table")
 
@@ -178,7 +171,7 @@ def headline(figures: Figures) -> list[str]:
 
 
 def print_comparisons(
-    rows: Sequence[Row], verdict: Sequence[str], about: str = "", metrics: Sequence[Metric] = ()
+    rows: Sequence[Row], sentences: Sequence[str], about: str = "", metrics: Sequence[Metric] = ()
 ) -> None:
     """The verdict, whose users these are, and one line per comparison."""
     found = findings(rows)
@@ -188,7 +181,7 @@ def print_comparisons(
         for side in each.sides
     ]
     result = Figures(means, rows, order=[*map(str, metrics)])
-    print_verdict(verdict, result=result)
+    print_verdict(sentences, result=result)
     formats.print_lines(filter(None, [about]))
     has_segments = not all(each.is_of_all for each in found)
     left = ("candidate", "baseline", "segment", "metric", "design", "test")
@@ -285,15 +278,16 @@ def print_all(of: Compared, style: str) -> None:
         of: Them; CSV holds the first of the further tables instead of the comparisons.
         style: ``table``, ``json`` or ``csv``.
     """
-    days, verdict = of.days, [*verdict_of(of.rows, of.metrics), *of.outlook, *sentences_of_period(of.days)]
+    days, said = of.days, [*verdict.verdict_of(of.rows, of.metrics), *of.outlook]
+    said += verdict.sentences_of_period(days)
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, sch.N_DAYS: len(days.dates)} if days else {}
     if style == "json":
-        result = {"comparisons": of.rows, "verdict": verdict, **of.more}
+        result = {"comparisons": of.rows, "verdict": said, **of.more}
         formats.print_json({sch.DATE: of.date, "period": days and {**period, "missing": days.missing}, **result})
     elif style == "csv":
         formats.print_csv([{sch.DATE: of.date, **period, **row} for row in next(iter(of.more.values()), of.rows)])
     else:
-        print_comparisons(of.rows, verdict, "" if days else f"{UNITS:C} of {of.date}.", of.metrics)
+        print_comparisons(of.rows, said, "" if days else f"{UNITS:C} of {of.date}.", of.metrics)
         for name, table in of.more.items():
             formats.print_sentence(worded(_TITLES[name]))
             console.LIST_PRINTERS[style](list(table))

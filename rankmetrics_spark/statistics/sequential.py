@@ -8,13 +8,13 @@ advance; it is narrower at the last of them.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.significance import Estimate
+from rankmetrics_spark.statistics.significance import Estimate, users_needed
 
 #: Standard deviations beyond which a normal density is left out of a quadrature: less than 1e-18 of it.
 _SIDE = 9.0
@@ -22,55 +22,6 @@ _SIDE = 9.0
 _STEP = 0.25
 #: A bound above every z-value whose probability is a number.
 _HIGHEST = 37.0
-
-
-class Looks(Protocol):
-    """A rule that says when a difference is larger than chance explains, over more than one look.
-
-    ``found`` is the test of a single look, ``n`` the users of the test: of both arms together where they differ.
-    """
-
-    def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
-        """(g,) standard errors that a difference needs at this look, for a two-sided test at ``level``."""
-
-    def p_value(self, test: Estimate, n: Any) -> Floats:
-        """(g,) smallest levels at which the differences are as large as that."""
-
-    def users_needed(self, test: Estimate, n: Any, level: float, power: float) -> Floats:
-        """(g,) users that a test needs to find the difference with this power, if it is the true one."""
-
-
-def over_looks(test: Estimate, n: Any, looks: Looks, confidence: Floats | float) -> Estimate:
-    """The test of a single look -> the same difference with an interval and a p-value that hold over all looks.
-
-    Without a spread it stays the test of a single look, whose p-value is that of a permutation: users who all have one
-    value now had it at every earlier look.
-
-    Args:
-        test: Tests of g pairs at one look.
-        n: (g,) users of the test: of both arms together where they differ.
-        looks: The rule.
-        confidence: Of the interval, in (0, 1); one number, or (g,).
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        moving = ~(test.standard_error == 0)
-        p = np.where(moving, looks.p_value(test, n), test.p_value)
-        tests = Estimate(test.difference, test.standard_error, test.df, p, p, p)
-        return tests.within(critical_value(test.df, confidence, n, looks))
-
-
-def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks: Looks | None = None) -> Floats:
-    """(g,) standard errors from a difference to the bound of its interval: of t, or of some looks.
-
-    Args:
-        df: (g,) degrees of freedom.
-        confidence: Of the interval, in (0, 1); one number, or (g,).
-        n: (g,) users of the test.
-        looks: The rule; None for a single look.
-    """
-    if looks is not None:
-        return looks.critical(n, df, 1 - confidence)
-    return np.asarray(stdtrit(df, 0.5 + np.asarray(confidence) / 2))
 
 
 def quantile_of_t(z: Floats, df: Floats) -> Floats:
@@ -292,10 +243,7 @@ class PlannedLook:
     def users_needed(self, test: Estimate, n: Any, level: float, power: float) -> Floats:
         """(g,) users that the last look needs to find the difference with this power."""
         last = replace(self, look=self.planned).bound(level)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            known = np.where(test.difference == 0, np.nan, test.difference)
-            needed = np.asarray(n, float) * ((last + ndtri(power)) * test.standard_error / known) ** 2
-        return np.asarray(np.maximum(np.ceil(needed), 2.0))
+        return users_needed(n, test.difference, test.standard_error, 1 - level, power, last)
 
 
 @cache
@@ -306,3 +254,41 @@ def _levels_of_bounds(look: PlannedLook) -> tuple[Floats, Floats]:
     # A level that is spent later may have no bound above that of a larger level; the larger one counts then.
     rising = (np.diff(np.maximum.accumulate(bounds), prepend=-np.inf) > 0) & np.isfinite(bounds)
     return bounds[rising], quantiles[rising]
+
+
+#: A rule that says when a difference is larger than chance explains, over more than one look: how many standard errors
+#: it needs (``critical``), its p-value, and the users that a test needs.
+Looks = AnyLook | PlannedLook
+
+
+def over_looks(test: Estimate, n: Any, looks: Looks, confidence: Floats | float) -> Estimate:
+    """The test of a single look -> the same difference with an interval and a p-value that hold over all looks.
+
+    Without a spread it stays the test of a single look, whose p-value is that of a permutation: users who all have one
+    value now had it at every earlier look.
+
+    Args:
+        test: Tests of g pairs at one look.
+        n: (g,) users of the test: of both arms together where they differ.
+        looks: The rule.
+        confidence: Of the interval, in (0, 1); one number, or (g,).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moving = ~(test.standard_error == 0)
+        p = np.where(moving, looks.p_value(test, n), test.p_value)
+        tests = Estimate(test.difference, test.standard_error, test.df, p, p, p)
+        return tests.within(critical_value(test.df, confidence, n, looks))
+
+
+def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks: Looks | None = None) -> Floats:
+    """(g,) standard errors from a difference to the bound of its interval: of t, or of some looks.
+
+    Args:
+        df: (g,) degrees of freedom.
+        confidence: Of the interval, in (0, 1); one number, or (g,).
+        n: (g,) users of the test.
+        looks: The rule; None for a single look.
+    """
+    if looks is not None:
+        return looks.critical(n, df, 1 - confidence)
+    return np.asarray(stdtrit(df, 0.5 + np.asarray(confidence) / 2))

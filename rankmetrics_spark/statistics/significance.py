@@ -301,7 +301,7 @@ def minimum_detectable_effect(
 
 
 def users_needed(
-    n_users: Any, difference: Floats, standard_error: Floats, confidence: float, power: float = 0.8
+    n_users: Any, difference: Floats, standard_error: Floats, confidence: float, power: float = 0.8, bound: Any = None
 ) -> Floats:
     """How many users would show the observed difference with probability ``power``, were it the true one.
 
@@ -315,11 +315,12 @@ def users_needed(
         standard_error: (g,) of the difference.
         confidence: Of the two-sided test, in (0, 1).
         power: In (0, 1).
+        bound: The z-value that shows a difference; by default that of a single look.
 
     Returns:
         (g,) users in the same proportion of the arms, at least 2; NaN where the difference is 0 or not known.
     """
-    quantiles = ndtri(0.5 + confidence / 2) + ndtri(power)
+    quantiles = (ndtri(0.5 + confidence / 2) if bound is None else bound) + ndtri(power)
     known = np.where(difference == 0, np.nan, difference)
     needed = np.asarray(n_users, dtype=float) * (quantiles * standard_error / known) ** 2
     return np.asarray(np.maximum(np.ceil(needed), 2.0))

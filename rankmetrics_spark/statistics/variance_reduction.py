@@ -24,19 +24,14 @@ class CovariateMoments:
         x: Of the covariate, over the same users.
         xy_total: (g,) the sum of their products in units of 2**-60, as Python integers (object array).
 
-    >>> float(CovariateMoments.of([1.0, 2.0], [1.0, 3.0]).covariance[0])
+    >>> products = np.array([(1 * 1 + 2 * 3) * 2**LIMB_UNIT], object)
+    >>> float(CovariateMoments(Moments.of([1.0, 2.0]), Moments.of([1.0, 3.0]), products).cross[0])
     1.0
     """
 
     y: Moments
     x: Moments
     xy_total: Whole
-
-    @classmethod
-    def of(cls, y: list[float], x: list[float]) -> CovariateMoments:
-        """Moments of one group of plain values."""
-        products = sum(round(a * b * 2**LIMB_UNIT) for a, b in zip(y, x, strict=True))
-        return cls(Moments.of(y), Moments.of(x), np.array([products], dtype=object))
 
     @property
     def cross(self) -> Floats:
@@ -46,11 +41,6 @@ class CovariateMoments:
         # What is left without a spread is the rounding of the products.
         moving = (np.nan_to_num(self.y.variance) > 0) & (np.nan_to_num(self.x.variance) > 0)
         return np.where(moving, (whole / (n * 2 ** (2 * LIMB_UNIT))).astype(float), 0.0)
-
-    @property
-    def covariance(self) -> Floats:
-        """(g,) sample covariance, divided by n - 1; NaN below two users."""
-        return np.asarray(self.cross / np.where(self.y.n < 2, np.nan, self.y.n - 1).astype(float))
 
     @property
     def spread(self) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.metrics import Convention, compute, m_relevant, parse, resolve
+from rankmetrics_spark.metrics import Convention, Lists, compute, parse, resolve
 from tests.helpers.builders import batch_of, shown, value_of
 from tests.oracles import One, by_definition
 
@@ -188,8 +188,8 @@ def test_sums_and_losses_do_not_follow_the_policy() -> None:
 
 def test_relevant_items_are_counted_whether_shown_or_not() -> None:
     batch = batch_of(shown(1, 0, pool=[1, 0, 2]), shown(0.0))
-    assert m_relevant(batch, Convention()).tolist() == [2, 0]
-    assert m_relevant(batch, Convention(relevant_from=2)).tolist() == [1, 0]
+    assert Lists(batch, Convention()).m.tolist() == [2, 0]
+    assert Lists(batch, Convention(relevant_from=2)).m.tolist() == [1, 0]
 
 
 def test_large_tie_groups_keep_their_precision() -> None:

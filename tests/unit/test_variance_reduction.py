@@ -42,10 +42,8 @@ def test_a_covariate_without_spread_changes_nothing() -> None:
 
 @pytest.mark.parametrize("users", [0, 1, 2])
 def test_too_few_users_are_not_tested(users: int) -> None:
-    few, many = (
-        st.CovariateMoments.of([0.1, 0.4][:users], [0.2, 0.3][:users]),
-        st.CovariateMoments.of([1, 2, 4], [1, 2, 3]),
-    )
+    few = covariate_moments([[0.1, 0.4][:users]], [[0.2, 0.3][:users]])
+    many = covariate_moments([[1, 2, 4]], [[1, 2, 3]])
     assert np.isnan(st.cuped_paired(few, 0.95)[0].p_value).all()
     if users < 2:
         assert np.isnan(st.cuped_independent(few, many, 0.95)[0].p_value).all()
