@@ -92,6 +92,8 @@ SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
 USER_DAYS = "user_days"
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
+#: Key of a record: how many users were erased from what the run has published.
+ERASED = "erased_users"
 #: Folder name of a null partition value. "null" would not do: an experiment may have that name.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 EVERYONE = "all"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from rankmetrics_spark.job import Verified
 
+_FROM = click.Choice(["inputs", "user_metrics"])
+
 
 @click.command(cls=opts.Command)
 @OUTPUT
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     type=click.Path(allow_dash=True),
     help="Instead of the config on record: where that hides secrets, or inputs are in other places.",
 )
+@click.option("--without", type=click.Path(), help="Text file with an id per line: users who were erased.")
+@click.option("--from", "source", type=_FROM, default="inputs", help="Or user_metrics: what follows, without inputs.")
 @opts.FORMAT
 @opts.ENGINE
 @opts.MASTER
 def verify(
-    output: str | None, table: str | None, sink_format: str, date: str | None, config: str | None, style: str,
-    engine: str | None, master: str | None,
+    output: str | None, table: str | None, sink_format: str, date: str | None, config: str | None, without: str | None,
+    source: str, style: str, engine: str | None, master: str | None,
 ) -> None:  # fmt: skip
     """Derive what is published on a date again, from its record and its inputs, and compare every table.
 
@@ -45,7 +49,9 @@ def verify(
     sink = sink_of(output, table, sink_format)
     sink = replace(sink, format=format_of(output)) if output else sink
     day = opts.dates_of(date, None, None)["date"]
-    document = read_document(config) if config else None
+    document, stored = read_document(config) if config else None, source == "user_metrics"
+    if stored and (config or without):
+        raise ConfigError("--from user_metrics reads no inputs; allowed: --config and --without without it")
     choice = choose(engine, master)
     if not choice.here:
         raise ConfigError("the engine is on another machine; allowed: an engine that runs here, or --engine sail")
@@ -54,7 +60,7 @@ def verify(
         """What was derived again."""
         from rankmetrics_spark.job import verify as verify_run
 
-        return verify_run(spark, sink, day, document)
+        return verify_run(spark, sink, day, document, without, stored)
 
     result = opts.on_session(choice, verified)
     rows: Any = result.rows

@@ -4,10 +4,11 @@ The module is not called ``run``, because it would hide the function of that nam
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -26,8 +27,8 @@ from rankmetrics_spark.job.verifying import Verified as Verified, verify as veri
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, USER_DAYS, Check
-from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log
+from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
+from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log, without_users
 from rankmetrics_spark.words import counted_in
 
 Progress = Callable[[str], None]
@@ -60,6 +61,8 @@ class _Context:
         config: What to evaluate.
         steps: How long each step took.
         refused: Settings of the config that the session does not take.
+        store_for: Makes the store, instead of the sink of the config.
+        without: Users who are left out of every input.
         earlier: What other runs have published that the comparisons read; known after the plan.
         checks: What was checked so far.
         tables: The tables of the evaluation; known after the plan.
@@ -72,6 +75,7 @@ class _Context:
     steps: _Steps
     refused: list[str]
     store_for: Callable[[str], sinks.Store] | None = None
+    without: DataFrame | None = None
     earlier: Earlier = field(default_factory=Earlier)
     checks: list[Check] = field(default_factory=list)
     tables: Tables = field(init=False)
@@ -108,6 +112,7 @@ def run(
     progress: Progress = lambda text: None,
     *,
     store_for: Callable[[str], sinks.Store] | None = None,
+    without: DataFrame | None = None,
 ) -> Outcome:
     """Evaluate what a config describes and write every table.
 
@@ -121,6 +126,7 @@ def run(
         progress: Called with a short description before each step.
         store_for: Makes what the run with this id writes to, and reads earlier runs from, instead of the sink of the
             config; it then sends no event to anybody.
+        without: Users whose rows are left out of every input before anything is counted: a column of ids as text.
 
     Raises:
         ConfigError: No ``Config``, a setting of ``spark`` that the session refuses, or a partition that holds another
@@ -137,7 +143,7 @@ def run(
             "rankmetrics_spark.config make it"
         )
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
-        context = _Context(spark, config, _Steps(progress), refused, store_for)
+        context = _Context(spark, config, _Steps(progress), refused, store_for, without)
         entries = context.record.entries
         events = Events(entries, config) if store_for else Events.of(spark, config, entries)
         store = context.store
@@ -205,6 +211,14 @@ def _tables_of(context: _Context) -> Tables:
     events, assignments, machine = (sources.read_events(context.spark, part) for part in sections)
     others = {"judgements": judgements, "machine_judgements": machine, "events": events, "assignments": assignments}
     record.add_inputs(config, {"source": impressions, **others})
+    if (ids := context.without) is not None:
+        asked = config.options
+        roles = asked.judgement_columns, asked.machine_columns, asked.event_columns, asked.assignment_columns
+        impressions = without_users(impressions, ids, asked.columns)
+        judgements, machine, events, assignments = (
+            None if rows is None else without_users(rows, ids, columns)
+            for rows, columns in zip(others.values(), roles, strict=True)
+        )
     refused = " and ".join(context.refused)
     record.entries["notes"] = [
         *([f"going on without {refused}, which have no effect in this session"] if refused else []),
@@ -437,3 +451,46 @@ def _withhold(context: _Context, staged: results.Staged, arms: set[str]) -> None
     staged.written.update({name: table.without(arms) for name, table in staged.written.items()})
     context.counts = {name: count for name, count in context.counts.items() if name not in arms}
     context.record.entries["tables"] = {name: {"rows": table.n} for name, table in staged.written.items()}
+
+
+def from_users(
+    spark: SparkSession,
+    config: Config,
+    recorded: Mapping[str, Any],
+    users: DataFrame,
+    names: Collection[str | None],
+    store_for: Callable[[str], sinks.Store],
+) -> tuple[dict[str, sinks.Written], Record]:
+    """What follows from the rows of ``user_metrics`` of a run: means, comparisons, what both say; and a new record.
+
+    Args:
+        spark: The session.
+        config: What the run has evaluated.
+        recorded: Its record.
+        users: The rows.
+        names: Their experiments.
+        store_for: Makes what is staged to, and reads other days.
+    """
+    with session_settings(spark, config.spark) as refused, counted_in(config.unit):
+        context = _Context(spark, config, _Steps(lambda text: None), refused, store_for)
+        store, date = context.store, config.evaluation_date
+        # The plan follows from the columns of the inputs, which are on record.
+        empty = {
+            name.removesuffix("_judgements"): spark.createDataFrame(
+                [], ", ".join(f"{quoted(at)} {kind}" for at, kind in each["schema"].items())
+            )
+            for name, each in recorded["inputs"].items()
+        }
+        tables = Tables.of(empty.pop("source"), empty.pop("judgements", None), config.options, day=date,
+                           compared=config.comparison, **empty)  # type: ignore[arg-type]  # fmt: skip
+        context.tables = replace(tables, keep=store.stage, assigned=None)
+        vars(context.tables)["user_metrics"] = users
+        stored: Any = {None if name == NULL_PARTITION else name: n for name, n in recorded["experiments"].items()}
+        context.counts = {name: n for name, n in stored.items() if (name or None) in names}
+        context.earlier = Earlier.of(store, config)
+        of_users = _users(context)
+        written = _stage_aggregates(context, of_users)
+        staged = results.Staged(written, of_users, config, context.counts, context.earlier.days)
+        of_tests, others = staged.checks(Record({**recorded}), ())
+        written["checks"] = results.stage_checks(store, users, [*of_tests, *others], date, context.counts)
+        return written, context.record

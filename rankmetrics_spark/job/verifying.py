@@ -1,6 +1,7 @@
 """Verify: derive what is published on a date again, from the records and the inputs, and compare every table."""
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,6 +17,8 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
 from rankmetrics_spark.job.record import DAYS_SEEN
 from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path, unpublished
+from rankmetrics_spark.sources import ids_in
+from rankmetrics_spark.words import UNITS
 
 #: Files and inputs that an error names.
 MOST_NAMED = 3
@@ -31,6 +34,8 @@ EXACT_IF_SAME = ("rankmetrics_spark", "numpy", "scipy", "processor")
 _OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
 #: Tables that depend on what is published on other days.
 OF_OTHER_DAYS = ("comparisons", "checks")
+#: Checks that follow from the users, beside those of gates on metrics.
+OF_USERS = ("n_users", "users_without_relevant", "users_left_out", "sample_ratio", "days")
 _PUBLISHED = "_is_published"
 
 
@@ -42,18 +47,25 @@ class Verified:
         date: Evaluation date.
         rows: A row for each table of each run: its rows, and how far they are the same.
         other: Why values were compared within bounds, and not to the bit; empty where every bit was compared.
-        uncovered: What no digest covers.
+        uncovered: What no digest covers, and what was not shown.
+        stored: Whether it was derived from ``user_metrics``, without the inputs.
     """
 
     date: str
     rows: list[dict[str, Any]] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
+    stored: bool = False
 
     def in_words(self) -> list[str]:
         """What was shown, a sentence each."""
         how = f"within 1e-12 (intervals 1e-10), not to the bit: {'; '.join(self.other)}" if self.other else "to the bit"
-        return [f"{self.date} was derived again: every table is the same {how}", *self.uncovered]
+        what = f"{self.date} was derived again: every table is the same {how}"
+        if self.stored:
+            names = ", ".join(dict.fromkeys(row["table"] for row in self.rows))
+            what = f"{self.date}: what follows from user_metrics was derived again, and is the same {how}: {names}"
+            what += "; that user_metrics follows from the inputs was not shown"
+        return [what, *self.uncovered]
 
 
 @dataclass
@@ -85,6 +97,8 @@ def verify(
     sink: Sink,
     date: str | None = None,
     document: Mapping[str, object] | None = None,
+    without: str | None = None,
+    stored: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Verified:
     """Derive what is published on a date again, and compare every table; the output is only read.
@@ -94,10 +108,12 @@ def verify(
         sink: Where the runs have written.
         date: By default the newest date that is published.
         document: A config instead of the one on record, for secrets that this hides, and inputs in other places.
+        without: File with the ids of users who were erased, one a line: what is derived is derived without them.
+        stored: Derive what follows from the published ``user_metrics``, without the inputs.
         progress: Called with a short description before each step.
 
     Raises:
-        ConfigError: The record hides secrets, or the config is wrong.
+        ConfigError: The record hides secrets, or the config is wrong; users were erased, and no file names them.
         DifferenceError: A file, an input, the config or a row of a table is another one; the first one is named.
         InputError: Nothing is published on this date, or an input is not there any more.
     """
@@ -112,11 +128,18 @@ def verify(
     if date not in pointers:
         raise InputError(unpublished(date, pointers) if pointers else f"'{store.path}' holds nothing that is published")
     records = {record[sch.RUN]: record for record in sinks.run_records(store)}
-    verified = Verified(date, uncovered=uncovered)
+    verified = Verified(date, uncovered=uncovered, stored=stored)
+    ids = None if without is None else ids_in(spark, without)
     for entry in pointers[date].entries:
         progress(f"deriving {date} again, as run {entry.run_id} has published it")
         if "config" not in (record := records.get(entry.run_id, {})):
             raise InputError(f"{record_path(entry.run_id)} of '{store.path}' is not there, and it has the config")
+        if record.get(sch.ERASED) and ids is None and not stored:
+            option = "--table" if sink.table else "--output"
+            raise ConfigError(
+                f"{UNITS} were erased from run {entry.run_id}; allowed: rankmetrics verify {option} "
+                f"{shlex.quote(store.path)} --date {date} --without FILE, with an id per line, or --from user_metrics"
+            )
         with TemporaryDirectory(prefix="rankmetrics-verify-") as folder:
             # Earlier versions did not write down what they saw: what was published before.
             before = (
@@ -124,7 +147,10 @@ def verify(
             )
             seen = record.get(DAYS_SEEN, sorted({str(each[sch.DATE]) for each in before} - {date}))
             of_run = _Derived(spark, store, pointers[date], entry, record, Path(folder), seen)
-            of_run.compare(of_run.again(records, document), verified)
+            if stored:
+                of_run.follow(records, verified)
+            else:
+                of_run.compare(of_run.again(records, document, ids), verified)
     return verified
 
 
@@ -150,22 +176,16 @@ class _Derived:
         more = f" and {n:,} days more" if (n := len(changed) - MOST_NAMED) > 0 else ""
         return [f"run {run_id} has read days that have changed since: {', '.join(days)}{more}"] if days else []
 
-    def again(self, records: Mapping[str, Mapping[str, Any]], document: Mapping[str, object] | None) -> dict[str, Any]:
-        """Run it in the temporary folder; return the new record."""
-        from rankmetrics_spark.job import run
+    @property
+    def _place(self) -> dict[str, object]:
+        """The sections of the config that write: to the temporary folder, and nowhere else."""
+        return {"sink": {"path": str(self.folder)}, "report": {}, "lineage": {}}
 
-        date, run_id = self.pointer.date, self.entry.run_id
-        if document is None and HIDDEN in json.dumps(self.record["config"], default=str):
-            raise ConfigError(f"{record_path(run_id)} hides secrets of its config; allowed: --config with it")
-        given: Mapping[str, object] = document or self.record["config"]
-        place: dict[str, object] = {"sink": {"path": str(self.folder)}, "report": {}, "lineage": {}}
-        # A key that an older version did not have counts as its default.
-        recorded, config = (load({**each, **place}, date=date) for each in (self.record["config"], given))
-        if changed := [*_other_keys(as_dict(recorded), as_dict(config))]:
-            raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
+    def _scratch(self, records: Mapping[str, Mapping[str, Any]]) -> Callable[[str], sinks.Store]:
+        """What makes the temporary output, with the earlier records."""
         (self.folder / "runs").mkdir()
         # Limits on changes are held against earlier runs.
-        texts = {record_path(each): sinks.as_json(records[each]) for each in records if each < run_id}
+        texts = {record_path(each): sinks.as_json(records[each]) for each in records if each < self.entry.run_id}
         # A plan that was registered later is none of the run.
         plans = sinks.plan_texts(self.spark, self.store.path)
         if plans and json.loads(plans[0])["registered"] <= self.record["started"]:
@@ -173,9 +193,24 @@ class _Derived:
             texts[PLAN] = plans[0]
         for path, text in texts.items():
             (self.folder / path).write_text(text, encoding="utf-8")
-        make = partial(_Scratch, self.spark, str(self.folder), of=self.store, seen=self.seen)
+        return partial(_Scratch, self.spark, str(self.folder), of=self.store, seen=self.seen)
+
+    def again(
+        self, records: Mapping[str, Mapping[str, Any]], document: Mapping[str, object] | None, without: DataFrame | None
+    ) -> dict[str, Any]:
+        """Run it in the temporary folder; return the new record."""
+        from rankmetrics_spark.job import run
+
+        date, run_id = self.pointer.date, self.entry.run_id
+        if document is None and HIDDEN in json.dumps(self.record["config"], default=str):
+            raise ConfigError(f"{record_path(run_id)} hides secrets of its config; allowed: --config with it")
+        given: Mapping[str, object] = document or self.record["config"]
+        # A key that an older version did not have counts as its default.
+        recorded, config = (load({**each, **self._place}, date=date) for each in (self.record["config"], given))
+        if changed := [*_other_keys(as_dict(recorded), as_dict(config))]:
+            raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
         try:
-            return run(self.spark, config, store_for=make).record
+            return run(self.spark, config, store_for=self._scratch(records), without=without).record
         except (MetricGateError, QualityError) as error:
             if error.published is not None:
                 return dict(error.published.record)
@@ -188,27 +223,73 @@ class _Derived:
 
     def compare(self, again: Mapping[str, Any], verified: Verified) -> None:
         """Compare inputs and tables; add what is the same."""
+        store = sinks.ParquetFolder(self.spark, str(self.folder), "verify")
+        pointer = store.pointers()[self.pointer.date]
+        facts = {table: each["columns"] for table, each in pointer.entries[0].tables.items()}
+        derived = {table: self._rows(store, pointer, table, columns) for table, columns in facts.items()}
+        self._compare(derived, again, verified, [*_other_inputs(self.record, again)][:MOST_NAMED])
+        if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
+            verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
+
+    def follow(self, records: Mapping[str, Mapping[str, Any]], verified: Verified) -> None:
+        """Derive what follows from the published rows of users, and compare it; say what does not follow."""
+        from rankmetrics_spark.job import from_users
+
+        config = load({**self.record["config"], **self._place}, date=self.pointer.date)
+        lists = {name for name, count in self.record["experiments"].items() if count["lists"]}
+        kept = {sch.NULL_PARTITION if name is None else name for name in self.entry.experiments}
+        of_lists = bool(config.source.list and config.source.segments)
+        why = {
+            "experiments of the run were replaced since, or withheld": not lists <= kept,
+            "they read the assignments": config.assignments is not None,
+            "user_metrics does not have the segments of each list": of_lists,
+        }
+        facts, make = self.entry.tables, self._scratch(records)
+        users = self._rows(self.store, self.pointer, "user_metrics", facts["user_metrics"]["columns"])
+        written, record = from_users(self.spark, config, self.record, users, self.entry.experiments, make)
+        reason = next((f" ({reason})" for reason, holds in why.items() if holds), "")
+        derived = {name: each.rows for name, each in written.items() if not (reason and name in OF_OTHER_DAYS)}
+        others = sorted(name for name in facts if facts[name]["rows"] and name not in (*derived, "user_metrics"))
+        others += ["checks that are neither of users nor of gates on metrics"] * ("checks" in derived)
+        verified.uncovered.append(f"not shown, since they need the inputs: {', '.join(others)}{reason}")
+        only = {"checks": f"{sch.METRIC} IS NOT NULL OR name IN {OF_USERS}"}
+        only |= {"experiment_metrics": f"{sch.SEGMENT} = '{sch.EVERYONE}'"} if of_lists else {}
+        self._compare(derived, record.entries, verified, [], only)
+
+    def _compare(
+        self,
+        tables: Mapping[str, DataFrame],
+        again: Mapping[str, Any],
+        verified: Verified,
+        differences: list[str],
+        only: Mapping[str, str] = {},
+    ) -> None:
+        """Compare the tables that were derived, or only some of their rows; add what is the same."""
         then, now = ({**each["versions"], "processor": each.get("processor")} for each in (self.record, again))
         apart = [name for name in EXACT_IF_SAME if then.get(name) != now[name]]
         other = [f"{name} {then.get(name)} on record, {now[name]} here" for name in apart]
-        differences = [*_other_inputs(self.record, again)][:MOST_NAMED]
-        derived = sinks.ParquetFolder(self.spark, str(self.folder), "verify")
-        pointer = derived.pointers()[self.pointer.date]
-        facts, facts_again = self.entry.tables, pointer.entries[0].tables
-        rows = []
-        for table in sorted(dict.fromkeys((*facts, *facts_again)), key=lambda table: table in OF_OTHER_DAYS):
-            had, has = (each.get(table, {}).get("columns", {}) for each in (facts, facts_again))
+        facts, rows = self.entry.tables, []
+        names = tables if verified.stored else dict.fromkeys((*facts, *tables))
+        for table in sorted(names, key=lambda table: table in OF_OTHER_DAYS):
+            had, fields = (
+                facts.get(table, {}).get("columns", {}),
+                tables[table].schema.fields if table in tables else [],
+            )
+            has = {each.name: each.dataType.simpleString() for each in fields if each.name not in sch.PARTITION}
+            # Where users are read, others are known of the assignments alone.
+            had = {name: kind for name, kind in had.items() if name != sch.RUN and (name in has or not verified.stored)}
             if gone := sorted({*had.items()} - {*has.items()}):
                 differences.append(f"{table}: the column {gone[0][0]} is not derived again, or of another type")
                 break
             if newer := sorted({*has} - {*had}):
-                names = ", ".join(newer) if had else "its columns"
-                verified.uncovered.append(f"{table}: what was published has not yet {names}, so these are not compared")
+                new = ", ".join(newer) if had else "its columns"
+                verified.uncovered.append(f"{table}: what was published has not yet {new}, so these are not compared")
             if not had:
                 continue
-            places = (self.store, self.pointer), (derived, pointer)
-            tables = [self._rows(*place, table, had) for place in places]
-            if difference := first_difference(table, *tables, exact=not other):
+            shown = only.get(table, "true")
+            published = self._rows(self.store, self.pointer, table, had).where(shown)
+            derived = tables[table].select(*map(sch.quoted, published.columns)).where(shown)
+            if difference := first_difference(table, published, derived, exact=not other):
                 differences += (table in OF_OTHER_DAYS and self.since) or [difference]
                 break
             how = "within bounds" if other else "to the bit"
@@ -217,8 +298,6 @@ class _Derived:
             raise DifferenceError("; ".join([*differences, *(f"derived with {each}" for each in other)]))
         verified.rows.extend(rows)
         verified.other.extend(each for each in other if each not in verified.other)
-        if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
-            verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
 
     def _rows(self, store: sinks.Store, pointer: Pointer, table: str, columns: Mapping[str, str]) -> DataFrame:
         """The rows of a table of this run, or of what was derived."""
@@ -262,7 +341,7 @@ def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
             yield f"the log has {m:,} rows of experiment '{name}', and {n:,} are on record"
         elif before.get("digest", "") not in ("", after.get("digest")):
             yield f"the log has as many rows of experiment '{name}' as on record, but others"
-    for name in ("judgements", "events", "assignments"):
+    for name in ("judgements", "events", "assignments") if not then.get(sch.ERASED) else ():
         digests = (each.get("digests", {}).get(name) for each in (then, now))
         if then.get(name) != now.get(name) or len({*digests} - {None}) > 1:
             yield f"the {name} are not those on record"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F, types as T
@@ -105,6 +105,35 @@ def inputs(spark: SparkSession, config: cfg.Config) -> tuple[DataFrame, DataFram
 def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | None:
     """Read the events, or the assignments, of a config, if it has some; see ``read``."""
     return None if section is None else read(spark, section, section.required_columns())
+
+
+def without_users(rows: DataFrame, ids: DataFrame, columns: Mapping[str, Any]) -> DataFrame:
+    """The rows of an input whose user, as text, is none of these; all rows of one that names no users."""
+    user = columns.get("user") or next((name for name in (USER, "user") if name in rows.columns), None)
+    if user not in rows.columns:
+        return rows
+    text = eng.as_text(quoted(user), rows.schema[user].dataType, eng.engine_of(rows.sparkSession))
+    (name,) = ids.columns
+    return rows.join(F.broadcast(ids), F.expr(f"{text} = {name}"), "left_anti")
+
+
+def ids_in(spark: SparkSession, file: str) -> DataFrame:
+    """The ids of a text file, one a line, with and without the blanks around them; empty lines are none.
+
+    Raises:
+        InputError: It cannot be read, or has no id.
+    """
+    place = eng.sail_path(file) if eng.engine_of(spark) == "sail" else eng.spark_path(file)
+    problem = f"cannot read ids from --without '{file}'; allowed: a text file with an id per line"
+    try:
+        lines = spark.read.text(place).selectExpr(r"regexp_replace(value, '^\\uFEFF|\\r$', '') AS value")
+        ids = lines.where("trim(value) != ''").selectExpr("explode(array(value, trim(value))) AS _erased").distinct()
+        is_empty = not eng.few_rows(ids.limit(1))
+    except AnalysisException as error:
+        raise err.InputError(problem) from error
+    if is_empty:
+        raise err.InputError(problem)
+    return ids
 
 
 def _union(parts: Mapping[str, DataFrame]) -> DataFrame:

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterable
 from contextlib import redirect_stderr
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,15 @@ from scipy.stats import chisquare, fisher_exact
 
 from rankmetrics_spark import compare, evaluate, read, run
 from rankmetrics_spark.cli.first import InitRequest, first_config, write_first_config
-from rankmetrics_spark.config import Sink, load
-from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError
+from rankmetrics_spark.config import Sink, as_dict, load
+from rankmetrics_spark.errors import (
+    ConfigError,
+    DifferenceError,
+    InputError,
+    MetricGateError,
+    QualityError,
+    RankmetricsError,
+)
 from rankmetrics_spark.job import verify
 from rankmetrics_spark.report import figures_of_period
 from rankmetrics_spark.tools import sample
@@ -133,6 +141,33 @@ def test_a_run_counts_rows_once_and_scores_each_list_once(spark: SparkSession, t
     # All of it follows from the record, the days of users too.
     verified = verify(spark, request.sink)
     assert {row["table"] for row in verified.rows} == {*done.record["tables"]} and not verified.other
+    # Without the assignments, which say how many there are and who is compared, the means follow from the users.
+    verified = verify(spark, request.sink, stored=True)
+    assert [row["table"] for row in verified.rows] == ["experiment_metrics"]
+    (said,) = verified.uncovered
+    assert "inputs: checks, comparisons, quarantine, user_days (they read the assignments)" in said
+
+
+@pytest.mark.both_engines
+def test_a_user_who_was_erased_is_left_out_of_log_events_and_assignments(spark: SparkSession, tmp_path: Path) -> None:
+    def request(folder: Path, out: str) -> Any:
+        return config(
+            folder / "impressions.csv", tmp_path / out, events={"path": str(folder / "events.csv"), **EVENTS},
+            source={"format": "csv", "columns": {"position": "slot", "time": "shown_at"}, "list": ["request_id"]},
+            assignments={"path": str(folder / "assignments.csv"), "columns": {"time": "first_exposure_at"}},
+            tests=SETTINGS, metrics=["ap@3", "ndcg@3"], quality={"max_invalid_fraction": 0.2},
+        )  # fmt: skip
+
+    for name in ("impressions", "events", "assignments"):
+        lines = (GOLDEN / f"{name}.csv").open()
+        others = [line for line in lines if "u1" not in line.split(",")]
+        (tmp_path / f"{name}.csv").write_text("".join(others))
+    run(spark, request(tmp_path, "out"))
+    (tmp_path / "ids.txt").write_text("u1\n")
+    again = partial(verify, spark, request(tmp_path, "out").sink, document=as_dict(request(GOLDEN, "out")))
+    assert not again(without=str(tmp_path / "ids.txt")).other
+    with pytest.raises(DifferenceError, match="the events are not those on record"):
+        again()
 
 
 # ---- small cases: a list of a user is two items, of which the first one was clicked

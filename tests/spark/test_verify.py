@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import rankmetrics_spark
 from rankmetrics_spark import run
-from rankmetrics_spark.config import Sink
+from rankmetrics_spark.config import Sink, load
 from rankmetrics_spark.errors import DifferenceError, InputError
 from rankmetrics_spark.job import Outcome, Verified, verify
 from rankmetrics_spark.sinks import files_of, prune, seals
@@ -115,6 +116,31 @@ def test_what_spark_has_published_sail_derives_to_the_bit(spark: SparkSession, t
     done = ran(words, tmp_path, os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0 and {row["the same"] for row in json.loads(done.stdout)} <= WORDS, done.stderr
     assert "no digest" not in done.stderr
+
+
+FOLLOWING = {"experiment_metrics", "comparisons", "checks"}
+STORED: dict[str, dict[str, Any]] = RUNS | {
+    "clusters": LAX | {"comparison": {"baseline": "a", "cluster": "user_id"}},
+    "gates": LAX | {"comparison": {"baseline": "a"}, "gates": [{"metric": "ap@5", "min": 0.0}], "percentiles": [50]},
+}
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_what_follows_from_the_published_users_needs_no_inputs(
+    spark: SparkSession, tmp_path: Path, call: Call, kind: str
+) -> None:
+    log, out = parquet(tmp_path / "log", random_log(5, users=20)), tmp_path / "out"
+    done = run(spark, config(log, out, **STORED[kind]))
+    shutil.rmtree(log)
+    before = contents(out)
+    code, shown, err = call("verify", "-o", out, "--from", "user_metrics", "--format", "json")
+    rows = {row["table"]: row for row in json.loads(shown)}
+    follow = {"experiment_metrics"} if kind == "lists" else FOLLOWING & {*done.record["tables"]}
+    assert code == 0 and {*rows} == follow, err
+    assert {row["the same"] for row in rows.values()} == {"to the bit"}
+    assert "that user_metrics follows from the inputs was not shown" in err.replace("\n", " ")
+    assert contents(out) == before
+    assert call("verify", "-o", out)[0] == 3
 
 
 def moved(table: pa.Table) -> pa.Table:
@@ -219,7 +245,45 @@ def test_a_row_that_was_changed_with_its_digests_is_derived_otherwise(spark: Spa
     resealed(done)
     metric, mean = table["metric"][0].as_py(), table["mean"][0].as_py()
     expected = f"experiment_metrics: mean is {mean + 0.25!r} as published and {mean!r} derived again, of "
-    assert again(spark, tmp_path) == f"{expected}experiment_id 'b', segment 'all', metric '{metric}'"
+    for stored in (False, True):
+        with pytest.raises(DifferenceError) as error:
+            verify(spark, Sink(path=str(tmp_path / "out")), stored=stored)
+        assert str(error.value) == f"{expected}experiment_id 'b', segment 'all', metric '{metric}'"
+
+
+def test_users_who_were_erased_are_left_out_of_every_input(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    """What is published is of a log that never had u2; the log and the judgements have that user again."""
+    done = published(spark, tmp_path)
+    log, truth, out = tmp_path / "log", tmp_path / "truth", tmp_path / "out"
+    shutil.rmtree(out)
+    whole = {folder: pq.read_table(folder) for folder in (log, truth)}
+    for folder in whole:
+        rewritten(folder, lambda rows: rows.filter(pc.not_equal(rows["user_id"], "u2")))
+    done = run(spark, load({**done.record["config"]}, date=DATE))
+    for folder, rows in whole.items():
+        rewritten(folder, lambda _, rows=rows: rows)
+    assert "the log has 12 rows of experiment 'a', and 9 are on record" in again(spark, tmp_path)
+    file = tmp_path / "erased ids.txt"
+    file.write_text("\n u2 \n\nu2\nnobody\n")
+    assert call("verify", "-o", out, "--without", file)[0] == 0
+    file.write_text("u1\n")
+    code, _, err = call("verify", "-o", out, "--without", file)
+    assert code == 6 and "the log has as many rows of experiment 'a' as on record, but others" in err
+    # The record of a run says how many users were erased: it cannot be derived again without their ids.
+    resealed(done, erased_users=1)
+    code, _, err = call("verify", "-o", out)
+    said = (
+        f"users were erased from run {done.run_id}; allowed: rankmetrics verify --output {out} --date {DATE} --without"
+    )
+    assert code == 2 and f"{said} FILE" in err
+    assert call("verify", "-o", out, "--from", "user_metrics")[0] == 0
+    file.write_text("u2")
+    assert call("verify", "-o", out, "--without", file)[0] == 0
+    for text in ("\n \n", None):
+        file.unlink() if text is None else file.write_text(text)
+        code, _, err = call("verify", "-o", out, "--without", file)
+        assert code == 3 and f"cannot read ids from --without '{file}'" in err
+    assert call("verify", "-o", out, "--without", file, "--from", "user_metrics")[0] == 2
 
 
 @pytest.mark.parametrize("after", [0, 6, 20])
@@ -317,6 +381,8 @@ def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: S
     day(days[0])
     day(days[1])
     assert not verify(spark, Sink(path=str(out))).other
+    of_users = verify(spark, Sink(path=str(out)), stored=True)
+    assert {row["table"] for row in of_users.rows} == FOLLOWING and not of_users.other
     day(days[0], "other")
     named = f"run {done.run_id} has read days that have changed since: {days[0]} was "
     assert again(spark, tmp_path) == f"{named}published again, {days[1]} was published again"
@@ -324,6 +390,8 @@ def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: S
     resealed(done, without="days_seen")
     assert again(spark, tmp_path) == f"{named}published again, {days[1]} was published again"
     resealed(done, days_seen=[*days[:3]])
+    with pytest.raises(DifferenceError, match=re.escape(f"{named}published again")):
+        verify(spark, Sink(path=str(out)), stored=True)
     prune(files_of(str(out)), str(out), 2, False, False)
     assert again(spark, tmp_path) == f"{named}removed, {days[1]} was removed"
 
