@@ -138,42 +138,63 @@ def test_so_many_labels_find_the_effect_as_often_as_planned() -> None:
 def profiles() -> Iterator[tuple[int, int, float, float, float]]:
     """(n, N, noise, bias, share of one-sided errors of .5) of 100 judges."""
     rng = np.random.default_rng(51)
-    for n in np.repeat([20, 30, 50, 100, 200], 20):
-        yield (
-            int(n),
-            int(n * rng.choice([4, 10, 20])),
-            rng.uniform(0.02, 0.4),
-            rng.uniform(-0.1, 0.1),
-            rng.choice([0, 0.02]),
-        )
+    for n in np.repeat([20, 35, 50, 100, 400], 20).tolist():
+        size = min(n * rng.choice([4, 10, 20]), 1_200)
+        yield n, int(size), rng.uniform(0.02, 0.4), rng.uniform(-0.1, 0.1), rng.choice([0, 0.02])
 
 
-def drawn(rng: np.random.Generator, n: int, size: int, noise: float, bias: float, wrong: float) -> Labels:
-    """Differences of users without a true one, many of them 0 as those of AP are."""
-    h = rng.normal(0, 0.25, n + size) * (rng.random(n + size) < 0.7)
-    f = h + bias + rng.normal(0, noise, n + size) * (rng.random(n + size) < 0.8) + 0.5 * (rng.random(n + size) < wrong)
-    return Labels(h[:n], f[:n], split(f[n:]))
+def drawn(
+    rng: np.random.Generator, shape: tuple[int, int], noise: float, bias: float, wrong: float
+) -> list[np.ndarray]:
+    """Differences of users without a true one, many of them 0 as those of AP are, under both labels."""
+    h = rng.normal(0, 0.25, shape) * (rng.random(shape) < 0.7)
+    return [h, h + bias + rng.normal(0, noise, shape) * (rng.random(shape) < 0.8) + 0.5 * (rng.random(shape) < wrong)]
+
+
+def many_means(h: np.ndarray, f: np.ndarray, n: int) -> list[np.ndarray]:
+    """Mean, and its two squared errors, of each row, of which n users are judged: the rule that decides, for many."""
+    every, rest = f.shape[1], f[:, n:]
+    size, h, f = every - n, h[:, :n], f[:, :n]
+    off_h, off_f, off = (of - of.mean(1, keepdims=True) for of in (h, f, np.c_[f, rest]))
+    cross, squares = off_h * off_f, (off**2).sum(1, keepdims=True) - off[:, :n] ** 2 * every / (every - 1)
+    covariance = (cross.sum(1, keepdims=True) - cross * n / (n - 1)) / (n - 2)
+    slope = np.clip(covariance / ((1 + n / size) * squares / (every - 2)), 0, 1)
+    rho = cross.sum(1) / np.sqrt((off_h**2).sum(1) * (off_f**2).sum(1))
+    slope *= (((h != f).sum(1) >= 10) & (rho > 1 / np.sqrt(n - 2)))[:, None]
+    e = h - slope * (f - rest.mean(1, keepdims=True))
+    return [e.mean(1), slope.mean(1) ** 2 * rest.var(1, ddof=1) / size, e.var(1, ddof=1) / n]
+
+
+DRAWS = 5_000
+"""Of each judge, a share of 5.5 % has an error of .0032; of the 20 judges of one n together, of .0007."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arms", [1, 2], ids=["paired", "independent"])
-def test_intervals_cover_and_are_as_narrow_as_promised(arms: int) -> None:
-    rng, draws, found = np.random.default_rng(7), 400 // arms, []
-    for n, size, *judge in profiles():
-        misses, errors, people = 0, [], []
-        for _ in range(draws):
-            means = [drawn(rng, n, size, *judge).mean for _ in range(arms)]
-            parts = [part for mean in means for part in mean.parts]
-            error = np.sqrt(sum(squared for squared, _ in parts))
-            difference = means[0].mean - (means[1].mean if arms > 1 else 0.0)
-            misses += abs(difference) > stdtrit(st.welch_df(parts), 0.975) * error
-            errors.append(error)
-            people.append(0.25 * np.sqrt(0.7 * arms / n))
-        big = drawn(rng, 50_000, 50_000, *judge)
-        rho = np.corrcoef(big.h, big.f)[0, 1]
-        assert misses / draws < (0.05 if n >= 50 else 0.06) + 0.04 * arms, (n, size, judge)
+def test_intervals_cover_with_every_judge_and_are_as_narrow_as_promised(arms: int) -> None:
+    rng, found = np.random.default_rng(7), []
+    for n, size, noise, bias, wrong in profiles():
+        means, squared, weighted, of_people = np.zeros((4, DRAWS))
+        for sign in (1, -1)[:arms]:
+            for part in np.split(np.arange(DRAWS), 5):
+                h, f = drawn(rng, (len(part), n + size), noise, sign * bias, wrong)
+                mean, of_others, of_judged = many_means(h, f, n)
+                one = Labels(h[0, :n], f[0, :n], split(f[0, n:])).mean
+                assert (one.mean, *(error for error, _ in one.parts)) == pytest.approx(
+                    (mean[0], of_others[0], of_judged[0]), rel=1e-9, abs=1e-15)  # fmt: skip
+                means[part] += sign * mean
+                squared[part] += of_others + of_judged
+                weighted[part] += of_others**2 / (size - 1) + of_judged**2 / (n - 1)
+                of_people[part] += h[:, :n].var(1, ddof=1) / n
+        wrong_share = (np.abs(means) > stdtrit(squared**2 / weighted, 0.975) * np.sqrt(squared)).mean()
+        limit = 0.055 if n >= 50 else 0.065
+        assert wrong_share < limit + 3 * 0.0032, (n, size, noise, bias, wrong)
+        found.append((n, wrong_share))
         if n >= 100:
-            assert np.mean(errors) < 1.03 * np.mean(people) * np.sqrt(1 - rho**2 * size / (n + size)) + 1e-3, (n, judge)
-        found.append((n, misses / draws))
-    for few, most in ((False, 0.055), (True, 0.065)):
-        assert np.mean([share for n, share in found if (n < 50) is few]) <= most
+            rho = np.corrcoef(*(of.ravel() for of in drawn(rng, (1_000, 1_000), noise, bias, wrong)))[0, 1]
+            best, share = 1 - rho**2 * size / (n + size), np.mean(np.sqrt(squared)) / np.sqrt(np.mean(of_people))
+            # A lambda of n users costs so much: nothing to speak of, unless the judge is nearly as good as people.
+            assert share < 1.03 * np.sqrt(best + (1 + rho**2) * (size / (n + size)) ** 2 / n), (n, noise, share)
+            assert share < 1.03 * np.sqrt(best) or rho**2 > 0.6, (n, noise, share)
+    for n in (20, 35, 50, 100, 400):
+        assert np.mean([share for of, share in found if of == n]) < (0.055 if n >= 50 else 0.06) + 3 * 0.0007, n
