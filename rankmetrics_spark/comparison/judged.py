@@ -12,6 +12,7 @@ from scipy.special import stdtr
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.measures import SIDES, Key, Totals
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import SMALL_RATIO_P, columns
 
 if TYPE_CHECKING:
@@ -34,23 +35,25 @@ class Labels:
         h: (n,) under people's, of the judged users.
         f: (n,) of the same users under the machine's.
         others: The machine's of the users whom nobody judged.
+        target: What the mean is of, as a comparison has it.
     """
 
     h: st.Floats
     f: st.Floats
     others: st.Others
+    target: str = "population"
 
     @classmethod
-    def of_arm(cls, totals: Totals, key: Key) -> Labels:
+    def of_arm(cls, totals: Totals, key: Key, target: str) -> Labels:
         """Those of an experiment."""
         values, sums = totals.judged(key._replace(kind="arm_judged")), totals.of("machine", [key])
-        return cls(values[:, 0], values[:, 1], _others(sums, "u"))
+        return cls(values[:, 0], values[:, 1], _others(sums, "u"), target)
 
     @cached_property
     def mean(self) -> st.Corrected:
         """The corrected mean; that of people's labels alone where the machine's do not help."""
         helped = self.others.n > 1 and st.machine_helps(self.h, self.f)
-        return st.corrected(self.h, self.f, self.others, None if helped else 0.0)
+        return st.corrected(self.h, self.f, self.others, None if helped else 0.0, self.target == "these_queries")
 
     @property
     def sample_p(self) -> float:
@@ -112,14 +115,14 @@ class Judged:
         return [self._labels(*row) for row in zip(self.rows.keys, self.rows.paired, strict=True)]
 
     def _labels(self, key: Key, paired: bool) -> tuple[tuple[Labels, ...], tuple[Labels, ...], float]:
-        totals = self.rows.totals
+        totals, target = self.rows.totals, self.rows.request.target
         if not paired:
-            return (sides := tuple(Labels.of_arm(totals, key.arm(side)) for side in SIDES)), sides, 0.0
+            return (sides := tuple(Labels.of_arm(totals, key.arm(side), target) for side in SIDES)), sides, 0.0
         (x, f, y, g), sums = totals.judged(key._replace(kind="pair_judged")).T, totals.of("machine_pair", [key])
         a, d = _others(sums, "x"), _others(sums, "d")
         shared = float(np.nan_to_num(sums.covariance("x", "d", "others")[0]))
         b = st.Others(a.n, a.mean + d.mean, a.variance + 2 * shared + d.variance)
-        return (Labels(x, f, a), Labels(y, g, b)), (Labels(y - x, g - f, d),), shared
+        return (Labels(x, f, a, target), Labels(y, g, b, target)), (Labels(y - x, g - f, d, target),), shared
 
     def _numbers(self, sides: tuple[Labels, ...], tested: tuple[Labels, ...], shared: float) -> dict[str, float]:
         first, last = tested[0].mean, tested[-1].mean
@@ -216,15 +219,15 @@ class Judged:
         return off if p < SMALL_RATIO_P else None
 
 
-def machine_means(totals: Totals, confidence: float) -> dict[str, Any]:
+def machine_means(totals: Totals, request: Comparison) -> dict[str, Any]:
     """Corrected means of every experiment, segment and metric that a machine has judged, with intervals."""
     rated = {key._replace(kind="arm") for key in totals.sums if key.kind in ("machine", "arm_judged")}
     keys = [key for key in totals.sums if key in rated]
     rows = []
-    for key, labels in ((key, Labels.of_arm(totals, key)) for key in keys):
+    for key, labels in ((key, Labels.of_arm(totals, key, request.target)) for key in keys):
         mean, n = labels.mean, len(labels.h)
         error = np.array(np.sqrt(mean.squared_error) if n >= st.LEAST_JUDGED else np.nan)
-        test = st.Estimate.of(np.array(mean.mean), error, np.array(st.welch_df(mean.parts)), confidence)
+        test = st.Estimate.of(np.array(mean.mean), error, np.array(st.welch_df(mean.parts)), request.confidence)
         numbers = mean.mean, float(test.ci_low), float(test.ci_high), float(labels.h.mean()) if n else np.nan
         counts = labels.of_machine.n, n
         rows.append((key.candidate, key.segment, key.metric, *numbers, labels.of_machine.mean, mean.slope, *counts))

@@ -54,6 +54,7 @@ def compare(
     mean_over: str = "users",
     cluster: str | None = None,
     only_changed: bool = False,
+    target: str = "population",
 ) -> eng.ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -97,6 +98,7 @@ def compare(
             not users.
         only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
             shown too. ``evaluate`` has to have had it as well.
+        target: Means of the ``population`` of which the users are a sample, or, beside a machine, of ``these_queries``.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -287,8 +289,9 @@ def with_cluster_intervals(
     if comparison.cluster is None and not machine:
         return means
     partials = sums_of(table, comparison) if sums is None else sums
-    make, kinds = (machine_means, MACHINE_MEANS) if machine else (made.cluster_intervals, made.CLUSTER_MEANS)
-    body = partial(make, confidence=comparison.confidence)
+    body, kinds = partial(made.cluster_intervals, confidence=comparison.confidence), made.CLUSTER_MEANS
+    if machine:
+        body, kinds = partial(machine_means, request=comparison), MACHINE_MEANS
     return eng.beside(means, made.table_of_sums(partials, body, kinds), _ROW)
 
 

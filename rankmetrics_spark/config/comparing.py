@@ -150,6 +150,7 @@ class Comparison(SectionWithOptions):
         looks: Looks that intervals and p-values hold for: one, any number at a growing test, or a plan.
         tuning_users: Users at which the intervals over any looks are tightest; fixed before the test.
         period: A run compares the users of these dates: those that are published, and its own.
+        target: Means of the ``population`` of which the users are a sample, or, beside a machine, of ``these_queries``.
     """
 
     at: ClassVar[str] = "comparison"
@@ -181,6 +182,7 @@ class Comparison(SectionWithOptions):
     looks: str | PlannedLooks = fd.key("one", looks)
     tuning_users: int = fd.key(10_000, fd.count(2, 10**12))
     period: Period | None = fd.key(None, fd.section(Period))
+    target: str = fd.key("population", fd.choice("population", "these_queries"))
     #: What each test of the assignments has of its own: ``OfTest`` by name.
     tests: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -334,6 +336,8 @@ def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:
         ConfigError: Names the first of them.
     """
     usual = Comparison()
+    if comparison.target != usual.target and not machine:
+        raise fd.refuse(comparison.path_of("target"), comparison.target, "population, since no machine has judged")
     wrong = [*more, *(name for name in _NOT_WITH_MACHINE if getattr(comparison, name) != getattr(usual, name))]
     for name in wrong if machine else ():
         at = comparison.path_of(name) if hasattr(comparison, name) else name

@@ -325,7 +325,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                        "shared_users": "keep", "mean_over": "users", "cluster": None, "only_changed": False,
                        "wilcoxon": False, "randomization": None, "bootstrap": None, "aa_check": None, "shares": None,
                        "power": 0.8, "min_users": 0, "cuped": None, "looks": "one", "tuning_users": 10_000,
-                       "period": None},
+                       "period": None, "target": "population"},
         "gates": [],
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None,
                      "layout": "by_experiment"},

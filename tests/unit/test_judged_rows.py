@@ -118,6 +118,23 @@ def test_paired_rows_test_the_differences_of_users() -> None:
     assert (row["relative_ci_low"] > 0) == (row["ci_low"] > 0)
 
 
+@pytest.mark.parametrize("design", ["paired", "independent"])
+def test_the_mean_of_these_queries_has_the_errors_of_the_judged_ones_alone(design: str) -> None:
+    users = judged(40, 160)
+    if design == "independent":
+        users["user"] += users["experiment"]
+    values = [users[users["experiment"] == name][[METRIC, f"machine {METRIC}"]].to_numpy().T for name in "ab"]
+    parts = values if design == "independent" else [values[1] - values[0]]
+    squared = 0.0
+    for h, f in parts:
+        slopes = st.slopes(h[:40], f[:40], st.Others(160, f[40:].mean(), f[40:].var(ddof=1)))
+        # N / (n + N) * var(h - lambda * (1 + n / N) * f) / n, of f around the mean of the others.
+        squared += 160 / 200 * np.var(h[:40] - slopes * (1 + 40 / 160) * (f[:40] - f[40:].mean()), ddof=1) / 40
+    row, usual = row_of(users, design=design, target="these_queries"), row_of(users, design=design)
+    assert row["standard_error"] == pytest.approx(np.sqrt(squared), rel=1e-9)
+    assert row["difference"] == usual["difference"] and row["standard_error"] < usual["standard_error"]
+
+
 @pytest.mark.parametrize(
     ("users", "says"),
     [

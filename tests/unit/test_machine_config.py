@@ -46,6 +46,8 @@ def test_an_evaluation_refuses_in_one_sentence(given: dict[str, Any], says: str)
 def test_a_comparison_refuses_in_one_sentence(given: dict[str, Any]) -> None:
     usual = {} if "pairs" in given else {"baseline": "a"}
     check_machine(Comparison.read(usual | given), machine=False)
+    with pytest.raises(ConfigError, match=r"comparison\.target is 'these_queries'; allowed: population, since no"):
+        check_machine(Comparison.read({"target": "these_queries"}), machine=False)
     with pytest.raises(
         ConfigError, match=f"comparison.{next(iter(given))} is given, and a machine has judged the users; allowed"
     ):
