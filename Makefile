@@ -216,7 +216,9 @@ test-report: for-test-report ## test the HTML report in Chromium (and Firefox, i
 compared: venv ## try what nine other systems can do, in environments of their own, and write docs/compared.md
 	@$(BIN)/python -m tests.compared docs/compared.md --prove
 
-test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, ratios against tea-tasting, intents against ndeval
+test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, ratios against tea-tasting, intents against ndeval, labels against ppi-python
+	@# ppi-python installs its own tests, as a package that hides ours.
+	@rm -rf .venvs/peers/lib/python3*/site-packages/tests
 	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py tests/platforms/test_looks.py
 
 pictures: venv ## draw the pictures of README and docs, from the demo

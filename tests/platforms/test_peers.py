@@ -1,6 +1,6 @@
 """Other systems on the same numbers: gbstats of GrowthBook and seqabpy over looks, tea-tasting for means over lists.
 
-And pyndeval, which is ndeval of TREC, for metrics of intents.
+And pyndeval, which is ndeval of TREC, for metrics of intents, and ppi-python for labels of people and of a machine.
 """
 
 import random
@@ -19,6 +19,7 @@ gatsby = pytest.importorskip("seqabpy.gatsby")
 pyarrow = pytest.importorskip("pyarrow")
 tea_tasting = pytest.importorskip("tea_tasting")
 pyndeval = pytest.importorskip("pyndeval")
+ppi = pytest.importorskip("ppi_py")
 
 
 def draws(seed: int) -> tuple[list[float], list[float]]:
@@ -90,6 +91,26 @@ def test_means_over_lists_are_the_ratio_of_means_of_tea_tasting(seed: int, confi
     bounds = (expected.effect_size_ci_lower, expected.effect_size_ci_upper)
     assert (result.ci_low[0], result.ci_high[0]) == pytest.approx(bounds, rel=1e-9)
     assert result.difference[0] / arms[0].mean[0] == pytest.approx(expected.rel_effect_size, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_means_of_both_labels_are_those_of_ppi_python(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, size = rng.integers(20, 200, 2).tolist()
+    truth = rng.beta(2, 3, n + size)
+    machine = truth + rng.normal(0.05, 0.15, n + size)
+    h, f, rest = truth[:n], machine[:n], machine[n:]
+    others = st.Others(size, float(rest.mean()), float(rest.var(ddof=1)))
+    # Its covariance and its variances of means divide by n, and its intervals are those of a normal.
+    own = st.slopes(h, f, others, leave_out=False) * (n - 1) / n
+    for slope, lam in ((own, None), (own, own[0]), (np.full(n, 0.3), 0.3), (np.ones(n), 1)):
+        ours = st.corrected(h, f, others, slope)
+        assert ours.mean == pytest.approx(float(ppi.ppi_mean_pointestimate(h, f, rest, lam=lam)[0]), rel=1e-12)
+        (of_others, _), (of_judged, _) = ours.parts
+        error = np.sqrt(of_others * (size - 1) / size + of_judged * (n - 1) / n)
+        low, high = (float(np.squeeze(bound)) for bound in ppi.ppi_mean_ci(h, f, rest, alpha=0.05, lam=lam))
+        assert (high - low) / 2 == pytest.approx(1.959963984540054 * error, rel=1e-9)
+        assert (high + low) / 2 == pytest.approx(ours.mean, rel=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.25, 0.75])
