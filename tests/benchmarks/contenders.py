@@ -256,6 +256,12 @@ def our_contenders() -> list[Contender]:
             replace(_ours(f"ours, {shape}", compared="", shape=shape), before=data.other_shapes)
             for shape in ours.ASSIGNMENTS
         ),
+        *(
+            InSession(
+                f"ours, {name}", compared="", function=functools.partial(ours.pools, both), before=data.other_shapes
+            )
+            for name, both in (("one pool", False), ("two pools", True))
+        ),
         InSession(EXPLODED, compared="", function=floors.explode_and_group, before=data.other_shapes),
     ]
 

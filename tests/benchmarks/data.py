@@ -68,6 +68,10 @@ def other_shapes(path: str) -> None:
         "nested": lambda: rows.groupBy(*keys).agg(F.expr(items).alias("items")),
         "requests": lambda: rows.select(*keys, "item", "position", "relevance", request),
         "events": lambda: rows.where("relevance > 0").select("item", request),
+        # A machine rates all, and people every tenth user.
+        "labels": lambda: rows.selectExpr(
+            "user", "item", "grade AS llm", f"CASE WHEN {_TENTH} THEN grade END AS people"
+        ),
         # A user of an experiment is a user of their own, who is in one test, or in ten of a hundred.
         "tested": lambda: rows.selectExpr(f"{TESTED} AS user", "item", "position", "relevance"),
         "one_test": lambda: rows.where("position = 1").selectExpr(f"{TESTED} AS user", "'t' AS test", _arm(0)),
@@ -82,6 +86,7 @@ def other_shapes(path: str) -> None:
             table().write.mode("overwrite").parquet(f"{path}-{shape}")
 
 
+_TENTH = "pmod(xxhash64(user), 10) = 0"
 TESTED = "concat(experiment, ' ', user)"
 
 

@@ -40,6 +40,7 @@ GOALS = (
     ("a row per list / explode and group", "ours, nested", contenders.EXPLODED, 0.3, ""),
     ("events / ready relevance", "ours, events", "ours, requests", 1.6, ""),
     ("100 tests, ten of each user / one test", "ours, 100 tests", "ours, one test", 1.5, ""),
+    ("labels of people and of a machine / one pool", "ours, two pools", "ours, one pool", 1.25, ""),
     ("12 metric columns / 2", OURS, "ours, 2 metric columns", 1.25, ""),
     ("ours / RankingEvaluator", OURS, contenders.RANKING_EVALUATOR, 1 / 20, "clicks"),
     ("ours / RankingEvaluator, lists cached", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20, "clicks"),

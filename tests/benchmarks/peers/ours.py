@@ -42,6 +42,17 @@ def frame(
     return evaluate(rows, metrics=metrics, **how, **options).experiment_metrics
 
 
+def pools(both: bool, path: str) -> Values:
+    """Differences under the labels of a machine, alone or corrected by those of people for every tenth user."""
+    read = SparkSession.active().read.parquet
+    labels: dict[str, Any] = {"judgement_columns": {"relevance": "llm"}}
+    if both:
+        labels = {"judgement_columns": {"relevance": "people", "machine": "llm"}, "human_sample": "random"}
+    log = read(path).select("experiment", "user", "item", "position")
+    rows = evaluate(log, COLUMNS, read(f"{path}-labels"), baseline="exp-0", **labels).comparisons.collect()
+    return {(row["experiment_id"], row["metric"]): row["difference"] for row in rows}
+
+
 def run(path: str, **options: Any) -> Values:
     """The numbers of every experiment: means over all users, ``<metric> relevant`` over users with a relevant item,
     standard deviations, intervals and counts."""
