@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from rankmetrics_spark import statistics as st
@@ -75,7 +74,7 @@ class LabelPlan:
     def _of_people(self) -> list[st.Side]:
         return [replace(side, rho=0.0, size=_NO_LIMIT) for side in self.sides]
 
-    @cached_property
+    @property
     def rows(self) -> list[dict[str, Any]]:
         """One per number of users whom people judge (of each side, where these are independent): the smallest effect
         that the test finds with the chosen power, also as a share of the mean, and the same of people's labels alone.
@@ -90,14 +89,12 @@ class LabelPlan:
             rows.append(row)
         return rows
 
-    @cached_property
+    @property
     def labels_needed(self) -> tuple[int | None, int | None]:
         """Users of each side whom people have to judge to find the effect, with the machine and without; None where
         all that it judges are too few.
         """
-        if self.effect is None:
-            return None, None
-        test = self.effect, self.confidence, self.power
+        test = self.effect or 0.0, self.confidence, self.power
         return st.labels_needed(self.sides, *test), st.labels_needed(self._of_people, *test)
 
     @property
@@ -123,14 +120,14 @@ class LabelPlan:
         judged = f"{min(side.size for side in self.sides):,} {self.units}{sides} that the machine judges"
         enough = f"found where people judge {needed:,} of" if needed else "not found even where people judge all"
         return (f"with a probability of {100 * self.power:.3g} % a change of {self.effect:.3g}{share} in {self.metric} "
-                f"is {enough} {judged}; without it, they have to judge {alone:,}")  # fmt: skip
+                f"is {enough} {judged}; without it, they have to judge {alone or _NO_LIMIT:,}")  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values."""
         names = ("metric", "baseline", "candidate", "mean", "n_judged", "correlations", "effect")
         needed = dict(zip(("labels_needed", "labels_needed_human"), self.labels_needed, strict=True))
-        helps = [side.rho > 0 for side in self.sides]
-        return {**{name: getattr(self, name) for name in names}, "helps": helps, **needed, "labels": self.rows}
+        own = {name: getattr(self, name) for name in names} | {"helps": [side.rho > 0 for side in self.sides]}
+        return {**own, **needed, "labels": self.rows}
 
 
 @told_as_read
@@ -141,8 +138,6 @@ def plan_labels(
     effect: float | str | None = None,
     users: int | None = None,
     *,
-    candidates: str | Sequence[str] | None = None,
-    design: str = "auto",
     confidence: float = 0.95,
     power: float = 0.8,
 ) -> list[LabelPlan]:
@@ -159,8 +154,6 @@ def plan_labels(
         baseline: The experiment that the others are compared with.
         effect: An effect to find: ``"2%"`` of the baseline's mean, or a number in the metric's unit.
         users: Users of each side whom the machine will judge, if they are not so many as in the pilot.
-        candidates: Only these are compared with the baseline; empty = all.
-        design: ``paired``, ``independent`` or ``auto``, as in ``compare``.
         confidence: Of the intervals.
         power: Probability of finding the effect.
 

@@ -22,7 +22,7 @@ from rankmetrics_spark.road import aggregation as agg, checking, nested as nst, 
 from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
 from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
 from rankmetrics_spark.road.events import Timed, event_counts, flattened
-from rankmetrics_spark.road.labels import LabelCounts, label_counts, split_labels
+from rankmetrics_spark.road.labels import LabelCounts, label_counts, of_both, split_labels
 from rankmetrics_spark.road.plan import Plan, make_plan
 
 #: Stores rows under a name, and reads them back.
@@ -109,7 +109,7 @@ class Tables:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
-            pools = pools if rated is None else pools.join(rated, sch.USER, "full")
+            pools = pools if rated is None else of_both(pools, rated)
         if keep is not None and lists is None and events is None:
             plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
         return cls(plan, rows, judgements, pools, keep, lists, timed, states, assigned)

@@ -91,6 +91,12 @@ def test_two_tables_a_column_of_drawn_queries_and_another_scale_give_the_same(sp
     more = labels.assign(relevance=labels["relevance"].fillna(1))
     drawn = evaluated(spark, log, more, human_sample={"column": "drawn"}).comparisons.to_pandas()
     pd.testing.assert_frame_equal(drawn, expected)
+    # Who was drawn and has no label is judged in part, and not one of those who were not drawn.
+    lost = labels.assign(relevance=labels["relevance"].where(labels["user"] > "q12"))
+    rows = evaluated(spark, log, lost, human_sample={"column": "drawn"}).comparisons.to_pandas()
+    gone = sum(f"q{i}" <= "q12" for i in range(JUDGED))
+    assert set(rows["note"].str.partition(",")[0]) == {f"people judged {gone} of {JUDGED} users in part"}
+    assert set(rows["n_judged"]) == {JUDGED} and rows["p_value"].isna().all()
 
 
 def test_a_system_whose_items_people_did_not_judge_has_no_verdict(spark: SparkSession) -> None:
