@@ -90,6 +90,11 @@ class Finding:
     adjusted_minimum_detectable_effect: float | None = told("detectable, corrected", "number")
     users_needed: float | None = told("users needed", "count")
     share_changed: float | None = told("users with changed lists", "share")
+    trigger: str | None = told("trigger", "text")
+    share_triggered_baseline: float | None = told("triggered, baseline", "share")
+    share_triggered_candidate: float | None = told("triggered, candidate", "share")
+    p_share_triggered: float | None = told("p of equal shares triggered", "p")
+    p_untriggered: float | None = told("p of the others", "p")
     diluted_difference: float | None = told("difference over all users", "signed")
     diluted_ci_low: float | None = told("interval over all users", "interval", *sch.DILUTED[1:])
     share_with_value_baseline: float | None = told("with a value, baseline", "share")
@@ -254,13 +259,20 @@ class Finding:
 
     @property
     def among(self) -> str:
-        """Which users are tested, where these are only the ones whose lists differ; else empty.
+        """Which users are tested, where these are only the ones whose lists differ or could; else empty.
 
         >>> Finding.of({"share_changed": 0.123, "design": "paired"}).among, Finding.of({"share_changed": None}).among
         (' among the 12 % of users whose lists changed', '')
         """
-        changed = self.share_changed
-        return "" if changed is None else f" among the {sch.share(changed)} of {UNITS} whose lists changed"
+        some = self.share_changed if self.trigger is None else self.share_triggered_candidate
+        return "" if some is None else f" among the {sch.share(some)} of {UNITS} {self.whose}"
+
+    @property
+    def whose(self) -> str:
+        """What the users are known by who are tested, where not all are."""
+        if self.trigger is not None:
+            return f"with {self.trigger}"
+        return "" if self.share_changed is None else "whose lists changed"
 
     @property
     def units(self) -> str:

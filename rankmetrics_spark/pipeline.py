@@ -60,6 +60,7 @@ def evaluate(
     covariate: str | None = None,
     cluster: str | None = None,
     only_changed: bool = False,
+    trigger: str | None = None,
     first_rank: Literal[0, 1] = 1,
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
@@ -122,6 +123,8 @@ def evaluate(
             not users.
         only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
             shown too.
+        trigger: A flag of the log, set where lists could differ: only users who have it are compared. All experiments
+            log it by one rule; the effect over all users is shown too.
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that the others are compared with, in ``result.comparisons``.
         pairs: Who is compared: with the baseline, or every pair. ``compare`` has further options.
@@ -284,7 +287,7 @@ def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
     if tables.assigned:
         assigned = comparison.assigned_users(tables.assigned.experiments)
         table = replace(table, by_test=tables.assigned.asked.by_test, assigned=assigned)
-    return replace(table, cluster=plan.public_cluster)
+    return replace(table, cluster=plan.public_cluster, trigger=plan.public_trigger)
 
 
 class Presentation:

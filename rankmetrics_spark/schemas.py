@@ -154,6 +154,8 @@ TOP = "_top"
 COVARIATE = "_covariate"
 #: The cluster of each user, such as a household, if there is such a column.
 CLUSTER_OF_USER = "_cluster"
+#: Whether a row says that its user's lists could differ between experiments, if there is such a column.
+TRIGGERED = "_triggered"
 #: Whether the rows of a list differ in a segment, if there are segments.
 MIXED = "_mixed"
 #: Hash of the item id.
@@ -201,6 +203,7 @@ class Columns:
         segments: The user's names of the columns whose values split the averages.
         covariate: The user's name of the column with a number of each user from before the experiment.
         cluster: The user's name of the column whose values are the units of errors; None where it is a segment too.
+        trigger: The user's name of the column that says whether lists could differ between experiments.
         intents: Where the intents of shown items come from: ``shown`` (their own column), ``judged`` (looked up in the
             judgements), or empty where no metric reads them.
         item: Whether item ids are there.
@@ -224,6 +227,7 @@ class Columns:
     first_rank: int = 1
     covariate: str | None = None
     cluster: str | None = None
+    trigger: str | None = None
     intents: Literal["", "shown", "judged"] = ""
     item_text: bool = False
     list_hash: str | None = None
@@ -246,8 +250,8 @@ class Columns:
 
     @property
     def of_user(self) -> tuple[str, ...]:
-        """Internal names of the columns that describe the user: segments, covariate and cluster."""
-        names = {COVARIATE: self.covariate, CLUSTER_OF_USER: self.cluster}
+        """Internal names of the columns that describe the user: segments, covariate, cluster and trigger."""
+        names = {COVARIATE: self.covariate, CLUSTER_OF_USER: self.cluster, TRIGGERED: self.trigger}
         return (*self.segment_columns, *(name for name, column in names.items() if column))
 
     @property

@@ -19,6 +19,7 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "<segment>": ("string", "each of `source.segments`, under its own name"),
         "<covariate>": ("double", "the column of `comparison.cuped`, if one is read from the log"),
         "<cluster>": ("string", "the column of `comparison.cluster`, if it is read from the log"),
+        "<trigger>": ("boolean", "the column of `comparison.trigger`: whether it is set in any row of the user"),
         sch.N_LISTS: ("bigint", "lists of the user"),
         sch.N_SHOWN: ("bigint", "items in them"),
         sch.N_RELEVANT: ("bigint", "relevant items, *m* of the conventions, over all lists"),

@@ -78,8 +78,9 @@ class CompareRequest:
             raise ConfigError("--decompose is given with mean_over: lists; allowed: users, whose mix it is about")
         if self.decomposed and section.cluster is not None:
             raise ConfigError("--decompose is given with cluster; allowed: one of the two, since a mix has no errors")
-        if self.decomposed and section.only_changed:
-            raise ConfigError("--decompose is given with only_changed; allowed: one of the two: a mix is of all users")
+        for name in ("only_changed", "trigger"):
+            if self.decomposed and getattr(section, name):
+                raise ConfigError(f"--decompose is given with {name}; allowed: one of the two: a mix is of all users")
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
                   **of_users, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (flags := [name for name, value in others.items() if value]):

@@ -354,7 +354,8 @@ def with_value(rows: Compared) -> tuple[st.Floats, ...]:
 @statistic(*(f"{name}_per_assigned" for name in ("difference", *sch.BOUNDS[:2], "p_value")), needs="everyone")
 def per_assigned(rows: Compared) -> tuple[st.Floats, ...]:
     """The difference over all assigned users, its interval and p-value (Welch, not corrected): 0 for a user without a
-    list. Of sums of gain (`cg`, `dcg`) over all users; null where no list is no value, as for AP and NDCG. Without
+    list. Of sums of gain (`cg`, `dcg`) over all users; null where no list is no value, as for AP and NDCG, and with
+    `trigger`. Without
     `assignments`, over all users of the log: 0 for one whom `zero_relevant: skip` leaves out.
     """
     left, everyone = rows.totals.sides("left_out", rows.keys), n_assigned(rows)
@@ -374,6 +375,7 @@ def per_assigned(rows: Compared) -> tuple[st.Floats, ...]:
     ]
     of_all = np.array([key.segment == sch.EVERYONE for key in rows.keys])
     defined = np.array(counts) & of_all & (some | bool(rows.assigned)) & ~rows.paired & (not rows.by_ratio)
+    defined &= rows.request.trigger is None
     numbers = (welch.difference, welch.ci_low, welch.ci_high, welch.p_value)
     return tuple(np.where(defined, each, np.nan) for each in numbers)
 

@@ -135,6 +135,16 @@ class Compared:
         return replace(st.NO_ESTIMATE.where(self.unresolved, tests), difference=tests.difference)
 
     @cached_property
+    def untriggered(self) -> Compared:
+        """The same rows of the users whom the trigger leaves out, at one look and without earlier values."""
+        kinds = {"untriggered": "arm", "untriggered_values": "arm_values"}
+        sums = self.totals.sums.items()
+        totals = Totals({key._replace(kind=kinds[key.kind]): each for key, each in sums if key.kind in kinds})
+        question = replace(self.question, request=replace(self.request, looks="one", trigger=None), earlier=False)
+        both, none = totals.of("pair", self.keys), np.zeros(len(self.keys), bool)
+        return Compared(totals, {}, question, self.keys, totals.sides("arm", self.keys), both, none)
+
+    @cached_property
     def hard(self) -> Hard:
         """The rows for which t does not hold."""
         return Hard(self)
@@ -340,7 +350,7 @@ class Compared:
             "period": question.days,
             "sparse": self.hard.decides.any(),
             "lists": request.mean_over == "lists",
-            "changed": request.only_changed,
+            "chosen": request.only_changed or request.trigger,
             "machine": question.machine,
             "assigned": self.assigned,
             "left_out": self.leaves_out,
@@ -372,7 +382,7 @@ class Compared:
             return float(st.sample_ratio_p(assigned, [*self.request.shares.values()]))
         keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.request.shares]
         # Who was left out followed the plan as well: without these users, a small share would look too small.
-        users = self.totals.of("arm", keys)["users"] + self.totals.of("shared", keys)["users"]
+        users = sum(self.totals.of(kind, keys)["users"] for kind in ("arm", "untriggered", "shared"))
         return float(st.sample_ratio_p(users, [*self.request.shares.values()]))
 
     @cached_property

@@ -9,6 +9,7 @@ from rankmetrics_spark.comparison import totals
 from rankmetrics_spark.comparison.columns import plain_means
 from rankmetrics_spark.comparison.compared import Compared, side_of_margin, testable
 from rankmetrics_spark.comparison.measures import SIDES, Key
+from rankmetrics_spark.comparison.notes import trigger_rates
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import BOUNDS, DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 
@@ -88,12 +89,36 @@ def _side(rows: Compared, size: st.Floats, in_shares: st.Bools, sign: int) -> tu
     return np.where(still, p, p_moving), np.where(still, exact / mean, worst)
 
 
-@statistic(SHARE_CHANGED, *DILUTED, needs="changed")
-def diluted(rows: Compared) -> tuple[st.Floats, ...]:
-    """Share of the users of both whose lists differ: the row tests these. And the effect over all users of both, to
-    which the others add 0: `difference` times that share, with the paired t interval of these differences and zeros, at
-    `confidence`.
+@statistic("trigger", type="string", needs="trigger")
+def trigger(rows: Compared) -> list[str | None]:
+    """The column with the flag of the users whom the row tests."""
+    return [rows.request.trigger] * len(rows.keys)
+
+
+@statistic("share_triggered_baseline", "share_triggered_candidate", "p_share_triggered", "p_untriggered",
+           needs="trigger")  # fmt: skip
+def triggered(rows: Compared) -> tuple[st.Floats, ...]:
+    """Share of the users of each side who have the flag, and the p-value that the two are equal (Pearson's chi-square,
+    Fisher's test for few); p-value that the other users do not differ in the metric, by the test that fits them. Below
+    0.001 in one of the two there is no verdict.
     """
+    p, shares = trigger_rates(rows)
+    return *shares, p, rows.untriggered.single.p_value
+
+
+@statistic(SHARE_CHANGED, *DILUTED, needs="chosen")
+def diluted(rows: Compared) -> tuple[st.Floats, ...]:
+    """With `only_changed`, share of the users of both whose lists differ: the row tests these. And the effect over all
+    users of both, to which the others add 0: `difference` times that share, with the paired t interval of these
+    differences and zeros, at `confidence`. With `trigger`, the same over all users of the two who have a value, with
+    Welch's t and the delta method; no interval where that of `difference` is not one by t.
+    """
+    if rows.request.trigger is not None:
+        some, others = (own[0]["n"] + own[1]["n"] for own in (rows.arms, rows.untriggered.arms))
+        whole = st.diluted(rows.plain, some, some + others, rows.request.confidence)
+        known = rows.testable & ~(rows.hard.decides & ~rows.hard.dense)
+        bounds = (np.where(known, each, np.nan) for each in (whole.ci_low, whole.ci_high))
+        return np.full(len(rows.keys), np.nan), whole.difference, *bounds
     changed, n = rows.pair.difference, rows.n_both.astype(object)
     everyone = st.paired_t(st.Moments(n, changed.total, changed.squares), rows.request.confidence)
     shares = rows.n_users / np.where(rows.n_both == 0, np.nan, rows.n_both)

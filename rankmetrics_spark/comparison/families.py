@@ -55,10 +55,14 @@ class Question:
     def of(cls, request: Comparison, table: UserTable) -> Question:
         """A comparison of these users, with the design, the correction and the cluster that follow from the rest."""
         # Without the users of both experiments there is nothing to pair; lists of different users cannot be the same.
-        design = {"drop": "independent"}.get(request.shared_users, "paired" if request.only_changed else request.design)
+        design = "paired" if request.only_changed else request.design
+        if request.shared_users == "drop" or table.trigger is not None:
+            design = "independent"
         correction = "bonferroni" if request.simultaneous else request.correction
+        # The flag keeps the name that it has in the log.
+        flag = request.trigger or table.trigger
         return cls(
-            replace(request, design=design, correction=correction, cluster=table.cluster),
+            replace(request, design=design, correction=correction, cluster=table.cluster, trigger=flag),
             roles=request.roles(table.metrics),
             directions={str(metric): metric.higher_is_better for metric in table.metrics},
             ranges={str(metric): metric.definition.range for metric in table.metrics},

@@ -28,6 +28,7 @@ MOST_JUDGED = 2**16
 #: (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of
 #: ``judged`` units, it keeps the values under labels of people and of a machine.
 VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
+VALUES["untriggered_values"] = VALUES["arm_values"]
 #: Kind of what keeps several values of each unit -> how many.
 WIDTHS = {"arm_judged": 2, "pair_judged": 4}
 #: An experiment with more values other than 0 keeps none in its segments.

@@ -176,7 +176,7 @@ def too_few_hits(rows: Compared, i: int) -> str:
 
 def doubts(rows: Compared) -> list[str | None]:
     """(g,) why a row has no test, or why its test cannot be trusted."""
-    told = {**doubts_of_mix(rows), **_different_users(rows)}
+    told = {**doubts_of_mix(rows), **_different_users(rows), **_different_flags(rows)}
     return [_doubt(rows, i, told.get(i, "")) for i in range(len(rows.keys))]
 
 
@@ -193,7 +193,8 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     experiments = {place: str(rows.keys[i][place]) for place in SIDES}
     for name, (text, forbidden) in _PROBLEMS.items():
         if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
-            return f"{text.replace('users', rows.units)} in {' and '.join(wrong)}"
+            flag = f" with {rows.request.trigger}" if rows.request.trigger and name == "users" else ""
+            return f"{text.replace('users', rows.units)}{flag} in {' and '.join(wrong)}"
     silent = {each: place for place, each in experiments.items() if not rows.count(i, place, "with_relevant")}
     if len(silent) == 2:
         return f"no {rows.units} with relevant items in {' and '.join(silent)}"
@@ -267,6 +268,38 @@ def analysed(rows: Compared, keys: Sequence[Key]) -> tuple[Floats, list[Floats],
 ALL_COUNT = "use a convention and a metric that count all of them, such as zero_relevant: zero"
 
 
+def trigger_rates(rows: Compared) -> tuple[Floats, list[Floats]]:
+    """Have the same shares of the users of both the trigger's flag: p-values, and these shares."""
+    others = [sums["users"].astype(float) for sums in rows.untriggered.arms]
+    users = [sums["users"] + other for sums, other in zip(rows.arms, others, strict=True)]
+    shares = [1 - other / np.maximum(n, 1) for other, n in zip(others, users, strict=True)]
+    return left_out_p(users, others, [(other, other) for other in others]), shares
+
+
+def _different_flags(rows: Compared) -> dict[int, str]:
+    """Row -> that its experiments have the trigger's flag for different shares, or that the other users differ too.
+
+    Where that holds for all users of a pair, it is said of the rows of its segments as well.
+    """
+    flag, found = rows.request.trigger, dict[int, str]()
+    if flag is None:
+        return found
+    p_rates, shares = trigger_rates(rows)
+    p_others, place = rows.untriggered.single.p_value, {key: i for i, key in enumerate(rows.keys)}
+    for i, key in enumerate(rows.keys):
+        for at in (i, place.get(key._replace(segment=EVERYONE), i)):
+            ours, theirs = (share(each[at]) for each in shares)
+            if p_others[at] < SMALL_RATIO_P:
+                rule = "set it wherever lists could differ"
+                found[i] = f"{UNITS} without {flag} differ too (p = {p_others[at]:.2g}): {rule}"
+            if p_rates[at] < SMALL_RATIO_P:
+                found[i] = (
+                    f"{ours} of the {UNITS} of {key.baseline} and {theirs} of those of {key.candidate} have {flag} "
+                    f"(p = {p_rates[at]:.2g}): log it in both by the same rule"
+                )
+    return found
+
+
 def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: bool) -> str:
     digits = next((digits for digits in range(2, 9) if len({f"{share:.{digits}f}" for share in has}) > 1), 9)
     low, high = (f"{100 * share:.{digits - 2}f} %" for share in has)
@@ -288,7 +321,8 @@ def _different_triggering(rows: Compared, i: int) -> str:
     names, table = [rows.keys[i][place] for place in SIDES], []
     for name in names:
         key = Key("arm", "", name, EVERYONE, rows.keys[i].metric)
-        shown, assigned = rows.totals.count(key), rows.assigned.get(name, 0)
+        shown = rows.totals.count(key) + rows.totals.count(key._replace(kind="untriggered"))
+        assigned = rows.assigned.get(name, 0)
         table.append([shown, max(assigned - shown, 0)])
     p = fisher_exact(table).pvalue
     if p >= SMALL_RATIO_P:

@@ -49,6 +49,11 @@ def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
             for metric, each in rows.values.items()
         }
         rows = replace(rows, values=values)
+    if rows.triggered is not None:
+        _add_untriggered(totals, rows.take(np.flatnonzero(~rows.triggered)))
+        rows = rows.take(np.flatnonzero(rows.triggered))
+        if not len(rows.user):
+            return
     for labels, code in rows.segments:
         _add_arms(totals, rows, labels, code)
     pairs = pairs_of(request, rows.experiments)
@@ -76,6 +81,16 @@ def shared_users(rows: UserRows, request: Comparison) -> tuple[st.Bools, st.Ints
     user, experiment = memberships // width, memberships % width
     shared = np.bincount(user, minlength=len(rows.keys)) > 1
     return shared, np.bincount(experiment[shared[user]], minlength=width)
+
+
+def _add_untriggered(totals: Totals, rows: UserRows) -> None:
+    """Add the sums of users who are not triggered, which are compared apart, as a check."""
+    others = Totals(keeps_values=totals.keeps_values)
+    for labels, code in rows.segments:
+        _add_arms(others, rows, labels, code)
+    for key, sums in others.sums.items():
+        if key.kind in ("arm", "arm_values"):
+            totals.add(key._replace(kind=key.kind.replace("arm", "untriggered")), sums)
 
 
 def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) -> None:

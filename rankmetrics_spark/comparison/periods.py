@@ -169,10 +169,10 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily:
 
     Returns:
         experiment_id, user_id; every column that is no metric and no count (segments, covariate) with its value of the
-        user's first date; n_lists, n_shown, n_relevant and n_repeated added up; n_days, the dates on which the user
-        has a list; first_date, the first of them; the metrics, and the lists with a value of each, as
-        n_lists_ap_at_10. Users who have no list at all (judged, but nothing was shown to them) keep the value that
-        they have on each date.
+        user's first date, and a flag (boolean) with whether it is set on any; n_lists, n_shown, n_relevant and
+        n_repeated added up; n_days, the dates on which the user has a list; first_date, the first of them; the metrics,
+        and the lists with a value of each, as n_lists_ap_at_10. Users who have no list at all (judged, but nothing was
+        shown to them) keep the value that they have on each date.
 
     Raises:
         InputError: A column is missing, or has a name that the rows of a period need.
@@ -199,8 +199,10 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily:
         *(f"{lists_of(name, columns)} AS {weight}" for name, weight in lists.items()),
         *[f"datediff(date({sch.DATE}), date'{days.first}') AS {_PLACE}"] * find_repeats,
     )
+    flags = {field.name for field in users.schema.fields if isinstance(field.dataType, T.BooleanType)}
+    own = {name: sch.quoted(name) for name in described}
     aggregates = [
-        *(f"min_by({sch.quoted(name)}, {_DAY}) AS {sch.quoted(name)}" for name in described),
+        *(f"{f'max({sql})' if name in flags else f'min_by({sql}, {_DAY})'} AS {sql}" for name, sql in own.items()),
         *(f"sum({name}) AS {name}" for name in counts),
         f"sum(CASE WHEN {sch.N_LISTS} > 0 THEN 1L ELSE 0L END) AS {sch.N_DAYS}",
         f"string(min({_DAY}) % {_NO_LIST}) AS {sch.FIRST_DATE}",

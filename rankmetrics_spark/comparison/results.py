@@ -55,6 +55,7 @@ def compare(
     cluster: str | None = None,
     only_changed: bool = False,
     target: str = "population",
+    trigger: str | None = None,
 ) -> eng.ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -99,6 +100,8 @@ def compare(
         only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
             shown too. ``evaluate`` has to have had it as well.
         target: Means of the ``population`` of which the users are a sample, or, beside a machine, of ``these_queries``.
+        trigger: A flag of the log, set where lists could differ: only users who have it are compared. It is a boolean
+            column of ``user_metrics``; the effect over all users is shown too.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -199,10 +202,11 @@ def effect_over_time(
 def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(comparison)
-    of_users = (("mean_over", "users", "users"), ("cluster", None, "null"), ("only_changed", False, "false"))
-    for name, usual, word in of_users:
+    of_users = {"mean_over": ("users", "users"), "cluster": (None, "null"), "only_changed": (False, "false")}
+    for name, (usual, word) in (of_users | {"trigger": (None, "null")}).items():
         if (value := getattr(comparison, name)) != usual:
-            why = f"{word}, since an effect over time is one of {'all ' * (word == 'false')}users"
+            which = "all " if name in ("only_changed", "trigger") else ""
+            why = f"{word}, since an effect over time is one of {which}users"
             raise cfg.refuse(comparison.path_of(name), value, why)
     start = None
     if dates is not None:
@@ -270,8 +274,9 @@ _ROW = (EXPERIMENT, SEGMENT, METRIC)
 
 
 def _of_units(table: UserTable, comparison: cfg.Comparison) -> UserTable:
-    """The table with the column of the cluster, whose name in it is that of the log unless the table says otherwise."""
-    return table if table.cluster is not None else replace(table, cluster=comparison.cluster)
+    """The table with the columns of cluster and trigger: those of the log, unless the table has other names."""
+    own = {name: getattr(table, name) or getattr(comparison, name) for name in ("cluster", "trigger")}
+    return replace(table, **own)
 
 
 def with_cluster_intervals(

@@ -97,6 +97,7 @@ def _in_parts(
                 part,
                 *(tables.lists_by_metric(part) if request.mean_over == "lists" else ()),
                 *([tables.hash_of_lists(part)] if request.only_changed else ()),
+                *([tables.flag_of(part, part.trigger)] if part.trigger is not None else ()),
                 *tables.shares_without(part),
                 *tables.machine_columns(part),
                 *alike_columns(part.alike),
@@ -154,7 +155,9 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
     # What was not asked for has no column.
-    is_clustered, changes = tables.MEMBER in table.column_names, tables.LISTS_HASH in table.column_names
+    is_clustered, changes, triggers = (
+        name in table.column_names for name in (tables.MEMBER, tables.LISTS_HASH, tables.TRIGGERED)
+    )
     nameless = (
         {tables.MEMBER: tables.NAMELESS[0]} if is_clustered else dict(zip(tables.HASHES, tables.NAMELESS, strict=True))
     )
@@ -189,6 +192,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         alone=np.asarray(table.column(tables.IS_ALONE).to_numpy(), bool) if is_clustered else None,
         lists_hash=np.asarray(table.column(tables.LISTS_HASH).to_numpy(), np.int64) if changes else None,
         without=_numbers_of(table, tables.WITHOUT, layout.metrics),
+        triggered=np.asarray(table.column(tables.TRIGGERED).to_numpy(), bool) if triggers else None,
         machine=_numbers_of(table, tables.MACHINE, layout.metrics),
         in_part=_doubles(table.column(tables.TO_JUDGE)) > 0 if tables.TO_JUDGE in table.column_names else None,
     )

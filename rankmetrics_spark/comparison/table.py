@@ -35,6 +35,8 @@ MACHINE, TO_JUDGE = sch.MACHINE, sch.TO_JUDGE
 LISTS_HASH = "_lists_hash"
 #: Columns of a row of a cluster: the hash of its user, and whether the user has no cluster.
 MEMBER, IS_ALONE = "_member", "_alone"
+#: Column of a row: whether the user is triggered.
+TRIGGERED = "_triggered"
 #: Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks.
 _BLOCKS = 12
 
@@ -72,6 +74,7 @@ class UserTable:
         days: The days of the period, where a row is about one.
         of_days: ``days_of_experiments`` of the users of these days.
         cluster: The column of the cluster, where users of one value are a unit.
+        trigger: The column with a flag of who is compared, where not all users are.
         alike: Columns in which all rows have to have one value; see ``refuse_several``.
         by_test: Whether experiments are arms of tests, and only arms of one test are compared.
         assigned: The users who are assigned to each experiment, as sums by key; None where that is not known.
@@ -88,6 +91,7 @@ class UserTable:
     days: Days | None = None
     of_days: DataFrame | None = None
     cluster: str | None = None
+    trigger: str | None = None
     alike: tuple[str, ...] = ()
     by_test: bool = False
     assigned: DataFrame | None = None
@@ -249,6 +253,14 @@ def lists_of(metric: str, columns: Iterable[str]) -> str:
     """SQL of the lists of a user that have a value; all lists where the user was stored without their number."""
     stored = sch.lists_with_value(metric)
     return f"coalesce({stored}, {sch.N_LISTS})" if stored in columns else f"bigint({sch.N_LISTS})"
+
+
+def flag_of(table: UserTable, trigger: str) -> str:
+    """A column for ``by_user``: whether the user is triggered; a user without a flag is not."""
+    check_column(table.rows.columns, trigger, "trigger")
+    if not isinstance(kind := table.rows.schema[trigger].dataType, T.BooleanType):
+        raise InputError(f"trigger is {trigger}, of type {kind.simpleString()} in user_metrics; allowed: a boolean")
+    return f"coalesce({sch.quoted(trigger)}, false) AS {TRIGGERED}"
 
 
 def hash_of_lists(table: UserTable) -> str:

@@ -86,7 +86,7 @@ def pairs_of(request: Comparison, experiments: Sequence[Name]) -> tuple[st.Ints,
 
 def experiments_of(totals: Totals) -> list[Name]:
     """The experiments that have users, in the order of their names; None last."""
-    kinds = ("arm", "shared")
+    kinds = ("arm", "untriggered", "shared")
     return by_name({key.candidate for key in totals.sums if key.kind in kinds and key.segment == EVERYONE})
 
 
@@ -117,7 +117,7 @@ def row_keys(totals: Totals, request: Comparison, known: Sequence[Name]) -> list
     """One key per pair, segment and metric that one of the two experiments has, in this order."""
     cells: dict[Name, dict[tuple[str, str], None]] = {}
     for key in totals.sums:
-        if key.kind in ("arm", "shared"):
+        if key.kind in ("arm", "untriggered", "shared"):
             cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
     rows = []
     for i, j in zip(*pairs_of(request, known), strict=True):

@@ -33,6 +33,7 @@ class UserRows:
         alone: Where clusters are the unit: (n,) whether the user has none, and so is one of their own.
         lists_hash: (n,) hash of the lists of the row, where only users whose lists differ are compared.
         without: Metric -> (n,) share of the user's lists that have no value, where it is known which have one.
+        triggered: (n,) whether the row counts in comparisons; None where all do.
         machine: Metric -> (n,) values under the labels of a machine; empty where there are none.
         in_part: (n,) whether people have judged some of the user's items, and not all; None without a machine.
     """
@@ -51,6 +52,7 @@ class UserRows:
     alone: Bools | None = None
     lists_hash: Ints | None = None
     without: dict[str, Floats] = field(default_factory=dict)
+    triggered: Bools | None = None
     machine: dict[str, Floats] = field(default_factory=dict)
     in_part: Bools | None = None
 

@@ -171,6 +171,7 @@ class Comparison(SectionWithOptions):
     mean_over: str = option("mean_over")
     cluster: str | None = option("cluster")
     only_changed: bool = option("only_changed")
+    trigger: str | None = option("trigger")
     wilcoxon: bool = fd.key(False, fd.flag)
     randomization: Resampling | None = fd.key(None, _switched(Resampling))
     bootstrap: Bootstrap | None = fd.key(None, _switched(Bootstrap))
@@ -281,11 +282,21 @@ class Gate(fd.Section):
         return self.trusted or self.max_drop is not None or self.max_relative_drop is not None
 
 
-#: Field -> its value that only_changed does not go with, and what is allowed.
-_NOT_WITH_CHANGED = {
-    "design": ("independent", "auto or paired"),
-    "shared_users": ("drop", "keep"),
-    "mean_over": ("lists", "users"),
+#: Of the two that choose users: field -> its value that they do not go with, and what is allowed; "" = any value.
+_NOT_WITH: dict[str, dict[str, tuple[str, str]]] = {
+    "trigger": {
+        "only_changed": ("", "false"),
+        "design": ("paired", "auto or independent"),
+        "mean_over": ("lists", "users"),
+        "cluster": ("", "null"),
+    },
+    "only_changed": {
+        "design": ("independent", "auto or paired"),
+        "shared_users": ("drop", "keep"),
+        "mean_over": ("lists", "users"),
+        "cluster": ("", "null"),
+        "period": ("", "null"),
+    },
 }
 
 
@@ -299,15 +310,16 @@ def _check_users(comparison: Comparison) -> None:
         )
     without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
     check_units(comparison, [name for name in without if getattr(comparison, name)])
-    others = _NOT_WITH_CHANGED.items()
-    wrong = {name: allowed for name, (value, allowed) in others if getattr(comparison, name) == value}
-    wrong |= {name: "null" for name in ("cluster", "period") if getattr(comparison, name) is not None}
-    for name, allowed in wrong.items() if comparison.only_changed else ():
-        value = getattr(comparison, name)
-        raise ConfigError(
-            f"{path_of('only_changed')} is true, and {path_of(name)} is "
-            f"{'set' if name == 'period' else value}; allowed with it: {allowed}"
-        )
+    for chooser, others in _NOT_WITH.items():
+        given = getattr(comparison, chooser)
+        for name, (wrong, allowed) in others.items() if given else ():
+            value = getattr(comparison, name)
+            if value == wrong if wrong else value:
+                words = [str(each).lower() if isinstance(each, bool) else each for each in (given, value)]
+                words[1] = "set" if name == "period" else words[1]
+                raise ConfigError(
+                    f"{path_of(chooser)} is {words[0]}, and {path_of(name)} is {words[1]}; allowed with it: {allowed}"
+                )
 
 
 def check_units(comparison: Comparison, names: Sequence[str]) -> None:
@@ -326,7 +338,7 @@ def check_units(comparison: Comparison, names: Sequence[str]) -> None:
 
 
 _NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "aa_check", "cluster", "mean_over",
-                     "only_changed", "shared_users", "period", "pairs")  # fmt: skip
+                     "only_changed", "trigger", "shared_users", "period", "pairs")  # fmt: skip
 
 
 def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:

@@ -227,6 +227,7 @@ class Options(fd.Section):
             users.
         only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
             shown too.
+        trigger: A flag of the log, set where lists could differ: only users who have it are compared.
         percentiles: Percentiles of each metric over the users, such as ``[50, 90]``.
         unit: What one user stands for: ``query`` where a log has queries; texts say so.
         repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
@@ -271,6 +272,7 @@ class Options(fd.Section):
     mean_over: str = fd.key("users", fd.choice("users", "lists"), path="comparison.mean_over")
     cluster: str | None = fd.key(None, fd.text, path="comparison.cluster")
     only_changed: bool = fd.key(False, fd.flag, path="comparison.only_changed")
+    trigger: str | None = fd.key(None, fd.text, path="comparison.trigger")
     percentiles: tuple[float, ...] = fd.key((), _read_percentiles, path="percentiles")
     unit: str = fd.key("user", fd.choice(*NOUNS), path="unit")
     repeated_items: str = fd.key("relevant", fd.choice("relevant", "all", "ignore"), path="quality.repeated_items")
@@ -399,8 +401,8 @@ def _check_columns(options: Options) -> None:
             )
 
 
-_NOT_WITH_MACHINE = ("covariate", "cluster", "mean_over", "only_changed", "percentiles", "with_events",
-                     "with_assignments", "judgement_packed")  # fmt: skip
+_NOT_WITH_MACHINE = ("covariate", "cluster", "mean_over", "only_changed", "trigger", "percentiles",
+                     "with_events", "with_assignments", "judgement_packed")  # fmt: skip
 
 
 def _check_machine(options: Options) -> None:

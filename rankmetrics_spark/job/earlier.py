@@ -131,7 +131,7 @@ class Earlier:
     def _of_day(plan: Plan, rows: DataFrame, config: Config) -> DataFrame:
         """What comparisons read of the day of the run."""
         metrics = [metric.column for metric in plan.scoring.metrics]
-        described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster)
+        described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster, plan.public_trigger)
         read = {
             sch.EXPERIMENT,
             sch.USER,

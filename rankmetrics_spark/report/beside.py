@@ -254,7 +254,7 @@ def _sentence_of_reversal(whole: Finding, column: str, parts: Sequence[Finding])
         return text
     text += f": its {UNITS} are in other segments than those of {whole.baseline}, "
     text += f"so the difference over all {UNITS} is one of who they are"
-    plain = not whole.over_lists and whole.cluster is None and whole.share_changed is None
+    plain = not whole.over_lists and whole.cluster is None and not whole.among
     # What else compare refuses to split: several columns at once.
     return f"{text}; rankmetrics compare --decompose {column} splits it" if plain and " & " not in column else text
 
@@ -345,7 +345,7 @@ def sentences_of_order(found: Iterable[Finding], metrics: Iterable[Metric]) -> l
 
 
 def sentence_of_dilution(found: Finding) -> str:
-    """What a change among the users whose lists differ is over all users; empty where all users are tested.
+    """What a change among the users whose lists differ, or could, is over all users; empty where all users are tested.
 
     Its interval is that of one plain test. Where something else decides the row, the sentence says so.
 
@@ -360,11 +360,13 @@ def sentence_of_dilution(found: Finding) -> str:
     'Every user of both a and b gets the same lists in each: there is no change to test'
     >>> said({"diluted_difference": None}), said({"share_changed": None})
     ('', '')
+    >>> said({"share_changed": None, "trigger": "could_differ", "share_triggered_candidate": 0.1}).partition(" by ")[0]
+    'Over all users, with or without could_differ, b changes NDCG@10'
     """
     diluted = found.further("diluted_")
-    if found.share_changed is None or diluted.value is None:
+    if not found.among or diluted.value is None:
         return ""
-    if not found.share_changed:
+    if found.share_changed == 0:
         pair = f"{found.baseline} and {found.candidate}"
         return f"Every {UNIT} of both {pair} gets the same lists in each: there is no change to test"
     is_corrected = (found.n_comparisons or 1) > 1 and found.correction != "none"
@@ -375,5 +377,8 @@ def sentence_of_dilution(found: Finding) -> str:
     if limits:
         size = f"{size[:-1]}; " if size.endswith(")") else f"{size} ("
         size += f"{', '.join(limits)})"
-    who = f"Over all {counted(found.n_users_both or 0)}, {found.candidate}"
-    return f"{who} changes {found.label} by {size} from {found.baseline}: same lists count as no change"
+    who, count = f"Over all {counted(found.n_users_both or 0)}", "same lists"
+    if found.trigger is not None:
+        who, count = f"Over all {UNITS}, with or without {found.trigger}", "those without it"
+    said = f"{who}, {found.candidate} changes {found.label} by {size} from {found.baseline}"
+    return f"{said}: {count} count as no change"

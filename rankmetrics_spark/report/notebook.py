@@ -96,8 +96,8 @@ def as_html(figures: Figures) -> str:
         better, worse, unclear = (STATES[name].html for name in ("better", "worse", "open"))
         baseline = _text(story.Id(figures.only_baseline))
         key += f"; {better} better, {worse} worse than {baseline}, {unclear} {STATES['open'].word}"
-    if any(found.among for found in figures.compared):
-        key += f"; means are over all {UNITS}, changes are those of the {UNITS} whose lists changed"
+    if whose := next((found.whose for found in figures.compared if found.among), ""):
+        key += f"; means are over all {UNITS}, changes are those of the {UNITS} {whose}"
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
     fine = sum(check.level == "ok" for check in checks)

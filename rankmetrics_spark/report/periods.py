@@ -232,8 +232,8 @@ def outlook_of(
         gates: Limits of drops, which are the effects of interest.
     """
     metric = Figures((), rows).deciding_of(metrics)
-    # How fast clusters arrive is not counted.
-    if metric is None or section.cluster is not None:
+    # How fast clusters, or triggered users, arrive is not counted.
+    if metric is None or section.cluster is not None or section.trigger is not None:
         return []
     return [outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
 
@@ -279,7 +279,7 @@ def _over_time(
     where nothing is compared, and where even these pairs are too many.
     """
     pairs, size = {found.pair[::-1] for found in draft.compared}, 3 * days.length + 2
-    if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster:
+    if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster or section.trigger:
         return []
     earlier = [date for date in tables.dates() if date < days.first][-read.MOST_DATES :]
     date, convention = F.col(sch.DATE).cast("string"), (draft.record.get("convention") or {}).get("hash")

@@ -96,7 +96,7 @@ class Card:
     def users(self) -> str:
         """How the users are compared, and how many there are."""
         found = self.found
-        whose = "" if found.share_changed is None else " whose lists changed"
+        whose = f" {found.whose}" if found.whose else ""
         return f"{f'{found.design}, ' if found.design else ''}{found.n_users:,} {found.units}{whose}"
 
     @property

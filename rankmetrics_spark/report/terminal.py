@@ -52,7 +52,7 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         unknown = ", ? no verdict" if any(each.state == "doubtful" for each in compared) else ""
         lines.append(f"▲ better, ▼ worse than {baseline}, ≈ no difference shown{valid}{unknown}")
         if found.among:
-            lines.append(f"means are over all {UNITS}; changes are those of the {UNITS} whose lists changed")
+            lines.append(f"means are over all {UNITS}; changes are those of the {UNITS} {found.whose}")
     if figures.letters:
         how = verdict.CORRECTIONS[figures.found[0].correction]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")

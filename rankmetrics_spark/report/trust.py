@@ -208,6 +208,26 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         told.update(names)
         numbers = () if p is None else (p, sch.SMALL_RATIO_P, p - sch.SMALL_RATIO_P)
         yield from (sch.Check("users_left_out", status, f"{found.label}: {text}", name, *numbers) for name in names)
+    yield from _trigger(figures)
+
+
+def _trigger(figures: Figures) -> Iterator[sch.Check]:
+    """Whether the users who are compared were chosen by the same rule, and the others do not differ."""
+    limit = sch.SMALL_RATIO_P
+    of_trigger = [found for found in figures.compared if found.trigger is not None]
+    for found in sorted(of_trigger, key=lambda it: not figures.decides(it)):
+        shares = (found.share_triggered_baseline, found.share_triggered_candidate)
+        low, high = (sch.share(each or 0.0) for each in shares)
+        who = f"{low} of the {UNITS} of {found.baseline} and {high} of those of {found.candidate}"
+        who, others = f"{who} have {found.trigger}", f"{found.label}: {UNITS} without {found.trigger}"
+        for name, p, told, ok, bad in (
+            ("trigger_rate", found.p_share_triggered, who, "", ""),
+            ("untriggered", found.p_untriggered, others, " do not differ", " differ too"),
+        ):
+            if p is not None:
+                status, text = (sch.WARN, bad) if p < limit else (sch.OK, ok)
+                text = f"{told}{text} ({p_value(p, limit)}).{f' {NO_VERDICT}' if status == sch.WARN else ''}"
+                yield from (sch.Check(name, status, text, each, p, limit, p - limit) for each in found.pair[::-1])
 
 
 def _without_relevant(figures: Figures) -> Iterator[sch.Check]:

@@ -50,8 +50,7 @@ def checked_rows(
     raw = ", ".join(f"{as_texts[name]} AS {name}" for name in names)
     return table.selectExpr(
         *(f"{typed(name, kinds[name], columns, text) or as_texts[name]} AS {name}" for name in names),
-        *(f"{as_texts[name]} AS {name}" for name in columns.of_user if name != sch.COVARIATE),
-        *([covariate(kinds)] if columns.covariate else []),
+        *described(columns, kinds, as_texts),
         *(f"{micros(name, kinds[name], str(columns.time_zone))} AS {name}" for name in columns.timed),
         *(f"{typed(name, kinds[name], columns, text)} AS {name}" for name in intents),
         f"struct({raw}) AS {sch.RAW}",
@@ -106,9 +105,14 @@ def texts(kinds: Mapping[str, T.DataType], engine: str) -> dict[str, str]:
     return {name: as_text(name, kind, engine) for name, kind in kinds.items() if name != sch.INTENTS}
 
 
-def covariate(kinds: Mapping[str, T.DataType]) -> str:
-    """SQL: the column of the covariate, null where it is no number."""
-    return f"nullif({number(sch.COVARIATE, kinds[sch.COVARIATE])}, double('NaN')) AS {sch.COVARIATE}"
+def described(columns: sch.Columns, kinds: Mapping[str, T.DataType], texts: Mapping[str, str]) -> Iterator[str]:
+    """SQL of what describes the user: a covariate is null where it is no number, a trigger counts unless it is set."""
+    for name in columns.of_user:
+        of = {
+            sch.COVARIATE: lambda name: f"nullif({number(name, kinds[name])}, double('NaN'))",
+            sch.TRIGGERED: lambda name: f"coalesce({number(name, kinds[name])} > 0, false)",
+        }
+        yield f"{of.get(name, texts.__getitem__)(name)} AS {name}"
 
 
 _OFFSET = "([zZ]|[+-][0-9][0-9]:?[0-9][0-9])$"
@@ -193,7 +197,7 @@ def renamed(
         if name == sch.INTENTS:
             each = kind.elementType if isinstance(kind, T.ArrayType) else kind
             allowed, types = _INTENTS, "a string, a whole number or a boolean, or an array of these"
-        elif name in (sch.POSITION, sch.SCORE, sch.RELEVANCE, sch.COVARIATE):
+        elif name in (sch.POSITION, sch.SCORE, sch.RELEVANCE, sch.COVARIATE, sch.TRIGGERED):
             allowed, types = (*NUMBERS, *[T.StringType] * text), "a number"
         if name == sch.POSITION:
             allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
@@ -223,7 +227,8 @@ def _spoken(name: str, source: str | None) -> str:
     >>> _spoken("user_id", "uid"), _spoken("_list_0", "session")
     ('user_id', 'session')
     """
-    return str(source) if name.startswith(("_list_", "_segment_", sch.COVARIATE, sch.CLUSTER_OF_USER)) else name
+    own = ("_list_", "_segment_", sch.COVARIATE, sch.CLUSTER_OF_USER, sch.TRIGGERED)
+    return str(source) if name.startswith(own) else name
 
 
 def _hashes(kind: T.DataType, text: bool) -> str:
@@ -279,9 +284,9 @@ def number(name: str, kind: T.DataType) -> str:
     if not isinstance(kind, T.StringType):
         return f"double({name})"
     parsed = as_number(name)
-    if name != sch.RELEVANCE:
+    if name not in (sch.RELEVANCE, sch.TRIGGERED):
         return parsed
-    # A click may be written as true or false.
+    # A click, or a flag, may be written as true or false.
     return f"CASE lower(trim({name})) WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE {parsed} END"
 
 

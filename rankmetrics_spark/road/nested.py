@@ -333,8 +333,8 @@ class _Reading:
         nothing = f"array(struct({_OF_ROW} AS {sch.REASON}, {keys}, {none}))"
         looked = looked.selectExpr("*", f"array_contains({self.each(_ITEMS, item.raw(is_faulty))}, true) AS _some")
         return looked.selectExpr(
-            *(f"{texts[name]} AS {name}" for name in (*columns.keys, *columns.of_user) if name != sch.COVARIATE),
-            *([checking.covariate(self.kinds)] if columns.covariate else []),
+            *(f"{texts[name]} AS {name}" for name in columns.keys),
+            *checking.described(columns, self.kinds, texts),
             *(f"{checking.micros(n, self.kinds[n], str(columns.time_zone))} AS {n}" for n in columns.timed),
             *[_SIZE, _PLAIN] * self.at_once,
             f"{whole} AS {sch.IS_LIST}",

@@ -47,26 +47,35 @@ class Plan:
     @property
     def public_segments(self) -> dict[str, str]:
         """The user's name of each segment -> its column in ``user_metrics``."""
-        return dict(zip(self.columns.segments, self._public_names, strict=False))
+        return dict(zip(self.columns.segments, self.public_names, strict=False))
 
     @property
     def public_covariate(self) -> str | None:
         """The column of the covariate in ``user_metrics``."""
-        return self._public_names[len(self.columns.segments)] if self.columns.covariate else None
+        return self._described.get(sch.COVARIATE)
 
     @property
     def public_cluster(self) -> str | None:
         """The column of the cluster in ``user_metrics``."""
-        if self.columns.cluster:
-            return self._public_names[-1]
-        return self.public_segments.get(self.options.cluster or "")
+        own = self._described.get(sch.CLUSTER_OF_USER)
+        return own or self.public_segments.get(self.options.cluster or "")
+
+    @property
+    def public_trigger(self) -> str | None:
+        """The column of the trigger in ``user_metrics``."""
+        return self._described.get(sch.TRIGGERED)
+
+    @property
+    def _described(self) -> dict[str, str]:
+        return dict(zip(self.columns.of_user, self.public_names, strict=True))
 
     @cached_property
-    def _public_names(self) -> tuple[str, ...]:
+    def public_names(self) -> tuple[str, ...]:
+        """The names in ``user_metrics`` of the columns that describe the user."""
         metrics = [metric.column for metric in self.scoring.metrics]
         reserved = (*sch.USER_COLUMNS, sch.CONVENTION_INDEX, *metrics, *map(sch.lists_with_value, metrics))
         reserved += (*filter(None, [self.columns.list_hash]), *self.scoring.machine_columns)
-        described = filter(None, (self.columns.covariate, self.columns.cluster))
+        described = filter(None, (self.columns.covariate, self.columns.cluster, self.columns.trigger))
         return sch.public_names((*self.columns.segments, *described), reserved)
 
     @property
@@ -133,6 +142,7 @@ def make_plan(
     mapping |= zip(columns.segment_columns, options.segments, strict=True)
     mapping |= {sch.COVARIATE: options.covariate} if options.covariate else {}
     mapping |= {sch.CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
+    mapping |= {sch.TRIGGERED: options.trigger} if options.trigger else {}
     mapping |= {name: options.columns[name] for name in columns.timed}
     return Plan(options, columns, mapping, of_judgements, scoring, layout)
 
@@ -176,6 +186,7 @@ def _columns(
         first_rank=options.first_rank,
         covariate=options.covariate,
         cluster=None if options.cluster in options.segments else options.cluster,
+        trigger=options.trigger,
         list_hash=hashed,
     )
 

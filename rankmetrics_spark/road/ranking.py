@@ -46,7 +46,7 @@ def faulty_groups(rows: DataFrame, columns: sch.Columns) -> DataFrame:
 
 
 def _aggregates(packing: Packing, columns: sch.Columns) -> dict[str, str]:
-    """Aggregates that Python reads: the layout's, the last rank, and those of segments, covariate and cluster.
+    """Aggregates that Python reads: the layout's, the last rank, and those of segments, covariate, cluster and trigger.
 
     The segment of a list is the smallest of its rows' values; ``_mixed`` is whether these differ. A covariate or
     a cluster on which rows differ is unknown.
@@ -58,13 +58,15 @@ def _aggregates(packing: Packing, columns: sch.Columns) -> dict[str, str]:
 
 
 def described(columns: sch.Columns) -> dict[str, str]:
-    """Aggregates of segments, covariate and cluster, over the rows of a list."""
+    """Aggregates of segments, covariate, cluster and trigger, over the rows of a list."""
     names = columns.segment_columns
     aggregates = {name: f"min({name})" for name in names}
     if columns.covariate:
         aggregates[sch.COVARIATE] = sch.only_value(sch.COVARIATE)
     if columns.cluster:
         aggregates[sch.CLUSTER_OF_USER] = sch.only_value(sch.CLUSTER_OF_USER)
+    if columns.trigger:
+        aggregates[sch.TRIGGERED] = f"max({sch.TRIGGERED})"
     aggregates |= {name: f"min({name})" for name in columns.timed}
     if names:
         differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)

@@ -48,7 +48,7 @@ def scored(
 
 
 def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
-    """What later steps read beside the scores: keys, segments, covariate, cluster and flags -> SQL."""
+    """What later steps read beside the scores: keys, segments, covariate, cluster, trigger and flags -> SQL."""
     own = [*columns.keys, *columns.of_user, *[sch.TOP] * (not columns.by_score), *[sch.MIXED] * bool(columns.segments)]
     own += [*[sch.N_NEGATIVE] * columns.relevance, *columns.timed]
     known = {} if layout.all_rows_seen is None else {sch.ALL_ROWS_SEEN: layout.all_rows_seen}
@@ -61,7 +61,7 @@ _KINDS = {
     **{sch.COVARIATE: T.DoubleType(), sch.N_ROWS: T.LongType(), sch.TOP: T.LongType(), sch.N_NEGATIVE: T.LongType()},
     sch.TIME: T.LongType(),
     **dict.fromkeys((sch.MIXED, sch.ALL_ROWS_SEEN, sch.JUDGED, sch.FLAGGED, sch.RANK_MAY_REPEAT), T.BooleanType()),
-    sch.IS_LIST: T.BooleanType(),
+    **dict.fromkeys((sch.IS_LIST, sch.TRIGGERED), T.BooleanType()),
 }
 
 
@@ -113,7 +113,8 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     is_of_user = f"{sch.CONVENTION_INDEX} IN ({', '.join(of_user)})" if of_user else "false"
     aggregates = [
         f"max({sch.JUDGED}) AS {sch.JUDGED}",
-        *(f"{sch.only_value(name)} AS {name}" for name in columns.of_user if name != within),
+        *(f"{sch.only_value(name)} AS {name}" for name in columns.of_user if name not in (within, sch.TRIGGERED)),
+        *[f"max({sch.TRIGGERED}) AS {sch.TRIGGERED}"] * bool(columns.trigger),
         f"count(1) AS {sch.N_LISTS}",
         f"CASE WHEN {is_of_user} THEN max({sch.N_RELEVANT}) ELSE sum({sch.N_RELEVANT}) END AS {sch.N_RELEVANT}",
         *(f"sum({name}) AS {name}" for name in (sch.N_SHOWN, sch.N_REPEATED, *gaps)),

@@ -77,7 +77,8 @@ class Tables:
             ConfigError: A table is none, or the options do not fit one another.
             InputError: A column is missing or has a type that cannot serve.
         """
-        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
+        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
+        columns += (options.cluster, options.trigger)
         impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
         if judgements is not None:
             defaults = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
@@ -423,10 +424,8 @@ def _has_population(plan: Plan, *populations: str) -> str:
 
 
 def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
-    """``user_metrics`` with the segments and the covariate under the user's own names."""
-    public = [*plan.public_segments.values(), *filter(None, (plan.public_covariate,))]
-    public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
-    described = zip(plan.columns.of_user, public, strict=True)
+    """``user_metrics`` with what describes the user under the user's own names."""
+    described = zip(plan.columns.of_user, plan.public_names, strict=True)
     renamed = [f"{internal} AS {sch.quoted(public)}" for internal, public in described]
     counts = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED, *filter(None, [plan.scoring.list_hash]))
     counts += (f"coalesce({sch.JUDGED}, false) AS {sch.HAS_LABELS}", sch.TO_JUDGE) if plan.scoring.machine else ()

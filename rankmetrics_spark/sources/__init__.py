@@ -93,7 +93,7 @@ def check_ready(spark: SparkSession, section: cfg.Source) -> None:
 
 def inputs(spark: SparkSession, config: cfg.Config) -> tuple[DataFrame, DataFrame | None]:
     """Return impressions and judgements of a config; only schemas are read."""
-    described = filter(None, (config.options.covariate, config.options.cluster))
+    described = filter(None, (config.options.covariate, config.options.cluster, config.options.trigger))
     impressions = read(spark, config.source, (*config.source.required_columns(), *described))
     if (judged := config.judgements) is None:
         return impressions, None

@@ -83,6 +83,7 @@ from .significance import NO_ESTIMATE as NO_ESTIMATE
 from .significance import ByRow as ByRow
 from .significance import Estimate as Estimate
 from .significance import difference_of_differences as difference_of_differences
+from .significance import diluted as diluted
 from .significance import effect_size_independent as effect_size_independent
 from .significance import effect_size_paired as effect_size_paired
 from .significance import minimum_detectable_effect as minimum_detectable_effect

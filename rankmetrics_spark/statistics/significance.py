@@ -143,6 +143,29 @@ def welch(baseline: Moments, candidate: Moments, confidence: float, scale: Float
     return Estimate.of(difference, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
 
+def diluted(test: Estimate, n: Any, n_everyone: Any, confidence: float) -> Estimate:
+    """What a difference among some users is over everybody, if the others do not differ: times the share of these.
+
+    Args:
+        test: Of (g,) users of both arms together, by Welch.
+        n: (g,) these users.
+        n_everyone: (g,) all users; the share of the tested ones varies as well (delta method).
+        confidence: In (0, 1).
+
+    Source: Deng and Hu, Diluted Treatment Effect Estimation for Trigger Analysis in Online Controlled Experiments
+    (2015).
+
+    >>> one = np.ones(1)  # 25 of 100 users, 2 +- 1: 0.25**2 * 1**2 + 2**2 * 0.25 * 0.75 / 100 = 0.07
+    >>> whole = diluted(Estimate(2 * one, one, 23 * one, 0 * one, 4 * one, one), 25 * one, 100 * one, 0.95)
+    >>> [each.round(6).tolist() for each in (whole.difference, whole.standard_error**2)]
+    [[0.5], [0.07]]
+    """
+    share = n / np.where(n_everyone > 0, n_everyone, np.nan)
+    varies = test.difference**2 * share * (1 - share) / n_everyone
+    error = np.sqrt((share * test.standard_error) ** 2 + varies)
+    return Estimate.of(share * test.difference, error, test.df, confidence)
+
+
 def squared_errors(baseline: Moments, candidate: Moments, scale: Floats | float = 1.0) -> list[Floats]:
     """(g,) squared standard errors of both means, ``with_spread``; of the baseline's times ``scale``."""
     n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in (baseline, candidate)]

@@ -48,8 +48,8 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> cmp.UserRows:
     """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``machine <metric>`` those
-    under the labels of a machine, ``list_count`` lists,
-    ``list_hash`` the hash of the lists, ``without`` the share of the lists that have no value.
+    under the labels of a machine, ``list_count`` lists, ``list_hash`` the hash of the lists, ``without`` the share of
+    the lists that have no value, ``triggered`` who counts.
     """
     user, names = pd.factorize(rows["user"])
     rows = rows.iloc[np.argsort(user, kind="stable")]
@@ -71,6 +71,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         lists={metric: rows["list_count"].to_numpy(float) for metric in metrics if "list_count" in rows.columns},
         without={metric: rows["without"].to_numpy(float) for metric in metrics if "without" in rows.columns},
         machine=_earlier(rows, "machine", metrics),
+        triggered=rows["triggered"].to_numpy(bool) if "triggered" in rows.columns else None,
         lists_hash=rows["list_hash"].to_numpy(np.int64) if "list_hash" in rows.columns else None,
     )
 

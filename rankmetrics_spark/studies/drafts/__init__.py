@@ -19,7 +19,8 @@ from rankmetrics_spark.studies.drafts.credits import LIST_COUNTS, LOG_COUNTS, PA
 from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Preferences, counts_in_words, preference_rows
 from rankmetrics_spark.studies.refusals import refuse_ranks_from_0
 
-_UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
+_UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "trigger": None,
+                           "judged": False}  # fmt: skip
 
 
 def _refuse(counts: Mapping[str, int], options: Options, request: Preferences, quality: Quality | None) -> None:
