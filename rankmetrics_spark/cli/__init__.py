@@ -294,7 +294,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
 
     options |= opts.dates_of(options["date"], options["first"], options["last"])
-    request = CompareRequest(folder, **options)
+    request = CompareRequest(folder=folder, **options)
     tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
     flags = [name for name, value in tables.items() if value]
     if style == "csv" and len(flags) > 1:

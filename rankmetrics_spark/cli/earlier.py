@@ -3,8 +3,9 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -29,26 +30,8 @@ _NOT_OVER_TIME = ("primary", "guardrails", "margin", "families", "primary_share"
                   "bootstrap", "aa_check", "shares", "power")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CompareRequest:
-    """The options of ``rankmetrics compare``."""
-
-    folder: str
-    baseline: str | None = None
-    candidates: Sequence[str] = ()
-    date: str | None = None
-    first: str | None = None
-    last: str | None = None
-    pairs: str = "baseline"
-    metrics: str | None = None
-    segments: Sequence[str] = ()
-    combined: Sequence[str] = ()
-    overrides: Sequence[str] = ()
-    losses: int = 0
-    gains: int = 0
-    per_user: str | None = None
-    decomposed: str | None = None
-    over_time: bool = False
+class CompareRequest(SimpleNamespace):
+    """The options of ``rankmetrics compare``, under the names that its decorators give them."""
 
     @property
     def comparison(self) -> Comparison:

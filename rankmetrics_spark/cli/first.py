@@ -6,9 +6,10 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import click
@@ -26,31 +27,8 @@ from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES
 from rankmetrics_spark.words import UNIT, UNITS
 
 
-@dataclass(frozen=True)
-class InitRequest:
-    """What ``rankmetrics init`` is asked for.
-
-    Attributes:
-        log: File or folder, or a table of a catalog.
-        columns: What the user says, such as ``user=uid`` or ``judgements.item=doc``.
-        baseline: The experiment to compare with, if the user says so.
-        judgements: File of judgements, if there is one.
-        events: File of events, such as clicks, if there is one.
-        assignments: File of assignments, if there is one.
-        relevant_from: The smallest relevant grade, if the user says so.
-        segments: Columns that split the users, if the user says so.
-        experiment_from: What names the experiments, if the user says so.
-    """
-
-    log: str
-    columns: Sequence[str] = ()
-    baseline: str | None = None
-    judgements: str | None = None
-    events: str | None = None
-    assignments: str | None = None
-    relevant_from: float | None = None
-    segments: Sequence[str] = ()
-    experiment_from: str | None = None
+class InitRequest(SimpleNamespace):
+    """What ``rankmetrics init`` is asked for: its options, under the names that its decorators give them."""
 
     @property
     def input(self) -> dict[str, str] | None:

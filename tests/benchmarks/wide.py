@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import laptop_session, run
+from rankmetrics_spark.cli import compare
 from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of
 from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.engines.spark import local_session
@@ -132,7 +133,8 @@ def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -
     day = _warm_cpu(evaluate)
     store_days(out, [(FIRST + timedelta(days=n)).isoformat() for n in range(size)], users)
     last = (FIRST + timedelta(days=size - 1)).isoformat()
-    request = CompareRequest(str(out), baseline="e0", first=FIRST.isoformat(), last=last)
+    asked = ["--input", str(out), "--baseline", "e0", "--from", FIRST.isoformat(), "--to", last]
+    request = CompareRequest(**compare.make_context("compare", asked).params)
     compared = _warm_cpu(lambda: comparison_of(spark, request))
     grouped = _warm_cpu(lambda: _grouped(spark, out))
     moved = _warm_cpu(lambda: _moved(spark, out))

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from scipy.stats import chisquare, fisher_exact
 
 from rankmetrics_spark import compare, evaluate, read, run
+from rankmetrics_spark.cli import init
 from rankmetrics_spark.cli.first import InitRequest, first_config, write_first_config
 from rankmetrics_spark.config import Sink, as_dict, load
 from rankmetrics_spark.errors import (
@@ -686,7 +687,7 @@ def test_init_asks_for_one_baseline_at_most_and_names_what_no_column_says(
         ("experiment,user\ncontrol,u1\nx,u2\n", [], "control"),
     ):
         who.write_text(text)
-        request = InitRequest(log, assignments=str(who), baseline=changes[1] if changes else None)
+        request = InitRequest(**init.make_context("init", [log, "--assignments", str(who), *changes]).params)
         typed("\n", terminal=True)
         with redirect_stderr(Terminal()) as screen:
             made = first_config(request, sample(log))

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.cli import first
+from rankmetrics_spark.cli import first, init
 from rankmetrics_spark.config import load, schema
 from rankmetrics_spark.tools import FirstConfig, sample
 from tests.helpers.commands import Call, Terminal, Typed
@@ -238,6 +238,10 @@ def test_a_log_that_is_not_there_has_the_code_of_inputs(call: Call, tmp_path: Pa
     assert call("init", tmp_path / "nowhere.csv", "-o", tmp_path / "first.yaml")[0] == 3
 
 
+def init_request(*arguments: object) -> first.InitRequest:
+    return first.InitRequest(**init.make_context("init", [*map(str, arguments)]).params)
+
+
 Ask = Callable[..., tuple[FirstConfig, list[str]]]
 
 
@@ -257,14 +261,14 @@ def asked(typed: Typed) -> Ask:
 
 def test_on_a_terminal_the_user_is_asked(log: Path, asked: Ask) -> None:
     log.write_text(log.read_text().replace("uid", "x").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
-    config, questions = asked(first.InitRequest(str(log)), "x", "b", "")
+    config, questions = asked(init_request(log), "x", "b", "")
     hit = "Which is the smallest grade that is a hit (1 to 3)?"
     assert questions == ["Which column is the user?", "Which experiment is the baseline?", hit]
     assert (config.columns["user"].column, config.baseline, config.relevant_from) == ("x", "b", 3)
     # All grades are hits: the config says that too, so that no run asks again.
-    assert "relevant_from: 1}" in asked(first.InitRequest(str(log)), "x", "b", "1")[0].text()
+    assert "relevant_from: 1}" in asked(init_request(log), "x", "b", "1")[0].text()
     # What the options say is not asked.
-    named, questions = asked(first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3))
+    named, questions = asked(init_request(log, "--column", "user=x", "--baseline", "b", "--relevant-from", 3))
     assert (named.columns["user"].column, named.baseline, named.relevant_from) == ("x", "b", 3)
     assert questions == []
 
@@ -272,10 +276,10 @@ def test_on_a_terminal_the_user_is_asked(log: Path, asked: Ask) -> None:
 def test_on_a_terminal_the_user_says_whether_values_name_experiments(log: Path, asked: Ask) -> None:
     log.write_text(log.read_text().replace("variant", "setting"))
     asks = "Is setting the experiment (a, b)?"
-    config, questions = asked(first.InitRequest(str(log)), "y", "b")
+    config, questions = asked(init_request(log), "y", "b")
     assert questions == [asks, "Which experiment is the baseline?"]
     assert (config.columns["experiment"].reason, config.baseline) == ("given", "b")
-    config, questions = asked(first.InitRequest(str(log)), "n")
+    config, questions = asked(init_request(log), "n")
     assert (questions, "experiment" in config.columns, config.columns["list"].column) == ([asks], False, "setting")
 
 
@@ -284,7 +288,7 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, asked: Ask) 
     run.write_text("q1 Q0 d1 1 2.5 bm25\n")
     recs.write_text("user,doc,rank\nu,d,1\n")
     truth.write_text("user,what,stars\nu,d,1\nu,e,4\nu,f,5\n")
-    config, questions = asked(first.InitRequest(str(recs)), "y", str(truth), "what", "")
+    config, questions = asked(init_request(recs), "y", str(truth), "what", "")
     assert questions == [
         "Are there judgements, in a file of their own?",
         "Which file?",
@@ -294,7 +298,7 @@ def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, asked: Ask) 
     assert (config.judged_columns["item"].column, config.relevant_from) == ("what", 4)
     qrels = tmp_path / "qrels.test"
     qrels.write_text("q1 0 d1 1\n")
-    config, questions = asked(first.InitRequest(str(run)), str(qrels))
+    config, questions = asked(init_request(run), str(qrels))
     assert (questions, config.judgements) == (["Which file holds the judgements (qrels)?"], str(qrels))
 
 
