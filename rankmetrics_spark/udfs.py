@@ -28,7 +28,6 @@ from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, SCO
 RankBy = Literal["position", "score"]
 #: What the UDFs read, in order.
 _COLUMNS = {"position": ("position", "relevance", "item"), "score": ("score", "relevance", "item", "position")}
-_FEWEST = {"position": 2, "score": 3}
 
 
 def ap_at(
@@ -159,8 +158,8 @@ def _checked(name: str | Metric, convention: object, rank_by: str, first_rank: i
 
 def _wrong_number(metric: Metric, rank_by: str, n: int) -> str | None:
     """What is wrong with a call with n columns, in words."""
-    names, fewest = _COLUMNS[rank_by], _FEWEST[rank_by]
-    if fewest <= n <= len(names):
+    names = _COLUMNS[rank_by]
+    if n in (len(names) - 1, len(names)):
         return None
     return f"{metric} by {rank_by} got {n} columns; allowed: {', '.join(names)}; the last one may be left out"
 

@@ -33,7 +33,6 @@ _WHY = {
     "design": "every user meets all rankers",
     "looks": "interleaving has intervals for one look and for any number of them",
 }
-_OTHERWISE = "interleaving has no use for it"
 
 
 def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
@@ -61,7 +60,8 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         if value != default and not is_read:
             path = compared.path_of(name)
             allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
-            raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {worded(_WHY.get(name, _OTHERWISE))}")
+            why = worded(_WHY.get(name, "interleaving has no use for it"))
+            raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {why}")
     request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks})
     with errors_in_words(config):
         log, _ = inputs(spark, config)

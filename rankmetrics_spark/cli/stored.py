@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rankmetrics_spark.comparison import LabelPlan, Plan
 
 DAYS = {"d": 1, "w": 7}
-_PLAN_SETTINGS = ("confidence", "power", "tuning_users")
 
 
 def days_of(text: str, option: str = "--keep") -> int:
@@ -155,7 +154,7 @@ def plan_of(
     settings: Mapping[str, Any] = {}
     for assignment in options.pop("overrides"):
         settings = override(settings, assignment)
-    check_known("key", settings, _PLAN_SETTINGS, "--set")
+    check_known("key", settings, ("confidence", "power", "tuning_users"), "--set")
     try:
         shares = [float(fraction(share.strip())) for share in options["shares"].split(",")]
     except ValueError:

@@ -19,7 +19,6 @@ from rankmetrics_spark.road import flat_judgements, shown_rows
 from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, ROLES, quoted
 from rankmetrics_spark.words import Fact, Level
 
-MOST_TO_JUDGE = 50
 _LIKENESS = ("same_top", "jaccard", "rbo", "kendall", "unexpectedness")
 # A mean of decimals does not depend on the order of the rows.
 _MEANS = [f"double(avg(cast({name} AS decimal(28, 18)))) AS {name}" for name in _LIKENESS]
@@ -173,7 +172,7 @@ STUDIES = {
         {
             "pairs": lambda found: found.pairs,
             "means": lambda found: found.means,
-            "to_judge": lambda found: found.to_judge.limit(MOST_TO_JUDGE),
+            "to_judge": lambda found: found.to_judge.limit(50),
         },
     ),
 }

@@ -420,18 +420,28 @@ def mapped(roles: Mapping[str, str], nullable: Collection[str] = ()) -> Read:
     return read
 
 
-def two_ranks(path: str, value: object) -> dict[str, str]:
-    """Two rankers and the columns of their ranks; empty for none.
+def mapping(
+    allowed: str, value: Read = text, fits: Callable[[Mapping[Any, Any]], bool] = lambda given: True, key: Read = text
+) -> Read:
+    """A mapping that ``fits``, with each of its keys and values read.
 
-    >>> two_ranks("ranks", {"control": "rank_in_control", "new": "rank_in_new"})
-    {'control': 'rank_in_control', 'new': 'rank_in_new'}
+    >>> mapping("such as {click: 1}", number(0, 9, inclusive=True))("grades", {"click": 1})
+    {'click': 1.0}
     """
-    if not isinstance(value, Mapping) or len(value) not in (0, 2):
-        allowed = (
-            "a mapping of two rankers to their columns of ranks; more than two are compared by a column of the team"
-        )
-        raise refuse(path, value, allowed)
-    return {text(path, name): text(f"{path}.{name}", column) for name, column in value.items()}
+
+    def read(path: str, given: object) -> dict[Any, Any]:
+        if not isinstance(given, Mapping) or not fits(given):
+            raise refuse(path, given, allowed)
+        return {key(path, name): value(f"{path}.{name}", each) for name, each in given.items()}
+
+    return read
+
+
+#: Two rankers and the columns of their ranks; empty for none.
+two_ranks = mapping(
+    "a mapping of two rankers to their columns of ranks; more than two are compared by a column of the team",
+    fits=lambda given: len(given) in (0, 2),
+)
 
 
 def settings(path: str, value: object) -> dict[str, str]:

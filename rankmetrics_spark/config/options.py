@@ -19,7 +19,6 @@ from rankmetrics_spark.words import NOUNS
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
 DEFAULT_METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
 
-TIE_KNOBS = ("ties", "ap_ties", "ndcg_ties")
 #: Values of the tie knobs that mean something only where scores can be equal.
 NEEDS_TIES = ("expected", "best", "worst", "threshold")
 #: Knob -> its values that need judgements, and the others.
@@ -144,11 +143,9 @@ def _read_event_columns(path: str, value: object) -> dict[str, Any]:
     }
 
 
-def _read_grades(path: str, value: object) -> dict[str, float]:
-    if not isinstance(value, Mapping):
-        raise fd.refuse(path, value, "a mapping of kinds of events to grades, such as {click: 1, purchase: 3}")
-    grade = fd.number(0, 1e6, inclusive=True)
-    return {fd.text(path, kind): float(grade(f"{path}.{kind}", each)) for kind, each in value.items()}
+_GRADE = fd.number(0, 1e6, inclusive=True)
+_read_grades = fd.mapping("a mapping of kinds of events to grades, such as {click: 1, purchase: 3}", _GRADE)
+_read_machine_grades = fd.mapping("a mapping of the machine's grades to people's, such as {2: 1}", _GRADE, key=_GRADE)
 
 
 def _read_sample(path: str, value: object) -> str | Mapping[str, str]:
@@ -157,13 +154,6 @@ def _read_sample(path: str, value: object) -> str | Mapping[str, str]:
     if value != "random":
         raise fd.refuse(path, value, "random, or a mapping such as {column: drawn}")
     return "random"
-
-
-def _read_machine_grades(path: str, value: object) -> dict[float, float]:
-    if not isinstance(value, Mapping):
-        raise fd.refuse(path, value, "a mapping of the machine's grades to people's, such as {2: 1}")
-    grade = fd.number(0, 1e6, inclusive=True)
-    return {float(grade(path, ours)): float(grade(f"{path}.{ours}", theirs)) for ours, theirs in value.items()}
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -461,7 +451,7 @@ def _check_knobs(options: Options, given: object) -> None:
     chosen = {knob.name for knob in knobs() if getattr(options.convention, knob.name) != getattr(usual, knob.name)}
     chosen |= set(given) if isinstance(given, Mapping) else set()
     path = options.path_of("convention")
-    for knob in TIE_KNOBS:
+    for knob in ("ties", "ap_ties", "ndcg_ties"):
         value = getattr(options.convention, knob)
         if options.rank_by == "position" and knob in chosen and value in NEEDS_TIES:
             raise ConfigError(

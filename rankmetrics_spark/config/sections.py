@@ -143,9 +143,8 @@ def _of_experiments(path: str, value: object) -> Paths:
     """
     if isinstance(value, (str, list, tuple, int, os.PathLike)):
         return fd.texts(path, value)
-    if not isinstance(value, Mapping) or not value:
-        raise fd.refuse(path, value, "a text, a list of texts, or a mapping of each experiment to its files")
-    return {fd.text(path, name): fd.texts(f"{path}.{name}", paths) for name, paths in value.items()}
+    allowed = "a text, a list of texts, or a mapping of each experiment to its files"
+    return fd.mapping(allowed, fd.texts, bool)(path, value)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -242,11 +241,10 @@ class Input(fd.Section):
         return named | {self.roles[role] for role in of_numbers if role not in self.columns}
 
 
-def _kind_of_rows(path: str, value: object) -> dict[str, str]:
-    """The column of the kind of a row, and the kind of impressions."""
-    if not isinstance(value, Mapping) or (value and {*value} != {"column", "shown"}):
-        raise fd.refuse(path, value, "a mapping such as {column: event, shown: impression}")
-    return {name: fd.text(f"{path}.{name}", each) for name, each in value.items()}
+#: The column of the kind of a row, and the kind of impressions.
+_kind_of_rows = fd.mapping(
+    "a mapping such as {column: event, shown: impression}", fits=lambda given: {*given} in (set(), {"column", "shown"})
+)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ _IDS: tuple[type[T.DataType], ...] = (
     *(T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.BinaryType),
     *TIMES,
 )
-_INTENTS = (T.StringType, T.IntegralType, T.BooleanType)
 #: Start of the reason of a row with an id from a text format in another encoding than the reader's.
 UNDECODABLE = "undecodable_"
 #: From here on, two whole numbers can be the same double.
@@ -196,7 +195,8 @@ def renamed(
         each, allowed, types = kind, _IDS, "a string, number, boolean, date, timestamp or binary"
         if name == sch.INTENTS:
             each = kind.elementType if isinstance(kind, T.ArrayType) else kind
-            allowed, types = _INTENTS, "a string, a whole number or a boolean, or an array of these"
+            allowed = (T.StringType, T.IntegralType, T.BooleanType)
+            types = "a string, a whole number or a boolean, or an array of these"
         elif name in (sch.POSITION, sch.SCORE, sch.RELEVANCE, sch.COVARIATE, sch.TRIGGERED):
             allowed, types = (*NUMBERS, *[T.StringType] * text), "a number"
         if name == sch.POSITION:

@@ -24,11 +24,9 @@ from rankmetrics_spark.sources import files as fl
 
 #: CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed.
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
-JSON_OPTIONS = ("mode",)
 _OTHER = "use --engine spark"
 _UNEVEN = "incorrect number of fields for line"
 _CUT = re.compile("deflate|inflate|gzip|zstd|compressed stream|unexpected end of|corrupt", re.IGNORECASE)
-_NO_UTF8 = re.compile("invalid utf-8", re.IGNORECASE)
 _UNSIGNED = re.compile(r"Can't cast value (\d+) to type Int64")
 
 
@@ -44,7 +42,7 @@ def check(section: Input) -> None:
         raise InputError(
             f"{location} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}"
         )
-    known = {"csv": CSV_OPTIONS, "json": JSON_OPTIONS, "letor": ("rows",)}.get(section.format, ())
+    known = {"csv": CSV_OPTIONS, "json": ("mode",), "letor": ("rows",)}.get(section.format, ())
     for name in section.options:
         if name.lower() not in known:
             allowed = ", ".join(known) or "none"
@@ -139,7 +137,7 @@ def broken_file(section: Input) -> InputError | None:
 
 def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
     """Return an error that names file and line of a failure on Sail, which names neither; None for other errors."""
-    if _UNEVEN not in str(error) and not _NO_UTF8.search(str(error)):
+    if _UNEVEN not in str(error) and "invalid utf-8" not in str(error).lower():
         return None
     find_fault = _uneven_line if _UNEVEN in str(error) else _line_of_other_encoding
     for section in inputs:

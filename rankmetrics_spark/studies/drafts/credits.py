@@ -29,10 +29,9 @@ READ_COUNTS = (*LOG_COUNTS, "n_below")
 LIST_COUNTS = ("n_lists", "n_lists_clicked", "lists_a", "lists_b", "clicks_a", "clicks_b", "slots_a", "slots_b")
 USER_COUNTS = ("n_users", "users_a", "users_b")
 RANK_COUNTS = tuple(f"rank_{rank}_{of}" for of in "ab" for rank in range(1, CHECKED_RANKS + 1))
-OF_LISTS = (*LIST_COUNTS, *RANK_COUNTS)
 OF_USERS = Measure(f"{' '.join(USER_COUNTS)} | v vv")
 #: Sums of a pair: over lists, and over users the counts and the preference.
-PAIR_SUMS = Measure(f"{' '.join(OF_LISTS)} {OF_USERS.words}")
+PAIR_SUMS = Measure(f"{' '.join((*LIST_COUNTS, *RANK_COUNTS))} {OF_USERS.words}")
 
 Pair = tuple[str | None, str | None]
 Totals = dict[Pair, Array]
