@@ -16,14 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.adjusted import with_mean_covariate
-from rankmetrics_spark.comparison.daily import first_places
-from rankmetrics_spark.comparison.measures import KEY, KINDS, Cells, Key, Name, Totals
-from rankmetrics_spark.comparison.periods import period_rows
+from rankmetrics_spark.comparison import adjusted, daily, measures as ms, periods, table as tables, units
 from rankmetrics_spark.comparison.sums import PARTIALS, Layout, added, as_batches, whole_users
-from rankmetrics_spark.comparison.table import UserTable, by_user, lists_of
 from rankmetrics_spark.comparison.totals import by_name
-from rankmetrics_spark.comparison.units import UserRows, refuse_repeats
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, few_rows
 from rankmetrics_spark.errors import InputError
@@ -39,21 +34,21 @@ def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None =
     A user counts in the experiment of their first day only, of several the first by name. Values of days ``before``
     explain a part of the variance.
     """
-    column, lists = metric.column, lists_of(metric.column, users.columns)
+    column, lists = metric.column, tables.lists_of(metric.column, users.columns)
     rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).where(f"{column} IS NOT NULL")
-    earlier = None if before is None else period_rows(users, before).drop(EXPERIMENT)
-    table = UserTable(rows, (metric,), {_DAY: DATE}, earlier)
+    earlier = None if before is None else periods.period_rows(users, before).drop(EXPERIMENT)
+    table = tables.UserTable(rows, (metric,), {_DAY: DATE}, earlier)
     columns = ((_VALUE, column), (_LISTS, "_lists"))
     body = partial(_sums, layout=Layout(columns, (_DAY,)), days=days.dates)
-    parts = Step(body, PARTIALS).of(by_user(table, f"double({lists}) AS _lists"))
-    totals = Totals()
+    parts = Step(body, PARTIALS).of(tables.by_user(table, f"double({lists}) AS _lists"))
+    totals = ms.Totals()
     for row in few_rows(Step(added, PARTIALS).of(parts.repartition(1))):
-        totals.add(Key(*(row[name] for name in KEY)), np.array(row["sums"], np.int64))
+        totals.add(ms.Key(*(row[name] for name in ms.KEY)), np.array(row["sums"], np.int64))
     return _arrivals(totals, days.dates)
 
 
 def _sums(batches: Batches, layout: Layout, days: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    totals = Totals()
+    totals = ms.Totals()
     for rows in whole_users(batches, layout):
         _, (labels, code) = rows.segments
         day = np.array([days.index(label.partition("=")[2]) for label in labels])[code]
@@ -69,7 +64,7 @@ def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.In
 
     Source: Welford, Note on a method for calculating corrected sums of squares and products (1962).
     """
-    first = first_places(user)
+    first = daily.first_places(user)
     counts = np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user))) + 1
     means, total, around = values.copy(), lists.copy(), np.zeros(len(user))
     order = np.argsort(counts, kind="stable")
@@ -83,27 +78,27 @@ def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.In
     return counts, means, 1 / np.where(total > 0, total, 1.0), around
 
 
-def add_states(totals: Totals, rows: UserRows, day: st.Ints, days: tuple[str, ...]) -> None:
+def add_states(totals: ms.Totals, rows: units.UserRows, day: st.Ints, days: tuple[str, ...]) -> None:
     """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``."""
     # By name: the numbers of experiments are those of a batch, and depend on the order of its rows.
     rank_of = {name: rank for rank, name in enumerate(by_name(rows.experiments))}
     ranks = np.array([rank_of[name] for name in rows.experiments], np.int64)
     order = np.lexsort((ranks[rows.experiment], day, rows.user))
     user, experiment = rows.user[order], rows.experiment[order]
-    first = first_places(user)
+    first = daily.first_places(user)
     own = experiment == np.repeat(experiment[first], np.diff(first, append=len(user)))
     order, user, experiment = order[own], user[own], experiment[own]
     values = rows.values[_VALUE][order]
     if np.abs(values).max(initial=0.0) > st.LARGEST_SUMMAND:
         raise InputError(f"a value of {np.abs(values).max():.3g} is too large; allowed: up to {st.LARGEST_SUMMAND:.3g}")
-    refuse_repeats(~(np.diff(user) | np.diff(day[order])).astype(bool), of_days=True)
+    units.refuse_repeats(~(np.diff(user) | np.diff(day[order])).astype(bool), of_days=True)
     n, v, inverse, around = states_of(user, values, rows.values[_LISTS][order])
     counts = [np.ones(len(n)), n == 1, n == 2, n - 1]
-    cells = Cells(rows.experiments, days, day[order] * len(rows.experiments) + experiment)
+    cells = ms.Cells(rows.experiments, days, day[order] * len(rows.experiments) + experiment)
 
     def add_states_of(kind: str, counts: list[Any], **values: st.Floats) -> None:
         """Add the states, less those that they replace."""
-        columns = (np.asarray(each, np.int64) for each in KINDS[kind].cells(counts, **values))
+        columns = (np.asarray(each, np.int64) for each in ms.KINDS[kind].cells(counts, **values))
         changes = (each - np.where(n == 1, 0, np.concatenate([[0], each[:-1]])) for each in columns)
         cells.add_up(totals, kind, "", changes)
 
@@ -118,7 +113,7 @@ def add_states(totals: Totals, rows: UserRows, day: st.Ints, days: tuple[str, ..
 # ---- sums -> what a plan needs
 
 
-def _arrivals(totals: Totals, days: tuple[str, ...]) -> st.Arrivals:
+def _arrivals(totals: ms.Totals, days: tuple[str, ...]) -> st.Arrivals:
     """Sums of all experiments; variances are those within experiments."""
     experiments = by_name({key.candidate for key in totals.sums})
     sums = [_by_day(totals, "arrivals", name, days) for name in experiments]
@@ -131,7 +126,7 @@ def _arrivals(totals: Totals, days: tuple[str, ...]) -> st.Arrivals:
     residual = variance
     if any(key.kind == "before" for key in totals.sums):
         earlier = [_by_day(totals, "before", name, days) for name in experiments]
-        both = with_mean_covariate([*zip(arms, earlier, strict=True)])
+        both = adjusted.with_mean_covariate([*zip(arms, earlier, strict=True)])
         residual = variance * (1 - np.nan_to_num(st.variance_reduction_of(*both)))
     return st.Arrivals(
         users,
@@ -145,7 +140,7 @@ def _arrivals(totals: Totals, days: tuple[str, ...]) -> st.Arrivals:
     )
 
 
-def _by_day(totals: Totals, kind: str, experiment: Name, days: tuple[str, ...]) -> st.Sums:
+def _by_day(totals: ms.Totals, kind: str, experiment: ms.Name, days: tuple[str, ...]) -> st.Sums:
     """Sums up to each day."""
-    of_days = totals.of(kind, [Key(kind, "", experiment, day, "") for day in days])
+    of_days = totals.of(kind, [ms.Key(kind, "", experiment, day, "") for day in days])
     return st.Sums(of_days.measure, np.cumsum(of_days.table, axis=0))

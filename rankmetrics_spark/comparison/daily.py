@@ -16,9 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import Cells, Totals
-from rankmetrics_spark.comparison.pairs import add_rows, shared_users
-from rankmetrics_spark.comparison.units import UserRows
+from rankmetrics_spark.comparison import measures as ms, pairs, units
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 
@@ -45,13 +43,13 @@ class UserDays:
         weights: Metric -> (n,) those of them that have a value.
     """
 
-    rows: UserRows
+    rows: units.UserRows
     date: Days
     lists: st.Ints
     weights: Mapping[str, st.Ints]
 
     @classmethod
-    def of(cls, rows: UserRows, date: Days, lists: st.Floats, weights: Mapping[str, st.Floats]) -> UserDays:
+    def of(cls, rows: units.UserRows, date: Days, lists: st.Floats, weights: Mapping[str, st.Floats]) -> UserDays:
         """The rows in their order; every list counts where it is unknown which ones have a value."""
         order = np.lexsort((date, rows.experiment, rows.user))
         known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
@@ -96,7 +94,7 @@ def _share_without(with_value: st.Array, lists: st.Array) -> st.Floats:
     return np.where(lists > 0, 1 - np.minimum(with_value / np.maximum(lists, 1), 1), 0.0)
 
 
-def add_days(totals: Totals, days: UserDays, request: Comparison, start: str | None = None) -> None:
+def add_days(totals: ms.Totals, days: UserDays, request: Comparison, start: str | None = None) -> None:
     """Add what these users contribute to an effect over time.
 
     Args:
@@ -113,21 +111,21 @@ def add_days(totals: Totals, days: UserDays, request: Comparison, start: str | N
     earlier = days.date < np.datetime64(start) if start else np.zeros(len(days.date), bool)
     period = days.where(~earlier)
     if request.shared_users == "drop":
-        shared = shared_users(period.rows, request)[0]
+        shared = pairs.shared_users(period.rows, request)[0]
         period = period.where(~shared[period.rows.user])
     if not len(period.date):
         return
-    add_rows(totals, replace(period.rows, segments=[_labelled(DAY, period.date)]), request)
+    pairs.add_rows(totals, replace(period.rows, segments=[_labelled(DAY, period.date)]), request)
     _add_states(totals, period, request)
     exposed = period.where(period.lists > 0)
     if len(exposed.date):
         # Users of each experiment on each date, and those of them with a relevant item.
         own, (dates, t) = exposed.own, np.unique(exposed.date, return_inverse=True)
         names, relevant = exposed.rows.experiments, exposed.rows.relevant
-        cells = Cells(names, [*map(str, dates)], t.reshape(-1) * len(names) + exposed.rows.experiment)
+        cells = ms.Cells(names, [*map(str, dates)], t.reshape(-1) * len(names) + exposed.rows.experiment)
         cells.add(totals, "day", "", [np.ones(len(own)), relevant])
         since = (exposed.date - exposed.date[first_places(own)][own]).astype(np.int64)
-        add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
+        pairs.add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
         _add_slopes(totals, exposed, since, request)
     if earlier.any():
         # What the users of each experiment had before the start, in whatever experiment they were then.
@@ -145,7 +143,7 @@ def add_days(totals: Totals, days: UserDays, request: Comparison, start: str | N
             values = {metric: each[at] for metric, each in means.items()}
             everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
             rows = period.rows.take(places, segments=everyone, values=values, relevant=relevant[at], **_NO_MORE)
-            add_rows(totals, rows, request)
+            pairs.add_rows(totals, rows, request)
 
 
 def _labelled(kind: str, values: st.Array) -> tuple[list[str], st.Ints]:
@@ -153,7 +151,7 @@ def _labelled(kind: str, values: st.Array) -> tuple[list[str], st.Ints]:
     return [f"{kind}={value}" for value in distinct.tolist()], code.reshape(-1)
 
 
-def _add_states(totals: Totals, days: UserDays, request: Comparison) -> None:
+def _add_states(totals: ms.Totals, days: UserDays, request: Comparison) -> None:
     """What each user has up to each of their days; a state ends on the user's next day, or is of ``all`` the period."""
     user, own = days.rows.user, days.own
     dates, t = np.unique(days.date, return_inverse=True)
@@ -184,7 +182,7 @@ def _add_states(totals: Totals, days: UserDays, request: Comparison) -> None:
         with_value = _running(np.where(np.isnan(days.rows.values[metric]), 0, weight), own)
         without[metric] = _share_without(with_value, lists)[places]
     rows = days.rows.take(places, segments=segments, values=states, relevant=relevant[places], without=without)
-    add_rows(totals, rows, request)
+    pairs.add_rows(totals, rows, request)
 
 
 def _runs(changes: st.Bools, n: int) -> st.Ints:
@@ -206,7 +204,7 @@ def _running(numbers: st.Ints, group: st.Ints) -> st.Ints:
 # ---- the slopes of users
 
 
-def _add_slopes(totals: Totals, days: UserDays, since: st.Ints, request: Comparison) -> None:
+def _add_slopes(totals: ms.Totals, days: UserDays, since: st.Ints, request: Comparison) -> None:
     """Add the least-squares slope of each user over their own days, with its information as the weight.
 
     The weighted mean over the users is the slope by fixed effects of users: those who are there for more days than
@@ -231,4 +229,4 @@ def _add_slopes(totals: Totals, days: UserDays, since: st.Ints, request: Compari
         of_metrics["values"][metric] = np.where(np.bincount(own, is_beyond, size) > 0, np.inf, slopes)
         of_metrics["lists"][metric] = squares
     rows = days.rows.take(first, segments=everyone, relevant=relevant, **_NO_MORE, **of_metrics)
-    add_rows(totals, rows, replace(request, shared_users="keep"))
+    pairs.add_rows(totals, rows, replace(request, shared_users="keep"))

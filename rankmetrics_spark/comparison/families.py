@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import Key
-from rankmetrics_spark.comparison.table import UserTable, machine_columns
+from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark.comparison import measures as ms, table as tables
 from rankmetrics_spark.config import Comparison, Days, of_test
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
-from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 
 #: Role of a metric -> the family of its comparisons of all users.
-FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
+FAMILIES = {sch.PRIMARY: "primary metrics", sch.GUARDRAIL: "guardrails", sch.SECONDARY: "secondary metrics"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Question:
     machine: bool = False
 
     @classmethod
-    def of(cls, request: Comparison, table: UserTable) -> Question:
+    def of(cls, request: Comparison, table: tables.UserTable) -> Question:
         """A comparison of these users, with the design, the correction and the cluster that follow from the rest."""
         # Without the users of both experiments there is nothing to pair; lists of different users cannot be the same.
         design = "paired" if request.only_changed else request.design
@@ -71,7 +69,7 @@ class Question:
             look_numbers=table.looks,
             metrics=table.metrics,
             by_test=table.by_test,
-            machine=bool(machine_columns(table)),
+            machine=bool(tables.machine_columns(table)),
         )
 
     def of_test(self, name: str) -> Question:
@@ -91,7 +89,7 @@ class Families:
         deciding: The tests that are corrected.
     """
 
-    keys: Sequence[Key]
+    keys: Sequence[ms.Key]
     roles: Sequence[str]
     request: Comparison
     deciding: st.Estimate
@@ -102,12 +100,12 @@ class Families:
         if self.request.families == "one":
             return ["all"] * len(self.keys)
         names = [
-            FAMILIES[role] if key.segment == EVERYONE else f"segments of {segment_columns(key.segment)}"
+            FAMILIES[role] if key.segment == sch.EVERYONE else f"segments of {sch.segment_columns(key.segment)}"
             for key, role in zip(self.keys, self.roles, strict=True)
         ]
         if self.request.primary_share is None:
             return names
-        return [name if name == FAMILIES[PRIMARY] else "all but primary" for name in names]
+        return [name if name == FAMILIES[sch.PRIMARY] else "all but primary" for name in names]
 
     @cached_property
     def p_adjusted(self) -> st.Floats:
@@ -141,7 +139,7 @@ class Families:
         of_primary = 1.0 if share is None else share
         of_others = 1.0 if share is None or self.request.families == "one" else 1 - share
         return [
-            (names == name, of_primary if name == FAMILIES[PRIMARY] else of_others)
+            (names == name, of_primary if name == FAMILIES[sch.PRIMARY] else of_others)
             for name in dict.fromkeys(self.names)
         ]
 

@@ -9,13 +9,10 @@ import numpy as np
 from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
-from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
-from rankmetrics_spark.comparison.hard import FEW_HITS
-from rankmetrics_spark.comparison.measures import SIDES, Key
-from rankmetrics_spark.comparison.uneven import SMALL_P, doubts_of_mix
+from rankmetrics_spark import statistics as st
+from rankmetrics_spark.comparison import adjusted, hard, measures as ms, uneven
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Bools, Floats, left_out_p
 from rankmetrics_spark.words import UNIT, UNITS, WHO, counted
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         of_users = _overlap(rows, i)
     said = [of_users, _left_out_of_all(rows, i), heavy, rows.judged.remark(i) if rows.question.machine else None]
     alone = []
-    for place in SIDES:
+    for place in ms.SIDES:
         if n := rows.totals.count(rows.keys[i].arm(place, "alone")._replace(segment=EVERYONE)):
             alone.append(f"{counted(n)} of {rows.keys[i][place]}")
     if alone:
@@ -60,7 +57,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         elif not cuped.spread[i] > 0:
             same = f"a {UNIT} has the same earlier value in both experiments"
             why = same if paired else "all earlier values are equal"
-        elif cuped.earlier_p[i] < SMALL_EARLIER_P:
+        elif cuped.earlier_p[i] < adjusted.SMALL_EARLIER_P:
             why = f"the experiments differed before already (p = {cuped.earlier_p[i]:.2g})"
         else:
             skewed = f"{rows.hard.found[0][i]} decides, since t does not hold for so few hits or so skewed values"
@@ -83,7 +80,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
         who = f"{rows.units} whose values differ" if rows.paired[i] else f"{rows.units} with a hit"
         where = "" if rows.paired[i] else " expected in the smaller experiment"
         n = rows.hard.expected[i]
-        said.append(f"no interval before {FEW_HITS} {who}{where}, and {n:.3g} {'is' if n == 1 else 'are'}")
+        said.append(f"no interval before {hard.FEW_HITS} {who}{where}, and {n:.3g} {'is' if n == 1 else 'are'}")
     return "; ".join(filter(None, said)) or None
 
 
@@ -94,7 +91,7 @@ def _heavy(rows: Compared) -> dict[int, str]:
     effective = _effective_units(rows)
     for i, key in enumerate(rows.keys):
         parts = []
-        for place, of_arm_here in zip(SIDES, effective, strict=True):
+        for place, of_arm_here in zip(ms.SIDES, effective, strict=True):
             n = rows.n_users[i] if rows.paired[i] else rows.count(i, place, "n")
             if of_arm_here[i] < min(EFFECTIVE_USERS, n * _EVEN):
                 parts.append(f"as {of_arm_here[i]:.0f} equal ones in {key[place]}")
@@ -104,7 +101,7 @@ def _heavy(rows: Compared) -> dict[int, str]:
     return said
 
 
-def _effective_units(rows: Compared) -> list[Floats]:
+def _effective_units(rows: Compared) -> list[st.Floats]:
     """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
 
     Source: Kish, Survey Sampling (1965).
@@ -113,14 +110,14 @@ def _effective_units(rows: Compared) -> list[Floats]:
     for own, lists in zip(rows.totals.sides("arm_lists", rows.keys), "mn", strict=True):
         n, squares = (np.where(rows.paired, of_both[lists * i], own["n" * i]) for i in (1, 2))
         known = squares != 0
-        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**LIMB_UNIT, np.nan).astype(float))
+        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**st.LIMB_UNIT, np.nan).astype(float))
     return result
 
 
 def _left_out_of_all(rows: Compared, i: int) -> str | None:
     """How many users of each experiment are left out because they are in another one too."""
     parts = []
-    for place in SIDES:
+    for place in ms.SIDES:
         key = rows.keys[i].arm(place, "shared")._replace(segment=EVERYONE)
         if n := rows.totals.count(key):
             users = rows.totals.count(key._replace(kind="arm"))
@@ -130,7 +127,7 @@ def _left_out_of_all(rows: Compared, i: int) -> str | None:
 
 def _all_but(rows: Compared, i: int, both: int) -> list[str]:
     """How many users each experiment has beside so many, where it has some."""
-    sizes = {place: rows.count(i, place, "n") for place in SIDES}
+    sizes = {place: rows.count(i, place, "n") for place in ms.SIDES}
     return [f"{n - both:,} of the {n:,} {_of(rows)} {rows.keys[i][place]}" for place, n in sizes.items() if n > both]
 
 
@@ -150,7 +147,7 @@ def _overlap(rows: Compared, i: int) -> str | None:
     text = f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
     # Where most users of a side are in both, the others may be why the means differ. Where experiments share a few
     # users only, everybody else is in one of them.
-    sizes, parts = ([rows.count(i, place, "n") for place in SIDES], _all_but(rows, i, shared))
+    sizes, parts = ([rows.count(i, place, "n") for place in ms.SIDES], _all_but(rows, i, shared))
     if not parts or 2 * shared < min(sizes):
         return text
     who = f"{' and '.join(parts)} {'is' if sum(sizes) == 2 * shared + 1 else 'are'} in one experiment only"
@@ -165,7 +162,7 @@ def too_few_hits(rows: Compared, i: int) -> str:
         return f"{needs} whose values differ, and there {'is' if n == 1 else 'are'} {n}"
     few = []
     for name, what in (("hits", "a hit"), ("misses", "a value other than 1")):
-        found = {str(rows.keys[i][place]): rows.count(i, place, name) for place in SIDES}
+        found = {str(rows.keys[i][place]): rows.count(i, place, name) for place in ms.SIDES}
         counts = " and ".join(f"{each} has {n}" for each, n in found.items() if n < HITS_OF_LOOKS)
         few += [f"{needs} with {what} in each experiment, and {counts}"] if counts else []
     return few[0]
@@ -176,7 +173,7 @@ def too_few_hits(rows: Compared, i: int) -> str:
 
 def doubts(rows: Compared) -> list[str | None]:
     """(g,) why a row has no test, or why its test cannot be trusted."""
-    told = {**doubts_of_mix(rows), **_different_users(rows), **_different_flags(rows)}
+    told = {**uneven.doubts_of_mix(rows), **_different_users(rows), **_different_flags(rows)}
     return [_doubt(rows, i, told.get(i, "")) for i in range(len(rows.keys))]
 
 
@@ -184,13 +181,13 @@ def doubts(rows: Compared) -> list[str | None]:
 _PROBLEMS = {
     "users": ("no users", False),
     "n": ("no users with a value", False),
-    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
+    "beyond": (f"values above {st.LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
 }
 
 
 def _doubt(rows: Compared, i: int, told: str) -> str | None:
     """Why a row has no test, or why its test cannot be trusted."""
-    experiments = {place: str(rows.keys[i][place]) for place in SIDES}
+    experiments = {place: str(rows.keys[i][place]) for place in ms.SIDES}
     for name, (text, forbidden) in _PROBLEMS.items():
         if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
             flag = f" with {rows.request.trigger}" if rows.request.trigger and name == "users" else ""
@@ -229,7 +226,7 @@ def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
             return f"{n} {rows.units} have different lists in the two experiments"
         others = ", and only_changed compares no others" if rows.request.only_changed else ""
         return f"{n} {rows.units} in both experiments{others}"
-    few = [str(rows.keys[i][place]) for place in SIDES if rows.count(i, place, "n") < 2]
+    few = [str(rows.keys[i][place]) for place in ms.SIDES if rows.count(i, place, "n") < 2]
     return f"fewer than two {rows.units} in {' and '.join(few)}"
 
 
@@ -248,7 +245,7 @@ def _different_users(rows: Compared) -> dict[int, str]:
     return found
 
 
-def analysed(rows: Compared, keys: Sequence[Key]) -> tuple[Floats, list[Floats], Bools]:
+def analysed(rows: Compared, keys: Sequence[ms.Key]) -> tuple[st.Floats, list[st.Floats], st.Bools]:
     """Are the same shares analysed: p-values, shares with a value in both, and whether these are of a user's lists."""
     # Users of both experiments; those with a list without a value; shares of these lists, and their squares.
     users = [of_arm["users"].astype(float) for of_arm in rows.totals.sides("arm", keys)]
@@ -260,7 +257,7 @@ def analysed(rows: Compared, keys: Sequence[Key]) -> tuple[Floats, list[Floats],
     # Of users who have a value in one of both experiments only, this is McNemar's test. It sees most where the same
     # users are in both, also in a row that is independent because they rarely have a value in each.
     of_pairs = chdtrc(1, np.square(more) / np.where(squares > 0, squares, 1.0))
-    p = np.where(rows.paired, of_pairs, np.minimum(of_pairs, left_out_p(users, some, sums)))
+    p = np.where(rows.paired, of_pairs, np.minimum(of_pairs, st.left_out_p(users, some, sums)))
     has = [1 - left / np.maximum(n, 1) for (left, _), n in zip(sums, users, strict=True)]
     return p, has, (sums[0][0] < some[0]) | (sums[1][0] < some[1])
 
@@ -268,12 +265,12 @@ def analysed(rows: Compared, keys: Sequence[Key]) -> tuple[Floats, list[Floats],
 ALL_COUNT = "use a convention and a metric that count all of them, such as zero_relevant: zero"
 
 
-def trigger_rates(rows: Compared) -> tuple[Floats, list[Floats]]:
+def trigger_rates(rows: Compared) -> tuple[st.Floats, list[st.Floats]]:
     """Have the same shares of the users of both the trigger's flag: p-values, and these shares."""
     others = [sums["users"].astype(float) for sums in rows.untriggered.arms]
     users = [sums["users"] + other for sums, other in zip(rows.arms, others, strict=True)]
     shares = [1 - other / np.maximum(n, 1) for other, n in zip(others, users, strict=True)]
-    return left_out_p(users, others, [(other, other) for other in others]), shares
+    return st.left_out_p(users, others, [(other, other) for other in others]), shares
 
 
 def _different_flags(rows: Compared) -> dict[int, str]:
@@ -303,7 +300,7 @@ def _different_flags(rows: Compared) -> dict[int, str]:
 def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: bool) -> str:
     digits = next((digits for digits in range(2, 9) if len({f"{share:.{digits}f}" for share in has}) > 1), 9)
     low, high = (f"{100 * share:.{digits - 2}f} %" for share in has)
-    baseline, candidate = (rows.keys[i][place] for place in SIDES)
+    baseline, candidate = (rows.keys[i][place] for place in ms.SIDES)
     units, cluster = rows.units, rows.request.cluster
     who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
     if of_lists:
@@ -318,9 +315,9 @@ def _different_triggering(rows: Compared, i: int) -> str:
     """That the arms have a list for different shares of their assigned users; empty where chance may explain it."""
     if not rows.assigned:
         return ""
-    names, table = [rows.keys[i][place] for place in SIDES], []
+    names, table = [rows.keys[i][place] for place in ms.SIDES], []
     for name in names:
-        key = Key("arm", "", name, EVERYONE, rows.keys[i].metric)
+        key = ms.Key("arm", "", name, EVERYONE, rows.keys[i].metric)
         shown = rows.totals.count(key) + rows.totals.count(key._replace(kind="untriggered"))
         assigned = rows.assigned.get(name, 0)
         table.append([shown, max(assigned - shown, 0)])
@@ -334,9 +331,9 @@ def _different_triggering(rows: Compared, i: int) -> str:
 
 def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     """That chance does not explain why no user of an experiment has a relevant item; empty where it may."""
-    other = sum(SIDES) - place
+    other = sum(ms.SIDES) - place
     hits, n = (rows.count(i, other, sums) for sums in ("with_relevant", "n"))
-    if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= SMALL_P:
+    if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= uneven.SMALL_P:
         return ""
     return (
         f"no {rows.unit} of {name} has a relevant item, "

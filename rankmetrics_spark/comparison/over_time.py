@@ -11,14 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.comparison import daily, sums as summed
+from rankmetrics_spark.comparison import compared, daily, measures as ms, periods, sums as summed, table as tables
 from rankmetrics_spark.comparison.columns import design, means, test
-from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
-from rankmetrics_spark.comparison.measures import KEY, KINDS, VALUE_UNIT, Key, Totals
-from rankmetrics_spark.comparison.periods import refuse_other_types, refuse_other_values
 from rankmetrics_spark.comparison.rows import table_of_sums
-from rankmetrics_spark.comparison.table import UserTable, by_user, check_column
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, Step
@@ -34,10 +30,10 @@ OVER_TIME = sch.columns(
 _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 
-def over_time(table: UserTable, request: Comparison, start: str | None) -> DataFrame:
+def over_time(table: tables.UserTable, request: Comparison, start: str | None) -> DataFrame:
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
-    check_column(table.rows.columns, sch.DATE)
-    refuse_other_types(table.rows)
+    tables.check_column(table.rows.columns, sch.DATE)
+    periods.refuse_other_types(table.rows)
     # A plan counts looks at the whole period, and says nothing about its parts.
     looks = "any" if request.looks == "any" else "one"
     plain = replace(
@@ -56,19 +52,19 @@ def over_time(table: UserTable, request: Comparison, start: str | None) -> DataF
     for metric in table.metrics:
         with_value = sch.lists_with_value(metric.column)
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
-    parts = Step(body, summed.PARTIALS).of(by_user(dated, *numbers, *summed.alike_columns(table.alike)))
-    whole = Step(summed.added, summed.PARTIALS).of(parts.repartition(*KEY))
+    parts = Step(body, summed.PARTIALS).of(tables.by_user(dated, *numbers, *summed.alike_columns(table.alike)))
+    whole = Step(summed.added, summed.PARTIALS).of(parts.repartition(*ms.KEY))
     return table_of_sums(whole, partial(over_time_rows, question=Question.of(plain, table), start=start), OVER_TIME)
 
 
 def _sums_of_days(
     batches: Batches, layout: summed.Layout, weights: Mapping[str, str], request: Comparison, start: str | None
 ) -> Iterator[pa.RecordBatch]:
-    totals = Totals()
+    totals = ms.Totals()
     for rows in summed.whole_users(summed.noted(batches, totals), layout):
         _, (labels, code) = rows.segments
         texts = [label.partition("=")[2] for label in labels]
-        refuse_other_values(texts)
+        periods.refuse_other_values(texts)
         dates = np.array(texts, "datetime64[D]")
         own = {metric: rows.values[metric] for metric in weights}
         with_value = {metric: rows.values[column] for metric, column in weights.items()}
@@ -77,7 +73,7 @@ def _sums_of_days(
     yield from summed.as_batches(totals)
 
 
-def over_time_rows(totals: Totals, question: Question, start: str | None = None) -> dict[str, Any]:
+def over_time_rows(totals: ms.Totals, question: Question, start: str | None = None) -> dict[str, Any]:
     """The rows of an effect over time, column by column.
 
     Args:
@@ -91,8 +87,8 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
     summed.refuse_several(totals)
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
-        changes: dict[Key, dict[str, st.Ints]] = defaultdict(dict)
-        running, of_days, of_slopes = Totals(), Totals(), Totals()
+        changes: dict[ms.Key, dict[str, st.Ints]] = defaultdict(dict)
+        running, of_days, of_slopes = ms.Totals(), ms.Totals(), ms.Totals()
         for key, sums in totals.sums.items():
             kind, _, date = key.segment.partition("=")
             if kind not in (daily.ENTERING, daily.LEAVING):
@@ -101,8 +97,8 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
                 else:
                     (of_days if key.kind == "day" else running).sums[key] = sums
                 if kind == daily.DAY and key.kind == "arm":
-                    arm = st.Sums(KINDS["arm"], sums[None])
-                    parts = int(arm["v"][0]) * VALUE_UNIT >> st.LIMB_UNIT
+                    arm = st.Sums(ms.KINDS["arm"], sums[None])
+                    parts = int(arm["v"][0]) * ms.VALUE_UNIT >> st.LIMB_UNIT
                     of_values = np.array([arm["n"][0], parts], np.int64)
                     of_days.sums[key._replace(kind="day_values", segment=date)] = of_values
                 continue
@@ -115,7 +111,7 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
                 state = state + of_key.get(date, 0)
                 if np.any(state):
                     running.sums[key._replace(segment=f"{daily.CUMULATIVE}={date}")] = state
-        rows = Compared.of(running, {}, replace(question, only_t=True))
+        rows = compared.Compared.of(running, {}, replace(question, only_t=True))
         doubts = _doubts(of_days, rows)
         columns = _points(rows, start, doubts)
         slopes = _slopes(of_slopes, rows, doubts)
@@ -133,7 +129,7 @@ def over_time_rows(totals: Totals, question: Question, start: str | None = None)
 Doubts = Sequence[str | None]
 
 
-def _doubts(of_days: Totals, rows: Compared) -> Doubts:
+def _doubts(of_days: ms.Totals, rows: compared.Compared) -> Doubts:
     """Why rows about several days cannot be trusted; those up to a date know no later one."""
     parts = (key.segment.partition("=")[::2] for key in rows.keys)
     whole_kinds = {daily.SINCE_FIRST: "", sch.EVERYONE: ""}
@@ -150,7 +146,7 @@ def _doubts(of_days: Totals, rows: Compared) -> Doubts:
     return doubts
 
 
-def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
+def _points(rows: compared.Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
     """The differences of days, periods and days since the first date."""
     kinds, labels = zip(*(key.segment.partition("=")[::2] for key in rows.keys), strict=True)
     first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == daily.DAY), default="")
@@ -194,7 +190,7 @@ def _notes(known: Sequence[str | None], doubts: Doubts) -> list[str | None]:
 
 
 def _columns(
-    rows: Compared,
+    rows: compared.Compared,
     tests: Sequence[st.Estimate],
     p_adjusted: st.Floats,
     corrected: Sequence[st.Estimate],
@@ -227,7 +223,7 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
     return None
 
 
-def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[Any]]:
+def _slopes(slopes: ms.Totals, points: compared.Compared, doubts: Doubts) -> dict[str, list[Any]]:
     """How much each difference changes per day since a user's first date, from the slopes of the users themselves."""
     places = [i for i, key in enumerate(points.keys) if key.segment == sch.EVERYONE]
     keys, paired = [points.keys[i] for i in places], points.paired[places]
@@ -236,7 +232,7 @@ def _slopes(slopes: Totals, points: Compared, doubts: Doubts) -> dict[str, list[
     request = replace(points.request, mean_over="lists", looks="one", cuped=None)
     plain = replace(points.question, request=request, earlier=False, days=None)
     sums = slopes.sides("arm", keys), slopes.of("pair", keys)
-    rows = Compared(slopes, {}, plain, keys, *sums, paired)
+    rows = compared.Compared(slopes, {}, plain, keys, *sums, paired)
     slope, n, alpha = rows.estimate, len(keys), 1 - request.confidence
     base, mean = (each[places] for each in means(points))
     share = np.where(base > 0, base, np.nan)

@@ -9,13 +9,10 @@ from functools import partial
 from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng
-from rankmetrics_spark.comparison import rows as made, sums as summed
+from rankmetrics_spark.comparison import periods, registry, rows as made, sums as summed, table as tables
 from rankmetrics_spark.comparison.families import Question
 from rankmetrics_spark.comparison.judged import MACHINE_MEANS, machine_means
 from rankmetrics_spark.comparison.over_time import over_time
-from rankmetrics_spark.comparison.periods import first_and_last, period_rows, published_days
-from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, types_of
-from rankmetrics_spark.comparison.table import UserTable, machine_columns, of_one_test
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
@@ -125,12 +122,12 @@ def compare(
     comparison = cfg.Comparison.of(locals() | {"primary": primary or None, "guardrails": guardrails or None})
     cfg.check_units(comparison, ["cuped"] if before is not None else [])
     split = cfg.Options(segments=segments or None, segment_combinations=segment_combinations or None)
-    rows = users = of_one_test(eng.spark_table(user_metrics, "user_metrics", before), comparison.baseline)
+    rows = users = tables.of_one_test(eng.spark_table(user_metrics, "user_metrics", before), comparison.baseline)
     days = of_days = None
     if dates is not None:
-        days = published_days(users, *first_and_last(dates))
-        rows = period_rows(users, days, find_repeats=True)
-    table = UserTable.of(rows, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
+        days = periods.published_days(users, *periods.first_and_last(dates))
+        rows = periods.period_rows(users, days, find_repeats=True)
+    table = tables.UserTable.of(rows, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
     if days is not None:
         of_days = summed.days_of_experiments(users, days, table.metrics)
     alike = tuple(name for name in (CONVENTION_HASH, DATE) if name in rows.columns)
@@ -189,17 +186,17 @@ def effect_over_time(
             holds something else than dates. That of rows of different conventions comes from the engine.
     """
     comparison = cfg.Comparison.of(locals())
-    users = of_one_test(eng.spark_table(user_metrics, "user_metrics", before), comparison.baseline)
-    table = UserTable.of(users, metrics, None, _earlier_values(before, users))
+    users = tables.of_one_test(eng.spark_table(user_metrics, "user_metrics", before), comparison.baseline)
+    table = tables.UserTable.of(users, metrics, None, _earlier_values(before, users))
     # Given dates are read below, each with its convention.
     alike = (CONVENTION_HASH,) if dates is None and CONVENTION_HASH in users.columns else ()
     result = development(replace(table, alike=alike), comparison, dates)
     if dates is not None:
-        published_days(users, *first_and_last(dates))
+        periods.published_days(users, *periods.first_and_last(dates))
     return eng.result_table(result)
 
 
-def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
+def development(table: tables.UserTable, comparison: cfg.Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(comparison)
     of_users = {"mean_over": ("users", "users"), "cluster": (None, "null"), "only_changed": (False, "false")}
@@ -210,7 +207,7 @@ def development(table: UserTable, comparison: cfg.Comparison, dates: tuple[str, 
             raise cfg.refuse(comparison.path_of(name), value, why)
     start = None
     if dates is not None:
-        start, last = (cfg.day("dates", date) for date in first_and_last(dates))
+        start, last = (cfg.day("dates", date) for date in periods.first_and_last(dates))
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
@@ -227,7 +224,10 @@ def _earlier_values(before: eng.AnyTable | str | None, users: DataFrame) -> Data
 
 
 def comparisons(
-    table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None, statistics: Sequence[Statistic] = ()
+    table: tables.UserTable,
+    comparison: cfg.Comparison,
+    sums: DataFrame | None = None,
+    statistics: Sequence[registry.Statistic] = (),
 ) -> DataFrame:
     """The table ``comparisons``: one row per (baseline, candidate, segment, metric).
 
@@ -243,15 +243,15 @@ def comparisons(
     _refuse_nothing(comparison)
     beside = {"before": table.before, "dates": table.days}
     given = (name for name, value in beside.items() if value is not None)
-    cfg.check_machine(comparison, bool(machine_columns(table)), *given)
+    cfg.check_machine(comparison, bool(tables.machine_columns(table)), *given)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
-    statistics = tuple(statistics or STATISTICS.values())
+    statistics = tuple(statistics or registry.STATISTICS.values())
     body = partial(made.final, question=Question.of(comparison, _of_units(table, comparison)), statistics=statistics)
-    return eng.in_one_step(partials, body, types_of(statistics))
+    return eng.in_one_step(partials, body, registry.types_of(statistics))
 
 
-def sums_of(table: UserTable, comparison: cfg.Comparison) -> DataFrame:
+def sums_of(table: tables.UserTable, comparison: cfg.Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
     table = _of_units(table, comparison)
     if table.by_test:
@@ -273,14 +273,14 @@ def with_bootstrap_intervals(means: DataFrame, comparison: cfg.Comparison, sums:
 _ROW = (EXPERIMENT, SEGMENT, METRIC)
 
 
-def _of_units(table: UserTable, comparison: cfg.Comparison) -> UserTable:
+def _of_units(table: tables.UserTable, comparison: cfg.Comparison) -> tables.UserTable:
     """The table with the columns of cluster and trigger: those of the log, unless the table has other names."""
     own = {name: getattr(table, name) or getattr(comparison, name) for name in ("cluster", "trigger")}
     return replace(table, **own)
 
 
 def with_cluster_intervals(
-    means: DataFrame, table: UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None
+    means: DataFrame, table: tables.UserTable, comparison: cfg.Comparison, sums: DataFrame | None = None
 ) -> DataFrame:
     """The means with the intervals of clusters as units, or corrected where a machine judged; else as they are.
 
@@ -290,7 +290,7 @@ def with_cluster_intervals(
         comparison: How the means are compared.
         sums: ``sums_of`` the two, where it has been computed already.
     """
-    machine = bool(machine_columns(table))
+    machine = bool(tables.machine_columns(table))
     if comparison.cluster is None and not machine:
         return means
     partials = sums_of(table, comparison) if sums is None else sums
@@ -300,7 +300,7 @@ def with_cluster_intervals(
     return eng.beside(means, made.table_of_sums(partials, body, kinds), _ROW)
 
 
-def decomposition(table: UserTable, comparison: cfg.Comparison, segment: str) -> DataFrame:
+def decomposition(table: tables.UserTable, comparison: cfg.Comparison, segment: str) -> DataFrame:
     """Each difference from the baseline, split into what the mix of users changed and what changed within segments.
 
     Args:

@@ -16,14 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark.comparison import table as tables
-from rankmetrics_spark.comparison.compared import Ranks
-from rankmetrics_spark.comparison.measures import KEY, VALUE_UNIT, Key, Totals
+from rankmetrics_spark import engines as eng
+from rankmetrics_spark.comparison import compared, measures as ms, table as tables
 from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
 from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.config import Comparison, Days
-from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
@@ -49,8 +47,8 @@ _SEVERAL = {
     "dates=('2026-11-08', '2026-11-21')",
 }
 
-_SUM_TABLE = SumTable(
-    KEY,
+_SUM_TABLE = eng.SumTable(
+    ms.KEY,
     (
         T.StructField("replicates", T.ArrayType(T.LongType())),
         T.StructField("piece", T.IntegerType()),
@@ -80,7 +78,7 @@ def sums_by_key(table: tables.UserTable, request: Comparison) -> DataFrame:
         partials = partials if more is None else partials.unionByName(more)
     if request.pairs != "all" and not most_replicates(request):
         return partials
-    return Step(added, PARTIALS).of(partials.repartition(*KEY))
+    return eng.Step(added, PARTIALS).of(partials.repartition(*ms.KEY))
 
 
 def _in_parts(
@@ -92,7 +90,7 @@ def _in_parts(
     each = tables.parts(table)
     layouts = (Layout(metrics, tuple(part.segments), part.combinations, not i, n) for i, part in enumerate(each))
     steps = (
-        Step(partial(body, layout=layout, request=request), schema).of(
+        eng.Step(partial(body, layout=layout, request=request), schema).of(
             tables.by_user(
                 part,
                 *(tables.lists_by_metric(part) if request.mean_over == "lists" else ()),
@@ -109,15 +107,15 @@ def _in_parts(
     return reduce(DataFrame.unionByName, steps)
 
 
-def _sums_of_users(batches: Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
-    totals = Totals()
+def _sums_of_users(batches: eng.Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
+    totals = ms.Totals()
     for rows in whole_users(noted(batches, totals), layout):
         for units in (rows,) if rows.member is None else rows_of_clusters(totals, rows):
             add_rows(totals, units, request)
     yield from as_batches(totals)
 
 
-def added(batches: Batches) -> Iterator[pa.RecordBatch]:
+def added(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
     """Partial sums of the same key added up."""
     yield from as_batches(read(batches)[0])
 
@@ -125,7 +123,7 @@ def added(batches: Batches) -> Iterator[pa.RecordBatch]:
 # ---- Arrow batches of users and of sums
 
 
-def whole_users(batches: Batches, layout: Layout) -> Iterator[UserRows]:
+def whole_users(batches: eng.Batches, layout: Layout) -> Iterator[UserRows]:
     """Batches as rows of whole users: the last user of a batch may go on in the next one."""
     waiting: list[pa.RecordBatch] = []
     n = 0
@@ -206,14 +204,14 @@ def _numbers_of(table: pa.Table, prefix: str, metrics: Iterable[tuple[str, str]]
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[str | None], Any]:
     whole = column.combine_chunks()
-    return coded(whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole)
+    return eng.coded(whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole)
 
 
 def _doubles(column: pa.ChunkedArray) -> Any:
     return column.to_numpy().astype(np.float64)
 
 
-def as_batches(totals: Totals) -> Iterator[pa.RecordBatch]:
+def as_batches(totals: ms.Totals) -> Iterator[pa.RecordBatch]:
     """Sums by key, a few rows at a time; replicates in pieces, so that no batch of rows is too large for an engine."""
     for rows in _chunks(totals.sums.items()):
         yield _batch([key for key, _ in rows], sums=[sums for _, sums in rows])
@@ -237,24 +235,24 @@ def _chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
 
 
 def _batch(
-    keys: Sequence[Key], sums: Sequence[Any] = (), replicates: Sequence[Any] = (), piece: Sequence[int] = ()
+    keys: Sequence[ms.Key], sums: Sequence[Any] = (), replicates: Sequence[Any] = (), piece: Sequence[int] = ()
 ) -> pa.RecordBatch:
     n = len(keys)
-    more = (lists_of(replicates, n), pa.array(piece or [0] * n, pa.int32()), pa.nulls(n, pa.string()))
+    more = (eng.lists_of(replicates, n), pa.array(piece or [0] * n, pa.int32()), pa.nulls(n, pa.string()))
     return _SUM_TABLE.batch([*zip(*keys, strict=True)], sums, *more)
 
 
-def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
-    totals, ranks = Totals(), {}
+def read(batches: eng.Batches) -> tuple[ms.Totals, dict[ms.Key, compared.Ranks]]:
+    totals, ranks = ms.Totals(), {}
     for batch in batches:
-        sums, replicates, piece, ranked = batch.columns[len(KEY) :]
-        for i, key in enumerate(map(Key._make, _SUM_TABLE.keys(batch))):
+        sums, replicates, piece, ranked = batch.columns[len(ms.KEY) :]
+        for i, key in enumerate(map(ms.Key._make, _SUM_TABLE.keys(batch))):
             if sums[i].is_valid:
                 totals.add(key, np.asarray(sums[i].values))
             if replicates[i].is_valid:
                 totals.add_replicates(key, np.asarray(replicates[i].values), piece[i].as_py())
             if ranked[i].is_valid:
-                ranks[key] = Ranks(*map(int, ranked[i].as_py().split(",")))
+                ranks[key] = compared.Ranks(*map(int, ranked[i].as_py().split(",")))
     return totals.joined(), ranks
 
 
@@ -267,17 +265,17 @@ def alike_columns(names: Iterable[str]) -> list[str]:
     return [f"string({name}) AS {_PREFIX}{name}" for name in names]
 
 
-def noted(batches: Batches, totals: Totals) -> Batches:
+def noted(batches: eng.Batches, totals: ms.Totals) -> eng.Batches:
     """The batches, whose distinct values of these columns are added to the sums."""
     for batch in batches:
         for name in (name for name in batch.schema.names if name.startswith(_PREFIX)):
             for value in pc.unique(batch.column(name)).to_pylist():
-                key = Key(ALIKE, "", str(value), EVERYONE, name.removeprefix(_PREFIX))
+                key = ms.Key(ALIKE, "", str(value), EVERYONE, name.removeprefix(_PREFIX))
                 totals.sums[key] = np.ones(1, np.int64)
         yield batch
 
 
-def refuse_several(totals: Totals) -> None:
+def refuse_several(totals: ms.Totals) -> None:
     """Refuse rows that have several values of a column that all have to share, and rows without an experiment.
 
     Raises:
@@ -307,7 +305,7 @@ def days_of_experiments(dated: DataFrame, days: Days, metrics: Iterable[Metric])
     kinds = [("day", "")]
     for metric in metrics:
         if (name := metric.column) in dated.columns:
-            known = f"CASE WHEN abs({name}) <= {VALUE_UNIT} THEN bigint(round({name} * {VALUE_UNIT})) END"
+            known = f"CASE WHEN abs({name}) <= {ms.VALUE_UNIT} THEN bigint(round({name} * {ms.VALUE_UNIT})) END"
             sums.append(f"array(count({known}), coalesce(sum({known}), 0L))")
             kinds.append(("day_values", str(metric)))
     named = [F.expr(f"{each} AS _sums_{i}") for i, each in enumerate(sums)]
@@ -330,40 +328,40 @@ def _of_arms(rows: DataFrame) -> DataFrame:
 # ---- signed ranks
 
 
-_SIZES = T.StructType([T.StructField(name, T.StringType()) for name in KEY]).add("size", "double")
+_SIZES = T.StructType([T.StructField(name, T.StringType()) for name in ms.KEY]).add("size", "double")
 _SIZES = _SIZES.add("positive", "long").add("negative", "long")
 
 
 def signed_ranks(table: tables.UserTable, request: Comparison) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
     pairs = replace(request, bootstrap=None, randomization=None, aa_check=None)
-    sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, alike=()), pairs).groupBy(*KEY, "size")
+    sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, alike=()), pairs).groupBy(*ms.KEY, "size")
     counted = sizes.agg(F.sum("positive").alias("positive"), F.sum("negative").alias("negative"))
-    smaller = Window.partitionBy(*KEY).orderBy("size").rowsBetween(Window.unboundedPreceding, -1)
+    smaller = Window.partitionBy(*ms.KEY).orderBy("size").rowsBetween(Window.unboundedPreceding, -1)
     tied = F.col("positive") + F.col("negative")
     ranked = counted.withColumn("tied", tied).withColumn("before", F.coalesce(F.sum("tied").over(smaller), F.lit(0)))
     # Twice the mean rank of t tied sizes behind b smaller ones is 2 * b + t + 1.
     wide = "decimal(38,0)"
-    summed = ranked.groupBy(*KEY).agg(
+    summed = ranked.groupBy(*ms.KEY).agg(
         F.expr(
             f"concat_ws(',', string(sum(tied)), string(sum(cast(positive AS {wide}) * (2 * before + tied + 1))), "
             f"string(sum(cast(tied AS decimal(19,0)) * tied * tied - tied)))"
         ).alias("ranks")
     )
-    return summed.selectExpr(*KEY, "CAST(NULL AS array<bigint>) AS sums", *_NO_REPLICATES[:2], "ranks")
+    return summed.selectExpr(*ms.KEY, "CAST(NULL AS array<bigint>) AS sums", *_NO_REPLICATES[:2], "ranks")
 
 
-def _signed_sizes(batches: Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
+def _signed_sizes(batches: eng.Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
     for rows in whole_users(batches, layout):
         counts = [*signed_sizes(rows, request)]
         if counts:
             repeats = pa.array(np.repeat(np.arange(len(counts)), [len(sizes) for _, sizes, _, _ in counts]))
-            texts = [pa.array([getattr(key, name) for key, *_ in counts], pa.string()).take(repeats) for name in KEY]
+            texts = [pa.array([getattr(key, name) for key, *_ in counts], pa.string()).take(repeats) for name in ms.KEY]
             numbers = [pa.array(np.concatenate([each[i] for each in counts])) for i in (1, 2, 3)]
             yield pa.RecordBatch.from_arrays([*texts, *numbers], _SIZES.fieldNames())
 
 
-def signed_sizes(rows: UserRows, request: Comparison) -> Iterator[tuple[Key, Floats, Ints, Ints]]:
+def signed_sizes(rows: UserRows, request: Comparison) -> Iterator[tuple[ms.Key, Floats, Ints, Ints]]:
     """The sizes of the differences of the users in both experiments of a pair, without zeros.
 
     Args:
@@ -388,4 +386,4 @@ def signed_sizes(rows: UserRows, request: Comparison) -> Iterator[tuple[Key, Flo
                         sizes, code_of = np.unique(np.abs(d), return_inverse=True)
                         counts = [np.bincount(code_of.reshape(-1)[s], minlength=len(sizes)) for s in (d > 0, d < 0)]
                         names = rows.experiments[i], rows.experiments[j]
-                        yield Key("ranks", *names, label, metric), sizes, counts[0], counts[1]
+                        yield ms.Key("ranks", *names, label, metric), sizes, counts[0], counts[1]

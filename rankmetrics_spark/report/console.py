@@ -37,39 +37,25 @@ ORDER = (sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
 
 def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first."""
-    if isinstance(averages, list):
-        names = [*MEAN_COLUMNS, *_of_percentiles(averages[0] if averages else ())]
-        return [{name: row.get(name) for name in names} for row in _ordered(averages)]
-    return _first(averages.select(*MEAN_COLUMNS, *_of_percentiles(averages.columns)))
-
-
-def _of_percentiles(names: Iterable[str]) -> list[str]:
-    """The columns of percentiles among some columns, which are there where they were asked for."""
-    names = list(names)
-    return [name + part for name in sch.percentiles_in(names) for part in sch.PERCENTILE_PARTS if name + part in names]
+    rows = compared_rows(averages)
+    known = rows[0] if rows else {}
+    parts = (name + part for name in sch.percentiles_in(known) for part in sch.PERCENTILE_PARTS)
+    names = [*MEAN_COLUMNS, *(name for name in parts if name in known)]
+    return [{name: row.get(name) for name in names} for row in rows]
 
 
 def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
     """The comparisons as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``."""
-    if comparisons is None:
-        return []
-    if isinstance(comparisons, list):
-        return _ordered(comparisons)
-    return _first(comparisons)
-
-
-def _first(table: DataFrame) -> list[Row]:
-    """The rows of all users and the first ones of segments, ordered."""
-    table_head = table.orderBy(table[sch.SEGMENT] != sch.EVERYONE, *ORDER).limit(MOST_ROWS)
-    return _ordered([row.asDict() for row in few_rows(table_head)])
-
-
-def _ordered(rows: list[Row]) -> list[Row]:
-    """In the order of Spark: null first, texts by code point, which is also the order of their UTF-8 bytes."""
 
     def order(row: Row) -> list[tuple[bool, str]]:
+        """As Spark orders: null first, texts by code point, which is also the order of their UTF-8 bytes."""
         return [(row[name] is not None, row[name] or "") for name in ORDER]
 
+    if comparisons is None or isinstance(comparisons, list):
+        rows = comparisons or []
+    else:
+        head = comparisons.orderBy(comparisons[sch.SEGMENT] != sch.EVERYONE, *ORDER).limit(MOST_ROWS)
+        rows = [row.asDict() for row in few_rows(head)]
     return sorted(sorted(rows, key=lambda row: (row[sch.SEGMENT] != sch.EVERYONE, order(row)))[:MOST_ROWS], key=order)
 
 

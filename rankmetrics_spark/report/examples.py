@@ -10,14 +10,12 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from rankmetrics_spark import comparison, road, schemas as sch, sources
-from rankmetrics_spark.config import Comparison, Config, Sink, from_mapping, load
+from rankmetrics_spark import comparison, config as cfg, road, schemas as sch, sources
 from rankmetrics_spark.engines import few_rows, session_settings
 from rankmetrics_spark.errors import HIDDEN, ConfigError, InputError
 from rankmetrics_spark.metrics import Convention
+from rankmetrics_spark.report import read, story
 from rankmetrics_spark.report.figures import Examples, Figures
-from rankmetrics_spark.report.read import SparkTables, spark_tables
-from rankmetrics_spark.report.story import leader
 from rankmetrics_spark.words import UNIT, UNITS, counted
 
 #: Users whose lists are read.
@@ -39,7 +37,7 @@ KINDS: tuple[Literal["loss", "gain"], ...] = ("loss", "gain")
 
 
 def examples_of(
-    spark: SparkSession, config: Config, figures: Figures, tables: SparkTables, n: int | None = None
+    spark: SparkSession, config: cfg.Config, figures: Figures, tables: read.SparkTables, n: int | None = None
 ) -> Examples | None:
     """What a page shows of single users; None where nothing was asked for, or where nothing is compared.
 
@@ -70,7 +68,7 @@ def examples_of(
             of_queries=config.source.format == "trec_run",
             baseline=str(section.baseline),
             others=(len(section.candidates), len(figures.experiments) - 1) if len(figures.baselines) > 1 else None,
-            is_ahead=section.baseline == leader(figures),
+            is_ahead=section.baseline == story.leader(figures),
         )
         if not chosen:
             is_paired = any(found.design == "paired" for found in figures.compared)
@@ -82,7 +80,7 @@ def examples_of(
 
 
 def with_examples(
-    spark: SparkSession, figures: Figures, sink: Sink, log: str | Mapping[str, object] | None, n: int | None
+    spark: SparkSession, figures: Figures, sink: cfg.Sink, log: str | Mapping[str, object] | None, n: int | None
 ) -> Figures:
     """The figures of an output with single users, whose lists are read once more from the log of the run.
 
@@ -100,19 +98,19 @@ def with_examples(
     """
     date = str(figures.record.get(sch.DATE) or "")
     if log is not None:
-        config = load(log, date=date or None)
+        config = cfg.load(log, date=date or None)
     elif not figures.config or HIDDEN in json.dumps(figures.config):
         problem = "hides secrets of its config" if figures.config else "is not there"
         raise ConfigError(f"--examples: the run record of {date or 'this date'} {problem}; allowed: --config with it")
     else:
-        config = from_mapping(figures.config)
+        config = cfg.from_mapping(figures.config)
     n = config.report.examples if n is None else n
     if n and config.assignments:
         raise ConfigError(f"--examples: each {UNIT} of a test sees one of its arms; allowed: --examples 0")
     if not n:
         raise ConfigError("--config is given, and its report.examples is 0; allowed: --examples 20 with it")
     try:
-        tables = spark_tables(spark, sink)
+        tables = read.spark_tables(spark, sink)
         examples = examples_of(spark, config, figures, tables, n)
         if examples and examples.changes and (changed := changed_since(spark, config, tables, examples)):
             note = "Their lists are not shown: the log has changed since the run, or is read otherwise"
@@ -122,7 +120,7 @@ def with_examples(
     return replace(figures, examples=examples)
 
 
-def changed_since(spark: SparkSession, config: Config, tables: SparkTables, examples: Examples) -> str:
+def changed_since(spark: SparkSession, config: cfg.Config, tables: read.SparkTables, examples: Examples) -> str:
     """How many users have lists that give other values now than the run has stored, in words; empty for none."""
     users = [*dict.fromkeys(str(row[sch.USER]) for row in examples.changes)]
     experiments = [examples.baseline, *dict.fromkeys(str(row[sch.EXPERIMENT]) for row in examples.changes)]
@@ -156,17 +154,17 @@ def _alike(before: Sequence[float | None] | None, after: Sequence[float | None] 
     return all(a is b or (a is not None and b is not None and math.isclose(a, b, abs_tol=1e-9)) for a, b in pairs)
 
 
-def sides_of(figures: Figures) -> Comparison:
+def sides_of(figures: Figures) -> cfg.Comparison:
     """Whose lists stand on the left, and on the right: the baseline and what was compared with it.
 
     Of all pairs, the experiment that is ahead, else that with the best mean, and the best of the others.
     """
     if figures.only_baseline:
         candidates = dict.fromkeys(found.candidate for found in figures.compared)
-        return Comparison(baseline=figures.only_baseline, candidates=tuple(candidates))
-    best = leader(figures) or figures.experiments[0]
+        return cfg.Comparison(baseline=figures.only_baseline, candidates=tuple(candidates))
+    best = story.leader(figures) or figures.experiments[0]
     others = [name for name in figures.experiments if name != best]
-    return Comparison(baseline=best, candidates=tuple(others[:MOST_OTHERS]))
+    return cfg.Comparison(baseline=best, candidates=tuple(others[:MOST_OTHERS]))
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ class Changes:
     """
 
     table: comparison.UserTable
-    section: Comparison
+    section: cfg.Comparison
     figures: Figures
 
     def fitting(self, n: int) -> comparison.UserTable:
@@ -235,7 +233,7 @@ class Log:
     convention: Convention
 
     @classmethod
-    def of(cls, spark: SparkSession, config: Config) -> Log:
+    def of(cls, spark: SparkSession, config: cfg.Config) -> Log:
         """Read the schemas."""
         tables = *sources.inputs(spark, config), sources.read_events(spark, config.events)
         impressions, judgements, options, *_ = road.flattened(*tables, config.options, config.evaluation_date)

@@ -10,20 +10,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rankmetrics_spark import __version__
+from rankmetrics_spark import __version__, errors as err, schemas as sch
 from rankmetrics_spark.engines import write_cached
-from rankmetrics_spark.errors import ConfigError, OutputError, every_text, printable, values_without_secrets
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import overview, sentences, story, trust
-from rankmetrics_spark.report.assets import DARK, LIGHT, as_script, css, file_text, importing, scripts, titled
+from rankmetrics_spark.report import assets, console, of_tests, over_time, overview, payload, sentences, story, trust
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
-from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
-from rankmetrics_spark.report.of_tests import index, name_of_page, title_of_tests
-from rankmetrics_spark.report.over_time import sentences_over_time
-from rankmetrics_spark.report.payload import payload_of
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER, number
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, percent, worded
 
 #: Size of a page.
@@ -59,10 +52,10 @@ _HEAD = 200
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     if len(figures.tests) > 1:
-        return index(figures.tests, title_of_tests(figures))
+        return of_tests.index(figures.tests, of_tests.title_of_tests(figures))
     (figures,) = figures.tests.values() or (figures,)
-    library, charts = scripts()
-    with importing():
+    library, charts = assets.scripts()
+    with assets.importing():
         import jinja2
         from markupsafe import Markup, escape
 
@@ -70,36 +63,36 @@ def page(figures: Figures) -> str:
         """What stands between tags: control characters are seen, and words from right to left stay among themselves."""
         if not isinstance(value, str) or isinstance(value, Markup):
             return value
-        text = str(escape(printable(value)))
+        text = str(escape(err.printable(value)))
         return Markup(_RIGHT_TO_LEFT.sub(r"<bdi>\g<0></bdi>", text))  # noqa: S704
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=as_text)
     environment.tests["name"] = lambda part: isinstance(part, story.Id)
     # Of an attribute and of the title, which hold no tags.
-    environment.filters["bare"] = lambda value: escape(printable(str(value)))
+    environment.filters["bare"] = lambda value: escape(err.printable(str(value)))
 
     def breakable(name: str) -> Markup:
         """A name that may continue on the next line after a sign between its words."""
         return Markup("<wbr>").join(re.findall(r"[^_/.\-]*[_/.\-]*", shortened(name)))
 
     environment.filters["breakable"] = breakable
-    script = "\n".join(file_text(f"{name}.js") for name in SCRIPTS)
+    script = "\n".join(assets.file_text(f"{name}.js") for name in SCRIPTS)
     # Our own files, and JSON that ``as_script`` has made safe.
     safe = {
         "library": library,
-        "charts": titled(charts),
+        "charts": assets.titled(charts),
         "examples": block(figures.drawn),
         "data": _DATA,
-        "style": file_text("page.css"),
+        "style": assets.file_text("page.css"),
         "script": f'(() => {{\n"use strict";\n{script}\n}})();',
-        "light": css(LIGHT),
-        "dark": css(DARK),
+        "light": assets.css(assets.LIGHT),
+        "dark": assets.css(assets.DARK),
     }
     markup = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
-    text = environment.from_string(file_text("page.html")).render(_context(figures) | markup)
+    text = environment.from_string(assets.file_text("page.html")).render(_context(figures) | markup)
     room = MOST_BYTES - len(text.encode("utf-8", "replace"))
     for most, digits in MOST_ROWS:
-        data = as_script(every_text(payload_of(figures.drawn, most, digits), printable))
+        data = assets.as_script(err.every_text(payload.payload_of(figures.drawn, most, digits), err.printable))
         if len(data.encode("utf-8", "replace")) <= room:
             break
     return text.replace(_DATA, data, 1)
@@ -109,7 +102,7 @@ def page(figures: Figures) -> str:
 def write_page(figures: Figures, file: str | Path) -> Path:
     """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten."""
     if len(figures.tests) > 1:
-        return write_index(figures.tests, title_of_tests(figures), file)
+        return write_index(figures.tests, of_tests.title_of_tests(figures), file)
     return _written(Path(file), page(figures))
 
 
@@ -119,15 +112,15 @@ def write_index(
     """Write the page of each part beside the file, and their index to it; see ``index``."""
     path = Path(file)
     for name, own in parts.items():
-        write_page(own, path.with_name(name_of_page(path.name, name)))
-    return _written(path, index(parts, title, path.name, lost))
+        write_page(own, path.with_name(of_tests.name_of_page(path.name, name)))
+    return _written(path, of_tests.index(parts, title, path.name, lost))
 
 
 def _written(path: Path, text: str) -> Path:
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     try:
         if problem := _problem_with(path):
-            raise OutputError(f"cannot write the report to '{path}': {problem}")
+            raise err.OutputError(f"cannot write the report to '{path}': {problem}")
         if path.exists():
             mode = stat.S_IMODE(path.stat().st_mode)
         else:
@@ -137,7 +130,7 @@ def _written(path: Path, text: str) -> Path:
             mode = 0o666 & ~mask
         write_cached(path, text, mode)
     except OSError as error:
-        raise OutputError(
+        raise err.OutputError(
             f"cannot write the report to '{path}': {error.strerror or error}; choose another file"
         ) from error
     return path
@@ -148,7 +141,7 @@ def check_page_file(place: str, file: str | Path) -> None:
     # A place that cannot be looked at cannot be written either, and says so in its own words when it is.
     with suppress(OSError, ValueError):
         if problem := _problem_with(Path(file)):
-            raise ConfigError(f"{place} is '{file}': {problem}")
+            raise err.ConfigError(f"{place} is '{file}': {problem}")
 
 
 def _problem_with(path: Path) -> str | None:
@@ -176,7 +169,7 @@ def shortened(name: str) -> str:
     >>> shortened("a\x00b"), len(shortened("x" * 10_000))
     ('a\\x00b', 57)
     """
-    text = printable(str(name))
+    text = err.printable(str(name))
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 20]}…{text[-16:]}"
 
 
@@ -199,23 +192,23 @@ def _context(figures: Figures) -> dict[str, Any]:
         "title": f"Not published: {title}" if not_published else title,
         "not_published": not_published,
         "test": test,
-        "date": record.get(DATE) or next((str(row.get(DATE, "")) for row in figures.means), ""),
+        "date": record.get(sch.DATE) or next((str(row.get(sch.DATE, "")) for row in figures.means), ""),
         "days": figures.days,
         "answer": answer,
         "newer": overview.newer_failures(figures),
         "outlook": [*beside, *(() if answer.won else outlook)],
         "development": [
-            *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
+            *over_time.sentences_over_time(figures.over_time, figures.metrics, figures.primary),
             *(outlook if answer.won else ()),
         ],
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences.sentences_of_segments(figures.comparisons, figures.primary),
         "checks": checks,
         "version": __version__,
-        "licences": file_text("page.licences.md"),
+        "licences": assets.file_text("page.licences.md"),
         "units": f"{UNITS}",
         "Units": f"{UNITS:C}",
-        "percentiles": percentile_texts(figures.drawn.everyone)[:MOST_PERCENTILES],
+        "percentiles": console.percentile_texts(figures.drawn.everyone)[:MOST_PERCENTILES],
         "n_percentiles": len(figures.drawn.everyone),
         **_candidates(figures.drawn),
         **(_of_record(figures) if record else {}),
@@ -273,7 +266,7 @@ def _of_record(figures: Figures) -> dict[str, Any]:
         ("took in all" if several else "took", f"{seconds_of(record) or 0:.0f} s"),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
     ]
-    shown = values_without_secrets(record.get("last_record", record))
+    shown = err.values_without_secrets(record.get("last_record", record))
     as_text = json.dumps(shown, indent=2, ensure_ascii=False, default=str)
     return {
         "rows": record["rows"],
@@ -284,7 +277,7 @@ def _of_record(figures: Figures) -> dict[str, Any]:
         "rules": sentences.sentences(convention["text"], names, by_score, has_judgements),
         "convention": f"{convention['name']} ({convention['hash']})",
         "about": about,
-        "record": "\n".join(map(printable, as_text.split("\n"))),
+        "record": "\n".join(map(err.printable, as_text.split("\n"))),
     }
 
 
@@ -306,13 +299,13 @@ def block(figures: Figures) -> str:
         return ""
     if examples is None:
         return worded(HINT)
-    n_users = len(dict.fromkeys(row[USER] for row in examples.changes))
+    n_users = len(dict.fromkeys(row[sch.USER] for row in examples.changes))
     while True:
-        data = as_script(every_text(data_of(examples, n_users), printable))
+        data = assets.as_script(err.every_text(data_of(examples, n_users), err.printable))
         if len(data.encode()) <= MOST_BYTES_OF_LISTS or n_users <= 1:
             break
         n_users = n_users * 3 // 4
-    texts = {name: file_text(f"examples.{name}") for name in ("html", "css", "js")}
+    texts = {name: assets.file_text(f"examples.{name}") for name in ("html", "css", "js")}
     one, many = ("Query", "Queries") if examples.of_queries else (f"{UNIT:C}", f"{UNITS:C}")
     page = texts["html"].replace("UNITS", many).replace("UNIT", one)
     return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
@@ -331,20 +324,20 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         """Of a text, among all of them."""
         return texts.setdefault(str(text), len(texts))
 
-    users = [*dict.fromkeys(row[USER] for row in examples.changes)][:n_users]
-    changes = [row for row in examples.changes if row[USER] in {*users}]
-    metrics = [*dict.fromkeys(row[METRIC] for row in (*examples.changes, *examples.topics))]
+    users = [*dict.fromkeys(row[sch.USER] for row in examples.changes)][:n_users]
+    changes = [row for row in examples.changes if row[sch.USER] in {*users}]
+    metrics = [*dict.fromkeys(row[sch.METRIC] for row in (*examples.changes, *examples.topics))]
     lists: dict[str, dict[int, dict[str, Any]]] = {}
     for row in examples.lists:
-        if row[USER] in {*users}:
-            of_user = lists.setdefault(f"{place(row[EXPERIMENT])} {place(row[USER])}", {})
+        if row[sch.USER] in {*users}:
+            of_user = lists.setdefault(f"{place(row[sch.EXPERIMENT])} {place(row[sch.USER])}", {})
             shown = of_user.setdefault(row["_which"], {"list": place(row["list"]), "size": row["size"], "rows": []})
-            shown["rows"].append([row["rank"], place(row["item"]), number(row["grade"]), int(row["relevant"])])
+            shown["rows"].append([row["rank"], place(row["item"]), sch.number(row["grade"]), int(row["relevant"])])
     missed: dict[int, dict[str, Any]] = {}
     for row in examples.missed:
-        if row[USER] in {*users}:
-            left = missed.setdefault(place(row[USER]), {"n": row["n"], "items": []})
-            left["items"].append([place(row["item"]), number(row["grade"])])
+        if row[sch.USER] in {*users}:
+            left = missed.setdefault(place(row[sch.USER]), {"n": row["n"], "items": []})
+            left["items"].append([place(row["item"]), sch.number(row["grade"])])
     return {
         "baseline": place(examples.baseline),
         "others": examples.others,
@@ -364,5 +357,5 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
 
 
 def _key(row: Row, metrics: Sequence[str], place: Any) -> list[Any]:
-    return [metrics.index(row[METRIC]), place(row[EXPERIMENT]), place(row[USER]),
+    return [metrics.index(row[sch.METRIC]), place(row[sch.EXPERIMENT]), place(row[sch.USER]),
             row["value_baseline"], row["value_candidate"]]  # fmt: skip

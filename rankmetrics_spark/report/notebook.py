@@ -9,22 +9,17 @@ import re
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.errors import ConfigError, QualityWarning, installation, printable, unknown
-from rankmetrics_spark.findings import Finding, findings, label_of, primary_names
+from rankmetrics_spark import errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import story, trust
-from rankmetrics_spark.report.assets import INSTALL_PAGE, LIGHT, has_page_libraries
-from rankmetrics_spark.report.beside import sentences_of_reversals
+from rankmetrics_spark.report import assets, beside, html, story, trust
 from rankmetrics_spark.report.figures import Figures, in_words, level_of, over_what
-from rankmetrics_spark.report.html import write_page
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.words import STATES, UNITS, p_text
 
@@ -53,7 +48,7 @@ def summary(figures: Figures) -> pd.DataFrame:
         )
     for check in figures.of_log:
         if check.status == sch.FAIL:
-            warnings.warn(check.sentence, QualityWarning, stacklevel=5)
+            warnings.warn(check.sentence, err.QualityWarning, stacklevel=5)
     columns = SUMMARY | {name: name for name in ("mean", "ci_low", "ci_high")}
     means = [{name: getattr(mean, field) for name, field in columns.items()} for mean in figures.averages]
     table = pd.DataFrame(means, columns=[*columns])
@@ -87,8 +82,8 @@ def as_html(figures: Figures) -> str:
     answer = story.answer(figures)
     change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
     lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
-    lines = sentences_of_reversals(figures.found, figures.primary_name)
-    turned = "".join(f'<div style="margin-bottom:.8em">{escape(printable(line))}</div>' for line in lines)
+    lines = beside.sentences_of_reversals(figures.found, figures.primary_name)
+    turned = "".join(f'<div style="margin-bottom:.8em">{escape(err.printable(line))}</div>' for line in lines)
     # What the numbers and marks of the table mean.
     level = level_of(figures.averages, "margin")
     key = f"mean over {over_what(figures.averages)}{f' ± {level}' if level else ''}"
@@ -101,7 +96,7 @@ def as_html(figures: Figures) -> str:
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
     fine = sum(check.level == "ok" for check in checks)
-    items = "".join(f"<li><b>{escape(check.topic)}</b>: {escape(printable(check))}</li>" for check in bad)
+    items = "".join(f"<li><b>{escape(check.topic)}</b>: {escape(err.printable(check))}</li>" for check in bad)
     checked = f'<ul style="margin:.6em 0;padding-left:1.2em">{items}</ul>' if bad else ""
     if bad or fine:
         few = trust.left_out(figures)
@@ -127,12 +122,12 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         rows: Of ``comparisons``: all of those of all users.
         size: How many rows the table has, where these are not all.
     """
-    compared = findings(rows)
-    names = primary_names(compared)
+    compared = fd.findings(rows)
+    names = fd.primary_names(compared)
     sentences = correction_once(verdict_of(rows), compared)
-    verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in sentences)
+    verdict = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
 
-    def order(found: Finding) -> tuple[bool, bool, str, str, str]:
+    def order(found: fd.Finding) -> tuple[bool, bool, str, str, str]:
         """All users first, then what decides."""
         return not found.is_of_all, found.metric not in names, found.segment, found.metric, str(found.candidate)
 
@@ -163,7 +158,7 @@ def _words(parts: Sequence[str]) -> str:
 
 
 def _text(part: str) -> str:
-    text = escape(printable(part))
+    text = escape(err.printable(part))
     return f"<bdi>{text}</bdi>" if isinstance(part, story.Id) else text
 
 
@@ -171,7 +166,7 @@ def _table(figures: Figures) -> str:
     cells = {(mean.experiment_id, mean.metric): mean for mean in figures.everyone}
     by_name = {str(metric): metric for metric in figures.metrics}
     names = figures.experiments[:MOST_LINES]
-    heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in by_name.values())
+    heads = "".join(_cell(f"<b>{escape(fd.label_of(metric))}</b>", "right") for metric in by_name.values())
     lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell(f'<b>{UNITS}</b>', 'right')}{heads}</tr>"]
     for name in names:
         users = max((mean.n_users for (experiment, _), mean in cells.items() if experiment == name), default=0)
@@ -203,23 +198,23 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     text = metric if metric is not None else figures.primary.name if figures.primary else ""
     query = text.strip().lower().removeprefix("mean ")
     chosen: set[str] = set()
-    with suppress(ConfigError):
+    with suppress(err.ConfigError):
         if (found := parse(query.replace(" ", "_"))) in figures.metrics:
             chosen.add(str(found))
     # Without a cut-off, a text names all of them.
     for name, each in by_name.items() if not chosen else ():
         family = each.definition.headline.removeprefix("mean ").lower()
-        names = (name, label_of(each).lower(), each.name, family, *each.definition.aliases)
+        names = (name, fd.label_of(each).lower(), each.name, family, *each.definition.aliases)
         if query in names or query.replace(" ", "_").replace("-", "_") in names:
             chosen.add(name)
     if not chosen:
-        raise ConfigError(unknown("metric", text, sorted({*by_name, *(m.name for m in by_name.values())})))
+        raise err.ConfigError(err.unknown("metric", text, sorted({*by_name, *(m.name for m in by_name.values())})))
     try:
         from rankmetrics_spark.report import charts
     except ImportError as error:
-        raise ConfigError(f"plot needs {error.name}, which is not installed; run: {INSTALL_PAGE}") from error
+        raise err.ConfigError(f"plot needs {error.name}, which is not installed; run: {assets.INSTALL_PAGE}") from error
     first = by_name[min(chosen)]
-    label = label_of(first) if len(chosen) == 1 else label_of(first).partition("@")[0]
+    label = fd.label_of(first) if len(chosen) == 1 else fd.label_of(first).partition("@")[0]
     level, units = level_of(figures.averages, "intervals"), over_what(figures.averages)
     title = f"{label}: mean over {units}{f', with {level}' if level else ''}"
     return charts.picture(_points(figures, chosen), title)
@@ -231,15 +226,15 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     order = {name: place for place, name in enumerate(figures.experiments)}
     better = story.leader(figures)
     # The accent is for the better one, ink for the baseline that all others are compared with.
-    colours = dict.fromkeys(order, LIGHT["faint"])
-    colours |= {figures.only_baseline: LIGHT["ink"]} if figures.only_baseline else {}
-    colours |= {better: LIGHT["accent"]} if better else {}
+    colours = dict.fromkeys(order, assets.LIGHT["faint"])
+    colours |= {figures.only_baseline: assets.LIGHT["ink"]} if figures.only_baseline else {}
+    colours |= {better: assets.LIGHT["accent"]} if better else {}
     rows = [
         {
             "cut": by_name[mean.metric].cut or "all",
             "place": order[mean.experiment_id],
-            "name": printable(mean.experiment_id),
-            "metric": label_of(by_name[mean.metric]),
+            "name": err.printable(mean.experiment_id),
+            "metric": fd.label_of(by_name[mean.metric]),
             "mean": mean.mean,
             "low": mean.mean if mean.ci_low is None else mean.ci_low,
             "high": mean.mean if mean.ci_high is None else mean.ci_high,
@@ -262,23 +257,16 @@ def log_run(figures: Figures, report: str | Path | None = None) -> dict[str, flo
     try:
         import mlflow
     except ImportError as error:
-        raise ConfigError(f"log_to_mlflow needs mlflow; run: {installation('mlflow')}") from error
-    is_own_run = mlflow.active_run() is None
-    try:
-        metrics = logged_metrics(figures)
+        raise err.ConfigError(f"log_to_mlflow needs mlflow; run: {err.installation('mlflow')}") from error
+    metrics = logged_metrics(figures)
+    with mlflow.start_run() if mlflow.active_run() is None else nullcontext():
         mlflow.log_metrics(metrics)
         mlflow.log_params(logged_parameters(figures))
         if report is not None:
             mlflow.log_artifact(str(report))
-        elif has_page_libraries():
+        elif assets.has_page_libraries():
             with tempfile.TemporaryDirectory() as folder:
-                mlflow.log_artifact(str(write_page(figures, Path(folder, "report.html"))))
-    except BaseException:
-        if is_own_run:
-            mlflow.end_run("FAILED")
-        raise
-    if is_own_run:
-        mlflow.end_run()
+                mlflow.log_artifact(str(html.write_page(figures, Path(folder, "report.html"))))
     return metrics
 
 

@@ -6,12 +6,9 @@ from urllib.parse import quote
 
 from rankmetrics_spark.errors import printable
 from rankmetrics_spark.findings import NEWS, news_of
-from rankmetrics_spark.report.assets import DARK, LIGHT, css, file_text
+from rankmetrics_spark.report import assets, overview, story, verdict
 from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.overview import status_line, weak_checks
-from rankmetrics_spark.report.story import answer
 from rankmetrics_spark.report.trust import checks
-from rankmetrics_spark.report.verdict import verdict_of
 from rankmetrics_spark.schemas import DATE
 from rankmetrics_spark.words import STATES, Fact, counted_in
 
@@ -26,7 +23,7 @@ def lines_of_tests(figures: Figures) -> list[tuple[str, str, str]]:
 
 def _said(figures: Figures) -> tuple[str, str]:
     """The state in words, and the first sentence of the verdict."""
-    said = verdict_of(figures.comparisons, figures.metrics) or ["Nothing is compared."]
+    said = verdict.verdict_of(figures.comparisons, figures.metrics) or ["Nothing is compared."]
     return STATES[news_of(figures.found)].word if figures.found else "-", str(said[0])
 
 
@@ -49,13 +46,13 @@ def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mappin
     for name, own in parts.items():
         with counted_in(own.unit):
             state, said = _said(own)
-            beside = [*status_line(own), *weak_checks(checks(own), answer(own).level == "ok")]
+            beside = [*overview.status_line(own), *overview.weak_checks(checks(own), story.answer(own).level == "ok")]
         bad = [fact for fact in beside if fact.level in ("warn", "fail")]
         rows.append((NEWS.index(news_of(own.found)), -len(bad), _line(name, state, said, beside, page)))
     items += [line for *_, line in sorted(rows, key=lambda row: row[:2])]
-    colors = {"light": css(LIGHT), "dark": css(DARK)}
-    return file_text("index.html").format(
-        title=escape(title), style=file_text("page.css"), tests="\n".join(items), **colors
+    colors = {"light": assets.css(assets.LIGHT), "dark": assets.css(assets.DARK)}
+    return assets.file_text("index.html").format(
+        title=escape(title), style=assets.file_text("page.css"), tests="\n".join(items), **colors
     )
 
 

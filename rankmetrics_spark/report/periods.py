@@ -9,18 +9,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from rankmetrics_spark import comparison, road, schemas as sch
-from rankmetrics_spark.config import Comparison, Config, Days, Gate, Sink, as_dict, without_gap
+from rankmetrics_spark import comparison, config as cfg, road, schemas as sch
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.pointers import History, Pointer, unpublished
-from rankmetrics_spark.report import read
+from rankmetrics_spark.report import read, trust, verdict
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
-from rankmetrics_spark.report.trust import GATES, check_rows
-from rankmetrics_spark.report.verdict import outlook_sentence
 from rankmetrics_spark.sinks import settled
 from rankmetrics_spark.words import UNITS, about
 
@@ -47,7 +44,7 @@ class PeriodTables(read.SparkTables):
 
 
 def figures_of_period(
-    spark: SparkSession, sink: Sink, first: str, last: str | None = None, date: str | None = None
+    spark: SparkSession, sink: cfg.Sink, first: str, last: str | None = None, date: str | None = None
 ) -> Figures:
     """What a report of a period shows; means and comparisons are computed as the newest run of its days was asked to.
 
@@ -83,7 +80,7 @@ def figures_of_period(
 
 
 def figures_of_output(
-    spark: SparkSession, sink: Sink, date: str | None, period: tuple[str, str | None] | None = None
+    spark: SparkSession, sink: cfg.Sink, date: str | None, period: tuple[str, str | None] | None = None
 ) -> Figures:
     """What a report of an output shows: of a period, or of a date, whose run may have compared a period.
 
@@ -103,7 +100,7 @@ def figures_of_output(
 
 
 def figures_of_days(
-    spark: SparkSession, sink: Sink, here: read.Tables | None, first: str | None, last: str | None
+    spark: SparkSession, sink: cfg.Sink, here: read.Tables | None, first: str | None, last: str | None
 ) -> tuple[dict[str, Figures], dict[str, str]]:
     """The figures of each published date, the newest first, and why the other dates of these were not published.
 
@@ -142,7 +139,7 @@ def period_of(tables: read.Tables, date: str | None) -> tuple[str, str] | None:
     return settled(tables.name, tables.pointers, lambda known: period(tables.at(known)))
 
 
-def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
+def figures_of_run(spark: SparkSession, config: cfg.Config, record: Record) -> Figures:
     """What a report of a run shows that has just ended: what it wrote, and single users if asked for."""
     date, period = config.evaluation_date, record.get("period")
     if period is not None:
@@ -158,12 +155,12 @@ def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figur
 
 @about(lambda tables, users, days, records, history: Figures((), record=merged_record(records)).unit)
 def _figures(
-    tables: PeriodTables, users: DataFrame, days: Days, records: Sequence[Record], history: Sequence[Record]
+    tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Sequence[Record], history: Sequence[Record]
 ) -> Figures:
     record = merged_record(records)
     config = record.get("config") or {}
     # The period of the run is that of the page, and not asked for twice.
-    section = Comparison.read({**(config.get("comparison") or {}), "period": None})
+    section = cfg.Comparison.read({**(config.get("comparison") or {}), "period": None})
     segments = {name: name for name in (config.get("source") or {}).get("segments") or () if name in users.columns}
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     table = comparison.UserTable.of(tables.period_users, None, segments, _before(users, section, days))
@@ -179,12 +176,12 @@ def _figures(
     compared, outdated = _published(tables, days)
     # The run that compared these days has checked the gates; a least mean is that of its day alone.
     rows_of_gates = tables.checks(tables.date) if compared and config.get("gates") else []
-    of_gates = [row for row in rows_of_gates if row["name"] in GATES]
+    of_gates = [row for row in rows_of_gates if row["name"] in trust.GATES]
     for row in of_gates:
         row["sentence"] = row["sentence"].rstrip(".") + (f", on {tables.date} alone" if row["name"] == "min" else "")
     if section.is_requested and not compared:
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
-    rows = [{**row, "note": without_gap(row["note"]) or None} for row in compared]
+    rows = [{**row, "note": cfg.without_gap(row["note"]) or None} for row in compared]
     draft = Figures(
         means=read.everyone_and_largest([row.asDict() for row in means], read.MOST_ROWS),
         comparisons=read.everyone_and_largest(rows, read.MOST_ROWS),
@@ -200,11 +197,11 @@ def _figures(
         ],
     )
     if of_gates:
-        draft = replace(draft, checks=[*of_gates, *(check.as_row() for check in check_rows(draft))])
+        draft = replace(draft, checks=[*of_gates, *(check.as_row() for check in trust.check_rows(draft))])
     draft = read.with_users(tables, days.last, draft)
     if len(days.dates) == 1:
         return draft
-    gates = [Gate.read(gate) for gate in config.get("gates") or ()]
+    gates = [cfg.Gate.read(gate) for gate in config.get("gates") or ()]
     of_all = [dict(found.row) for found in draft.compared]
     draft = replace(draft, outlook=outlook_of(of_all, users, days, section, draft.metrics, gates))
     if developed := _over_time(tables, users, days, section, draft):
@@ -216,10 +213,10 @@ def _figures(
 def outlook_of(
     rows: Sequence[Record],
     users: DataFrame,
-    days: Days,
-    section: Comparison,
+    days: cfg.Days,
+    section: cfg.Comparison,
     metrics: Sequence[Metric],
-    gates: Sequence[Gate] = (),
+    gates: Sequence[cfg.Gate] = (),
 ) -> list[str]:
     """When the open comparisons of a period could find an effect, in words; reads the users again if one is open.
 
@@ -235,7 +232,7 @@ def outlook_of(
     # How fast clusters, or triggered users, arrive is not counted.
     if metric is None or section.cluster is not None or section.trigger is not None:
         return []
-    return [outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
+    return [verdict.outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
 
 
 #: Keys of a comparison that a command gives anew.
@@ -243,7 +240,7 @@ _OF_REQUEST = ("baseline", "candidates", "pairs", "period")
 
 
 def notes_of_runs(
-    records: Sequence[Record], pointers: Mapping[str, Pointer], dates: Sequence[str], section: Comparison
+    records: Sequence[Record], pointers: Mapping[str, Pointer], dates: Sequence[str], section: cfg.Comparison
 ) -> list[str]:
     """What the runs of some dates were asked for that a comparison is not: a sentence for each difference.
 
@@ -260,7 +257,7 @@ def notes_of_runs(
     newest = configs[max(configs)].get("comparison") or {} if configs else {}
     if not newest.get("baseline") and newest.get("pairs") != "all":
         return notes
-    usual, own = as_dict(Comparison()), as_dict(section)
+    usual, own = cfg.as_dict(cfg.Comparison()), cfg.as_dict(section)
     options = [
         shlex.quote(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
         for name, value in newest.items()
@@ -271,7 +268,7 @@ def notes_of_runs(
 
 
 def _over_time(
-    tables: PeriodTables, users: DataFrame, days: Days, section: Comparison, draft: Figures
+    tables: PeriodTables, users: DataFrame, days: cfg.Days, section: cfg.Comparison, draft: Figures
 ) -> list[dict[str, Any]]:
     """Rows of ``effect_over_time``: of the metric that decides alone, and of the best candidates, if all are too many.
 
@@ -298,7 +295,7 @@ def _over_time(
     return [row.asDict() for row in rows]
 
 
-def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], str]:
+def _published(tables: PeriodTables, days: cfg.Days) -> tuple[list[dict[str, Any]], str]:
     """The comparisons of this period as a run has published them, and why there are none that hold, in words."""
     rows, pointers = tables.rows("comparisons", tables.date, read.MOST_ROWS), tables.pointers()
     compared = {(row.get(sch.PERIOD_FROM), row.get(sch.PERIOD_TO), row.get("n_days")) for row in rows}
@@ -313,7 +310,7 @@ def _published(tables: PeriodTables, days: Days) -> tuple[list[dict[str, Any]], 
     return rows, ""
 
 
-def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | str | None:
+def _before(users: DataFrame, section: cfg.Comparison, days: cfg.Days) -> DataFrame | str | None:
     """The earlier values for CUPED; None where they are of a date of the period itself."""
     if section.cuped is None or section.cuped.date is None:
         return section.cuped.column if section.cuped else None

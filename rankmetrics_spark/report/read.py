@@ -18,11 +18,9 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.findings import grouped, surest_first
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS, Pointer, unpublished
-from rankmetrics_spark.report import histograms
+from rankmetrics_spark.report import histograms, reruns, trust
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.over_time import difference_rows
-from rankmetrics_spark.report.reruns import checks_of_runs, parted, record_of_date
-from rankmetrics_spark.report.trust import check_rows
 
 
 def figures_of(tables: Tables, date: str | None = None, place: str = "--date") -> Figures:
@@ -41,22 +39,22 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     means = tables.rows("experiment_metrics", date, MOST_ROWS)
     records = [*tables.records()]
     newest = {str(record.get(sch.DATE)): record for record in records}
-    compared, replaced = parted(tables.rows("comparisons", date, MOST_ROWS), pointers)
+    compared, replaced = reruns.parted(tables.rows("comparisons", date, MOST_ROWS), pointers)
     draft = Figures(
         means=means,
         comparisons=compared,
-        record=record_of_date(records, date, pointers.get(date)),
+        record=reruns.record_of_date(records, date, pointers.get(date)),
         history=[newest[day] for day in sorted(newest)[-MOST_DATES:]],
         n_means=tables.size("experiment_metrics", date),
         n_comparisons=tables.size("comparisons", date) - len(replaced),
         checks=tables.checks(date),
     )
     if date in pointers and len(pointers[date].entries) > 1:
-        draft = replace(draft, checks=checks_of_runs(draft.checks, check_rows(draft), replaced))
+        draft = replace(draft, checks=reruns.checks_of_runs(draft.checks, trust.check_rows(draft), replaced))
     draft, trend, over_time = with_users(tables, date, draft), [], []
     if len(dates) > 1:
         shown, experiments = dates[-MOST_DATES:], draft.experiments[:MOST_EXPERIMENTS]
-        over_time = difference_rows(parted(tables.of_all("comparisons", shown, experiments), pointers)[0])
+        over_time = difference_rows(reruns.parted(tables.of_all("comparisons", shown, experiments), pointers)[0])
         trend = [] if over_time else tables.of_all("experiment_metrics", shown, experiments)
     return replace(draft, trend=trend, over_time=over_time)
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from rankmetrics_spark.findings import Finding, findings, label_of
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.assets import file_text
-from rankmetrics_spark.report.beside import reversals
-from rankmetrics_spark.report.figures import Row
+from rankmetrics_spark.report import assets, beside, figures
 from rankmetrics_spark.schemas import segment_columns
 from rankmetrics_spark.words import UNIT, WHO, Change, p_value, worded
 
@@ -20,7 +18,7 @@ MOST_NAMED = 5
 MOST_PAIRS = 6
 
 
-def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[str]:
+def sentences_of_segments(rows: Sequence[figures.Row], metric: Metric | None) -> list[str]:
     r"""Where the effect on a metric differs from that among the rest of the users; empty without segments.
 
     What is the other way round over all users comes first.
@@ -48,7 +46,7 @@ def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[st
         if not each.is_of_all and each.metric == name and "p_rest" in each.row:
             pairs.setdefault(each.pair, {}).setdefault(segment_columns(each.segment), []).append(each)
     several = len({baseline for _, baseline in pairs}) > 1
-    reversed_pairs = reversals(found, {name})
+    reversed_pairs = beside.reversals(found, {name})
     lines = [line for texts in [*reversed_pairs.values()][:MOST_PAIRS] for line in texts.values()]
     for (candidate, baseline), columns in [*pairs.items()][:MOST_PAIRS]:
         effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {label_of(metric)}"
@@ -98,7 +96,7 @@ def _change(value: float | None, share: float | None) -> str:
 
 
 #: Knob of a convention -> its value -> what it means, in the order of the sentences.
-_WORDS: dict[str, dict[str, str]] = json.loads(file_text("sentences.json"))
+_WORDS: dict[str, dict[str, str]] = json.loads(assets.file_text("sentences.json"))
 _USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
 _WITHOUT_JUDGEMENTS = {"judged": "NDCG compares with the best order of the items that were shown."}
 

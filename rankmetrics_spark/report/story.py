@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import Finding, all_percentages, by_pair, label_of
+from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report import trust, verdict
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
 from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.trust import split_is_off
-from rankmetrics_spark.report.verdict import part_of_error
 from rankmetrics_spark.words import STATES, UNITS, Change, Level, counted, least_p, percent
 
 
@@ -36,7 +34,7 @@ class Card:
         is_turned: Whether it tells of the baseline, against the candidate.
     """
 
-    found: Finding
+    found: fd.Finding
     change: Change | None
     others: str
     but: str = ""
@@ -88,7 +86,7 @@ class Card:
         if found.p_adjusted is None or found.doubt:
             return ""
         corrected = "not corrected" if found.correction == "none" else "corrected"
-        text = (f", {corrected} for {n:,} comparisons" if n > 1 else "") + part_of_error(found)
+        text = (f", {corrected} for {n:,} comparisons" if n > 1 else "") + verdict.part_of_error(found)
         text += ", which also widens the interval" if found.is_widened else ""
         return f"{found.p}{text}{', with CUPED' if found.test == sch.CUPED else ''}"
 
@@ -145,7 +143,7 @@ def cards(figures: Figures) -> list[Card]:
     if metric is None:
         return []
     chosen = [*filter(figures.decides, figures.compared)]
-    in_percent, pairs, result = all_percentages(chosen), by_pair(figures.compared), []
+    in_percent, pairs, result = fd.all_percentages(chosen), fd.by_pair(figures.compared), []
     for found in chosen:
         pair = pairs[found.pair]
         states = [each.state for each in pair]
@@ -172,7 +170,7 @@ def answer(figures: Figures) -> Answer:
     if not comparisons:
         return _not_compared(figures, metric)
     if metric.higher_is_better is None:
-        return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
+        return Answer((f"{fd.label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.found.state == "doubtful" for card in comparisons):
         doubted = next((card.found for card in comparisons if card.found.doubt), None)
         if doubted is None:
@@ -180,7 +178,7 @@ def answer(figures: Figures) -> Answer:
             return Answer(("No verdict: there is no test",), sure=(note,), level="none")
         p = doubted.sample_ratio_p
         is_off = p is not None and p < sch.SMALL_RATIO_P
-        why = split_is_off(figures) if is_off else _sentence(doubted.doubt)
+        why = trust.split_is_off(figures) if is_off else _sentence(doubted.doubt)
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(why,), level="warn")
     if len(figures.baselines) > 1:
         # Every pair was compared: which one is beaten by none, and beats the most?
@@ -195,12 +193,12 @@ def answer(figures: Figures) -> Answer:
         closest = closest_of(comparisons, winner)
         loser = (closest.found.winner or ("", ""))[1]
         # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
-        change, value, interval = _numbers(label_of(metric), closest)
+        change, value, interval = _numbers(fd.label_of(metric), closest)
         equals = sum(n == ahead[winner] for n in ahead.values()) - 1
         also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
         value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
         sure, won = (*_chance(closest), also), closest.found.state == "better"
-        losers += f" on {label_of(metric)}, {lost}" if lost else ""
+        losers += f" on {fd.label_of(metric)}, {lost}" if lost else ""
         return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won, names_metric=bool(lost))
     open_pairs = {card.found.pair for card in comparisons if card.found.state == "open"}
     lost = lost_guardrails(found for found in figures.compared if found.pair in open_pairs)
@@ -219,7 +217,7 @@ def leader(figures: Figures) -> str | None:
 
 def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
     """All candidates were compared with one baseline; those that are open lost some guardrails."""
-    best, name = results[0], label_of(metric)
+    best, name = results[0], fd.label_of(metric)
     beside = (f" on {name}; {lost}",) if lost else ()
     counts = {state: sum(card.found.state == state for card in results) for state in STATES}
     baseline, candidate, numbers = Id(best.found.baseline), Id(best.found.candidate), _numbers(name, best)
@@ -309,11 +307,11 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
     if mean.ci_low is not None:
         interval = f", {percent(mean.confidence or 0.0)} interval {mean.ci_low:.4f} to {mean.ci_high:.4f}"
     word = "lowest" if metric.higher_is_better is False else "highest"
-    title: Words = (Id(best), f" has the {word} {label_of(metric)}")
+    title: Words = (Id(best), f" has the {word} {fd.label_of(metric)}")
     sure = "Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline."
     if n == 1:
         # Short on the first line; the line below has all digits.
-        title = (f"{label_of(metric)} of ", Id(best), f" is {mean.mean:.3f}")
+        title = (f"{fd.label_of(metric)} of ", Id(best), f" is {mean.mean:.3f}")
         sure = "There is one experiment, so nothing to compare it with."
     units = counted(mean.n_users)
     if mean.mean_over == "lists":

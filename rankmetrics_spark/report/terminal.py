@@ -15,12 +15,9 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report import console, formats, verdict
-from rankmetrics_spark.report.beside import raised
+from rankmetrics_spark.report import beside, console, formats, of_tests, story, verdict
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, period_means
-from rankmetrics_spark.report.of_tests import lines_of_tests
 from rankmetrics_spark.report.sentences import sentences_of_segments
-from rankmetrics_spark.report.story import answer, cards
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
 
 Row = Mapping[str, Any]
@@ -35,7 +32,7 @@ MOST_TESTS = 5
 def print_result(figures: Figures, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs; that of each test where few are."""
     if len(tests := figures.tests) > 1:
-        texts = [{"test": name, "state": state} for name, state, _ in lines_of_tests(figures)]
+        texts = [{"test": name, "state": state} for name, state, _ in of_tests.lines_of_tests(figures)]
         formats.print_texts(texts, ("test", "state"), "tests, the worst news first")
         for own in [*tests.values()][: MOST_TESTS * (len(tests) <= MOST_TESTS)]:
             print_result(own, every_segment)
@@ -92,7 +89,7 @@ def table(figures: Figures, metrics: Iterable[Metric]) -> Table:
     def cell(name: str, metric: str, mean: Text) -> Text:
         """The mean with what was found beside it."""
         if not figures.differences:
-            marks = raised(figures.losers.get(metric, {}).get(name, ()), letters)
+            marks = beside.raised(figures.losers.get(metric, {}).get(name, ()), letters)
             return mean.append(f" {marks}", style=formats.RAISED) if marks else mean
         if name == figures.only_baseline:
             return mean.append(f"{'baseline':>11}", style="dim")
@@ -142,7 +139,7 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Figure
     if result:
         lines = [*(headline(result) if is_one else ()), *verdict.correction_once(sentences, result.found)]
     if style == "table" and not formats.details.get() and len(lines) > verdict.MOST_LINES:
-        leader = cards(result)[:1] if result and is_one and not headline(result) else []
+        leader = story.cards(result)[:1] if result and is_one and not headline(result) else []
         topics = [str(card.found.candidate) for card in leader]
         first = [line for line in lines if getattr(line, "topic", "") in topics] or lines
         lines = verdict.shortened(lines, first[:1])
@@ -158,15 +155,15 @@ def headline(figures: Figures) -> list[str]:
     >>> headline(Figures([]))
     []
     """
-    compared = cards(figures)
+    compared = story.cards(figures)
     if figures.primary is None:
         return []
-    if len(figures.experiments) == 1 and (only := answer(figures)).change:
+    if len(figures.experiments) == 1 and (only := story.answer(figures)).change:
         return [f"{''.join(only.title)} ({''.join(only.detail)}). {''.join(only.sure)}"]
     is_won = bool(compared) and compared[0].found.state == "better"
     if figures.primary.higher_is_better is None or len(compared) < 2 or (is_won and figures.only_baseline):
         return []
-    said = answer(figures)
+    said = story.answer(figures)
     return ["".join(said.title) + ("" if said.names_metric else f" on {label_of(figures.primary)}")]
 
 

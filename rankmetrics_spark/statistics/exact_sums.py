@@ -113,9 +113,8 @@ def exact_mean(sums: Sequence[Array], n: Ints) -> Floats:
     >>> exact_mean([np.array([0]), np.array([1]), np.array([0]), np.array([0])], np.array([4])).tolist()
     [0.25]
     """
-    added = np.zeros(len(n))
-    for part, exponent in zip(sums, LIMB_EXPONENTS, strict=True):
-        added = added + part.astype(np.float64) * 2.0**exponent
+    parts = (part.astype(np.float64) * 2.0**exponent for part, exponent in zip(sums, LIMB_EXPONENTS, strict=True))
+    added = sum(parts, np.zeros(len(n)))
     return np.asarray(np.divide(added, n, out=np.full(len(n), np.nan), where=n > 0))
 
 
