@@ -14,6 +14,7 @@ from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.measures import SIDES, Key, Totals
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import SMALL_RATIO_P, columns
+from rankmetrics_spark.words import UNIT, UNITS
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -192,7 +193,7 @@ class Judged:
         if not any(self.numbers[f"lambda{side}"][i] for side in sides):
             said.append(
                 "labels of people alone decide, since those of the machine agree too little with them, or differ from "
-                f"them in fewer than {st.LEAST_DIFFERENT} judged users, or every user is judged"
+                f"them in fewer than {st.LEAST_DIFFERENT} judged {UNITS}, or every {UNIT} is judged"
             )
         alone = Families(rows.keys, rows.roles, rows.request, self.machine).p_adjusted < 1 - rows.request.confidence
         tests = ((rows.deciding, rows.decided), (self.machine, alone))
@@ -207,15 +208,17 @@ class Judged:
         """Why the row has no test; None if it may have one."""
         n, shared = int(self.least[i]), int(self.rows.both["both"][i])
         if shared and not self.rows.paired[i]:
-            return f"people judged {shared:,} users of both experiments, whose errors belong together (design: paired)"
+            return (
+                f"people judged {shared:,} {UNITS} of both experiments, whose errors belong together (design: paired)"
+            )
         if n < st.LEAST_JUDGED:
-            return f"people judged {n} users, and a verdict needs {st.LEAST_JUDGED}"
+            return f"people judged {n} {UNITS}, and a verdict needs {st.LEAST_JUDGED}"
         gaps = [int(sums["in_part"][i]) for sums in self.rows.totals.sides("machine", self.rows.keys)]
         if max(gaps) > MOST_IN_PART * n:
-            gap = f"people judged {max(gaps):,} of {n:,} users in part, as where a system came later"
-            return f"{gap}; rankmetrics unjudged lists what is to judge"
+            gap = f"people judged {max(gaps):,} of {n:,} {UNITS} in part, as where a system came later"
+            return f"{gap}; n_to_judge of user_metrics says how many items are to judge"
         p = self.numbers["sample_p"][i]
-        off = f"the users whom people judged are not like the others: the machine rates them otherwise (p = {p:.2g})"
+        off = f"the {UNITS} that people judged are not like the others: the machine rates them otherwise (p = {p:.2g})"
         return off if p < SMALL_RATIO_P else None
 
 

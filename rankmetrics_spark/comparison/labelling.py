@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rankmetrics_spark import statistics as st
@@ -106,7 +106,7 @@ class LabelPlan:
             low, high = (math.tanh(math.atanh(min(rho, 1 - 1e-9)) + sign * half) for sign in (-1, 1))
             helps = "helps" if side.rho else "does not help, and labels of people count alone"
             said.append(f"{rho:.2f} ({low:.2f} to {high:.2f}) in {name}, so it {helps}")
-        return (f"{self.candidate}, measured on {self.n_judged:,} {self.units} whom people judged: the machine's "
+        return (f"{self.candidate}, measured on {self.n_judged:,} {self.units} that people judged: the machine's "
                 f"values correlate with theirs by {'; by '.join(said)}; it helps above 1 / sqrt(n - 2) = {least:.2f} "
                 f"where {st.LEAST_DIFFERENT} values differ")  # fmt: skip
 
@@ -124,10 +124,8 @@ class LabelPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values."""
-        names = ("metric", "baseline", "candidate", "mean", "n_judged", "correlations", "effect")
         needed = dict(zip(("labels_needed", "labels_needed_human"), self.labels_needed, strict=True))
-        own = {name: getattr(self, name) for name in names} | {"helps": [side.rho > 0 for side in self.sides]}
-        return {**own, **needed, "labels": self.rows}
+        return {**asdict(self), **needed, "labels": self.rows}
 
 
 @told_as_read
@@ -180,6 +178,5 @@ def plan_labels(
         candidate, mean, n, correlations, parts = json.loads(row["pilot"])
         sides = [st.Side(people, machine, rho, users or size) for people, machine, rho, size in parts]
         target = None if effect is None else effect_of(effect, mean)
-        test = target, confidence, power
-        plans.append(LabelPlan(name, baseline, candidate, mean, n, correlations, sides, *test))
+        plans.append(LabelPlan(name, baseline, candidate, mean, n, correlations, sides, target, confidence, power))
     return sorted(plans, key=lambda plan: plan.candidate)

@@ -105,9 +105,12 @@ def test_a_system_whose_items_people_did_not_judge_has_no_verdict(spark: SparkSe
     later["item"] = later["item"].where(later["position"] > 1, "new")
     rated = labels[["user"]].drop_duplicates().assign(item="new", relevance=pd.NA, llm=1, drawn=False)
     labels = pd.concat([labels, rated.astype({"relevance": "Int64"})])
-    rows = evaluated(spark, pd.concat([log, later]), labels).comparisons.to_pandas().set_index("experiment_id")
-    gap = f"people judged {JUDGED} of {JUDGED} users in part, as where a system came later"
-    assert set(rows.loc["c", "note"]) == {f"{gap}; rankmetrics unjudged lists what is to judge"}
+    result = evaluated(spark, pd.concat([log, later]), labels, unit="query")
+    rows = result.comparisons.to_pandas().set_index("experiment_id")
+    gap = f"people judged {JUDGED} of {JUDGED} queries in part, as where a system came later"
+    assert set(rows.loc["c", "note"]) == {f"{gap}; n_to_judge of user_metrics says how many items are to judge"}
+    gaps = result.user_metrics.to_pandas().groupby("experiment_id")["n_to_judge"].sum()
+    assert gaps.to_dict() == {"a": 0, "b": 0, "c": JUDGED}
     assert rows.loc["c", "p_value"].isna().all() and rows.loc["b", "p_value"].notna().all()
 
 
@@ -115,7 +118,7 @@ def test_a_sample_that_the_machine_rates_otherwise_has_no_verdict(spark: SparkSe
     log, labels = made()
     easy = labels.assign(llm=np.where(labels["drawn"], labels["llm"], 0))
     notes = evaluated(spark, log, easy).comparisons.to_pandas()["note"]
-    assert notes.str.startswith("the users whom people judged are not like the others").all()
+    assert notes.str.startswith("the users that people judged are not like the others").all()
 
 
 def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) -> None:
