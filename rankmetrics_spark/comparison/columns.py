@@ -9,7 +9,7 @@ from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared, Ranks
 from rankmetrics_spark.comparison.families import interval, intervals_at
 from rankmetrics_spark.comparison.measures import SIDES
-from rankmetrics_spark.comparison.notes import analysed, notes
+from rankmetrics_spark.comparison.notes import analysed, effective_units, notes
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import replicate_means
 
@@ -164,6 +164,14 @@ def mean_over(rows: Compared) -> Texts:
 def lists(rows: Compared) -> tuple[st.Ints, ...]:
     """Lists of each side that have a value; a user who was judged and shown nothing counts as one empty list."""
     return tuple(sums.ratio("y", "n").lists.astype(np.int64) for sums in rows.totals.sides("arm_lists", rows.keys))
+
+
+@statistic("effective_users_baseline", "effective_users_candidate", needs="lists")
+def effective_users(rows: Compared) -> tuple[st.Floats, ...]:
+    """How many users with equally many lists those of each side are worth: (Σ n)² / Σ n² (Kish 1965). Below 50 `note`
+    says so where a few users have most of the lists.
+    """
+    return tuple(effective_units(rows))
 
 
 @statistic(sch.CLUSTER, type="string", needs="cluster")

@@ -391,6 +391,17 @@ class Compared:
         return {key.candidate: int(sums[0]) for key, sums in self.totals.sums.items() if key.kind == "assigned"}
 
     @cached_property
+    def highest(self) -> st.Floats:
+        """(g,) highest value of a metric whose lowest is 0; NaN where users who are all alike say nothing of others.
+
+        So it is over several looks, where users or clusters have different weights, and with labels of a machine.
+        """
+        ranges = [self.question.ranges.get(key.metric, (np.nan, np.nan)) for key in self.keys]
+        highest = np.array([high if low == 0 and high < np.inf else np.nan for low, high in ranges], float)
+        bent = self.request.looks != "one" or self.by_ratio or self.question.machine
+        return np.where(bent, np.nan, highest)
+
+    @cached_property
     def doubts(self) -> list[str | None]:
         """(g,) why a row has no test, or why its test cannot be trusted."""
         return doubts(self)
@@ -420,7 +431,7 @@ def with_exact(rows: Compared, test: st.Estimate, level: st.Floats | float) -> s
         test: Their tests, with intervals at 1 - ``level``; without a spread they have none.
         level: One number, or (g,).
     """
-    (low, high), highest = _bounds(rows, level), _highest(rows)
+    (low, high), highest = _bounds(rows, level), rows.highest
     told = (test.standard_error == 0) & ~(((low > 0) | (high < 0)) & (test.p_value >= level))
     return test.between(*(np.where(told, new * highest, old) for new, old in
                           ((low, test.ci_low), (high, test.ci_high))))  # fmt: skip
@@ -438,7 +449,7 @@ def side_of_margin(rows: Compared, margin: st.Floats, sign: int) -> tuple[st.Flo
         sign: 1 for being no further below than the margin, -1 for being no further above.
     """
     low, high = _bounds(rows, 1 - rows.request.confidence)
-    highest, alike = _highest(rows), rows.single.difference == 0
+    highest, alike = rows.highest, rows.single.difference == 0
     n = np.log((1 - rows.request.confidence) / 2) / np.log1p(-np.where(sign > 0, -low, high))
     p = np.where(alike, np.maximum(1 - margin / highest, 0.0) ** n, np.nan)
     return p, np.where(alike, np.where(sign > 0, -low, high) * highest, np.nan)
@@ -446,19 +457,8 @@ def side_of_margin(rows: Compared, margin: st.Floats, sign: int) -> tuple[st.Flo
 
 def _bounds(rows: Compared, level: st.Floats | float) -> tuple[st.Floats, st.Floats]:
     """(g,) bounds as shares of the highest value; a pair counts with its difference."""
-    highest = _highest(rows)
+    highest = rows.highest
     a = np.where(rows.paired, 0.0, rows.moments[0].mean) / highest
     b = np.where(rows.paired, rows.pair.difference.mean, rows.moments[1].mean) / highest
     n = [np.where(rows.paired, rows.both["both"], sums["n"]).astype(float) for sums in rows.arms]
     return st.bounds_without_spread((a, b), (n[0], n[1]), level, rows.paired)
-
-
-def _highest(rows: Compared) -> st.Floats:
-    """(g,) highest value of a metric whose lowest is 0; NaN where users who are all alike say nothing of others.
-
-    So it is over several looks, where users or clusters have different weights, and with labels of a machine.
-    """
-    ranges = [rows.question.ranges.get(key.metric, (np.nan, np.nan)) for key in rows.keys]
-    highest = np.array([high if low == 0 and high < np.inf else np.nan for low, high in ranges], float)
-    bent = rows.request.looks != "one" or rows.by_ratio or rows.question.machine
-    return np.where(bent, np.nan, highest)

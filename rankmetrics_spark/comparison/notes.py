@@ -29,13 +29,14 @@ HITS_OF_LOOKS = 10
 def notes(rows: Compared) -> list[str | None]:
     """(g,) what a reader of each row has to know; first why it has no test, or why its test cannot be trusted."""
     heavy = _heavy(rows) if rows.by_ratio else {}
+    least = _least_shares(rows).tolist()
     return [
-        "; ".join(filter(None, (doubt, _left_out_of_all(rows, i)))) if doubt else _remarks(rows, i, heavy.get(i))
-        for i, doubt in enumerate(rows.doubts)
+        "; ".join(filter(None, (doubt, _left_out_of_all(rows, i)))) if doubt else _remarks(rows, i, heavy.get(i), more)
+        for i, (doubt, more) in enumerate(zip(rows.doubts, least, strict=True))
     ]
 
 
-def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
+def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | None:
     """What a reader of the test has to know."""
     if rows.paired[i]:
         parts = _all_but(rows, i, int(rows.n_both[i]))
@@ -74,7 +75,9 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
     has_interval = np.isfinite(rows.deciding.ci_low[i]) and rows.deciding.standard_error[i] > 0
     has_interval &= not np.isnan(rows.hard.skewness[i])
     if has_interval and np.isnan(share.ci_low[i]) and np.isfinite(share.difference[i]):
-        said.append(f"the mean of {rows.keys[i].baseline} is too close to 0 for an interval in percent")
+        close = f"the mean of {rows.keys[i].baseline} is too close to 0 for an interval in percent"
+        more = f": {rows.keys[i].candidate} is at least {int(100 * least):,} % above it" if least > 0 else ""
+        said.append(close + more)
     said.append(rows.question.days.gap if rows.question.days else None)
     if np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]):
         who = f"{rows.units} whose values differ" if rows.paired[i] else f"{rows.units} with a hit"
@@ -84,11 +87,18 @@ def _remarks(rows: Compared, i: int, heavy: str | None) -> str | None:
     return "; ".join(filter(None, said)) or None
 
 
+def _least_shares(rows: Compared) -> st.Floats:
+    """(g,) by how much at least the candidate is above the baseline; NaN where that is not known by two bounds."""
+    plain = ~rows.paired & ~rows.decided_by_cuped & ~rows.hard.decides
+    least = st.least_share(rows.moments, rows.arms[0]["hits"], rows.highest, rows.families.strictest_levels)
+    return np.asarray(np.where(plain, least, np.nan))
+
+
 def _heavy(rows: Compared) -> dict[int, str]:
     """Row -> how many users with equally many lists an experiment is worth, where a few users have most of them."""
     said: dict[int, str] = {}
     units, what = rows.units, "lists" if rows.request.mean_over == "lists" else UNITS
-    effective = _effective_units(rows)
+    effective = effective_units(rows)
     for i, key in enumerate(rows.keys):
         parts = []
         for place, of_arm_here in zip(ms.SIDES, effective, strict=True):
@@ -101,7 +111,7 @@ def _heavy(rows: Compared) -> dict[int, str]:
     return said
 
 
-def _effective_units(rows: Compared) -> list[st.Floats]:
+def effective_units(rows: Compared) -> list[st.Floats]:
     """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
 
     Source: Kish, Survey Sampling (1965).

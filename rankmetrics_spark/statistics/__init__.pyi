@@ -46,6 +46,7 @@ from .ratios import Denominator as Denominator
 from .ratios import denominator_independent as denominator_independent
 from .ratios import denominator_paired as denominator_paired
 from .ratios import fieller as fieller
+from .ratios import least_share as least_share
 from .ratios import nonzero as nonzero
 from .ratios import one_sided_p as one_sided_p
 from .ratios import shifted as shifted

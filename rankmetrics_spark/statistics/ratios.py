@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import betaincinv, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, PairMoments
 from rankmetrics_spark.statistics.significance import ByRow, Estimate, squared_errors
@@ -84,6 +85,29 @@ def fieller(test: Estimate, critical: Floats, denominator: Denominator, above: F
         low, high = (np.where(np.isnan(bounds[0] + bounds[1]), np.nan, bound) for bound in bounds)
         share = Estimate(d / nonzero(b), test.standard_error, test.df, low, high, test.p_value)
     return with_decision(share, test.excludes_zero)
+
+
+def least_share(arms: tuple[Moments, Moments], hits: Floats, highest: Floats, level: Floats) -> Floats:
+    """(g,) by how much at least the candidate's mean is above the baseline's, as a share of it, for values from 0 on.
+
+    Where few users of the baseline have a hit, t does not know its mean. It is at most the share of users with a hit
+    times the highest value, and that share has an exact bound (Clopper and Pearson). The candidate's has that of t.
+
+    Args:
+        arms: Baseline and candidate, of different users.
+        hits: (g,) users of the baseline whose value is not 0.
+        highest: (g,) highest value of the metric.
+        level: (g,) of the two-sided statement; each of the two bounds takes a quarter of it.
+
+    >>> arms = Moments.of([0.0] * 8), Moments.of([0.9, 0.9])
+    >>> least_share(arms, np.zeros(1), np.ones(1), np.array([0.2])).round(3).tolist()  # 0.9 / (1 - 0.05 ** (1 / 8)) - 1
+    [1.881]
+    """
+    (a, b), tail = arms, level / 4
+    with np.errstate(all="ignore"):
+        n, m = a.n.astype(float), b.n.astype(float)
+        most = highest * np.where(hits < n, betaincinv(hits + 1, np.maximum(n - hits, 1), 1 - tail), 1.0)
+        return np.asarray((b.mean - stdtrit(m - 1, 1 - tail) * np.sqrt(b.variance / m)) / most - 1)
 
 
 def with_decision(test: Estimate, decided: Any) -> Estimate:

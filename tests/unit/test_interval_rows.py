@@ -223,6 +223,30 @@ def test_the_interval_of_the_share_is_fiellers_whatever_the_delta_method_says(in
     assert n_apart > 30 and 0 < n_without < 20
 
 
+def test_a_share_of_a_mean_close_to_0_has_a_least_value_where_b_is_clearly_above_it() -> None:
+    """5 % of the users of a have a hit, and 75 % of b: what is true is 1,400 % more."""
+    rng, n = np.random.default_rng(4), 80
+    shares = {"a": 0.05, "b": 0.75}
+    drawn = {
+        f"m{i}": tuple((rng.random(n) < p) * (0.5 + 0.5 * rng.random(n)) for p in shares.values()) for i in range(300)
+    }
+    n_said, n_wrong, close = 0, 0, "the mean of a is too close to 0 for an interval in percent"
+    for row in rows_of_draws(drawn, design="independent"):
+        a, b = drawn[row["metric"]]
+        if row["note"] is None or not row["note"].startswith(close):
+            continue
+        # 0.05 / 4 for each of two bounds.
+        exact = stats.binomtest(int((a > 0).sum()), n, alternative="less").proportion_ci(1 - 0.05 / 4).high
+        low = b.mean() - stats.t.isf(0.05 / 4, n - 1) * b.std(ddof=1) / np.sqrt(n)
+        assert row["note"] == f"{close}: b is at least {int(100 * (low / exact - 1)):,} % above it"
+        assert np.isnan(row["adjusted_relative_ci_low"])
+        n_said, n_wrong = n_said + 1, n_wrong + (low / exact - 1 > 14)
+    assert n_said > 100 and n_wrong == 0
+    # Of a metric without a highest value nothing is known.
+    unbounded = rows_of_draws(drawn, design="independent", ranges=dict.fromkeys(drawn, (0.0, np.inf)))
+    assert [row["note"] for row in unbounded].count(close) == n_said
+
+
 def test_fiellers_interval_of_cuped_is_that_of_the_adjusted_differences() -> None:
     result, rng = 0, np.random.default_rng(1)
     drawn = {f"m{seed}": few_hits(seed, 24, independent=False) for seed in range(200)}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy import stats
 
 from rankmetrics_spark.config import Comparison
@@ -38,26 +39,19 @@ def test_triggered_users_are_tested_and_the_others_are_a_check() -> None:
     rows.loc[[0, 1, 303], METRIC] = np.nan
     row, (b, a) = one(rows, REQUEST, shares={"a": 0.5, "b": 0.5}), part(rows, True)
     expected = stats.ttest_ind(b, a, equal_var=False)
-    interval = expected.confidence_interval()
     assert (row["design"], row["n_users"], row["trigger"]) == ("independent", len(a) + len(b), "could_differ")
     assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(interval), rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
     # The rates count all users; so does the sample ratio.
     assert (row["share_triggered_baseline"], row["share_triggered_candidate"]) == pytest.approx((1 / 3, 1 / 3))
     assert (row["p_share_triggered"], row["sample_ratio_p"]) == (1, 1)
     others = stats.ttest_ind(*part(rows, False), equal_var=False)
     assert row["p_untriggered"] == pytest.approx(others.pvalue, rel=1e-9)
-
-
-def test_the_diluted_effect_is_over_all_users_with_a_value() -> None:
-    rows = users()
-    rows.loc[[0, 1, 303], METRIC] = np.nan
-    row, (b, a) = one(rows, REQUEST), part(rows, True)
+    # Over all users with a value.
     n, r = 597, 198 / 597  # two of three users without a value have the flag
-    welch = stats.ttest_ind(b, a, equal_var=False)
     d = b.mean() - a.mean()
     error = np.sqrt(r**2 * (b.var(ddof=1) / len(b) + a.var(ddof=1) / len(a)) + d**2 * r * (1 - r) / n)
-    half = stats.t.ppf(0.975, welch.df) * error
+    half = stats.t.ppf(0.975, expected.df) * error
     found = [row[f"diluted_{name}"] for name in ("difference", "ci_low", "ci_high")]
     assert found == pytest.approx([r * d, r * d - half, r * d + half], rel=1e-9)
     assert np.isnan(row["share_changed"])
@@ -66,9 +60,8 @@ def test_the_diluted_effect_is_over_all_users_with_a_value() -> None:
 def test_a_flag_that_arms_log_for_different_shares_of_their_users_has_no_verdict() -> None:
     rows = users(effect=0.5)
     rows.loc[301:420, "triggered"] = True
-    row = one(rows, REQUEST)
-    counts = rows.groupby("experiment")["triggered"].sum()
-    p = stats.chi2_contingency([[counts["a"], 300 - counts["a"]], [counts["b"], 300 - counts["b"]]], False).pvalue
+    row, counts = one(rows, REQUEST), rows.groupby("experiment")["triggered"].sum()
+    p = stats.chi2_contingency([[n, 300 - n] for n in counts], False).pvalue
     assert row["p_share_triggered"] == pytest.approx(p, rel=1e-9) and p < 1e-9 and row["better"] is None
     assert row["note"] == (
         f"not trustworthy: 33 % of the users of a and 60 % of those of b have could_differ (p = {p:.2g}): log it in "
@@ -84,22 +77,11 @@ def test_users_without_the_flag_who_differ_too_leave_no_verdict() -> None:
     said = f"not trustworthy: users without could_differ differ too (p = {p:.2g}): set it wherever lists could differ"
     row = found["a", "b", "all", METRIC]
     assert (row["note"], row["better"]) == (said, None)
-    assert [each["note"] is None for each in found.values()] == [False] * 3
+    assert all(each["note"] for each in found.values()) and len(found) == 3
     figures = Figures([], [{**row, "experiment_id": "b", "baseline": "a", "metric": METRIC, "segment": "all"}])
     warned = [check for check in check_rows(figures) if check.name in ("untriggered", "trigger_rate")]
-    assert [(check.name, check.status, check.observed) for check in warned[::2]] == [
-        ("trigger_rate", "ok", 1.0),
-        ("untriggered", "warn", row["p_untriggered"]),
-    ]
+    assert [(check.name, check.status) for check in warned[::2]] == [("trigger_rate", "ok"), ("untriggered", "warn")]
     assert "MAP@10: users without could_differ differ too (p < 0.001). There is no verdict." in [*checks(figures)]
-
-
-def test_a_segment_is_that_of_its_users_alone() -> None:
-    rows = users()
-    own = compared(rows, REQUEST, segments=("country",))["a", "b", "country=de", METRIC]
-    alone = one(rows[rows["country"] == "de"], REQUEST)
-    same = [name for name in alone if name.startswith(("p_", "diluted", "share_tr", "ci_")) and name != "p_adjusted"]
-    assert [own[name] for name in same if "rest" not in name] == [alone[name] for name in same] and len(same) > 6
 
 
 def test_few_hits_of_the_others_are_checked_by_a_permutation_and_few_of_the_tested_have_no_interval() -> None:
@@ -114,9 +96,7 @@ def test_few_hits_of_the_others_are_checked_by_a_permutation_and_few_of_the_test
 
 
 def test_without_triggered_users_there_is_nothing_to_test() -> None:
-    rows = users()
-    rows["triggered"] &= rows["experiment"] == "a"
-    row = one(rows, REQUEST)
+    row = one(users().assign(triggered=lambda rows: rows["triggered"] & (rows["experiment"] == "a")), REQUEST)
     assert row["note"] == "no users with could_differ in b" and np.isnan(row["p_value"])
 
 
@@ -125,21 +105,13 @@ def test_people_read_whom_the_row_is_about_and_what_it_is_over_everybody() -> No
     row |= {"experiment_id": "b", "baseline": "a", "metric": METRIC, "segment": "all"}
     lines = verdict_of([row], [parse(METRIC)])
     assert "among the 33 % of users with could_differ" in lines[0]
-    low, high = (f"{row[f'diluted_ci_{bound}']:+.4f}" for bound in ("low", "high"))
-    size = f"{row['diluted_difference']:+.4f} ({low} to {high})"
+    size = "{diluted_difference:+.4f} ({diluted_ci_low:+.4f} to {diluted_ci_high:+.4f})".format(**row)
     said = f"Over all users, with or without could_differ, b changes MAP@10 by {size} from a: those without it count as"
     assert any(line.startswith(said) for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        ({"only_changed": True}, "only_changed is true; allowed with it: false"),
-        ({"design": "paired"}, "design is paired; allowed with it: auto or independent"),
-        ({"mean_over": "lists"}, "mean_over is lists; allowed with it: users"),
-        ({"cluster": "home"}, "cluster is home; allowed with it: null"),
-    ],
-)
-def test_what_a_trigger_does_not_go_with_is_refused(other: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=f"comparison.trigger is could_differ, and comparison.{words}"):
-        Comparison.read({"baseline": "a", "trigger": "could_differ", **other})
+@pytest.mark.parametrize("other", ["only_changed: true", "design: paired", "mean_over: lists", "cluster: home"])
+def test_what_a_trigger_does_not_go_with_is_refused(other: str) -> None:
+    words = f"comparison.trigger is could_differ, and comparison.{other.replace(':', ' is')}; allowed with it: "
+    with pytest.raises(ConfigError, match=words):
+        Comparison.read({"baseline": "a", "trigger": "could_differ", **yaml.safe_load(other)})
