@@ -91,15 +91,11 @@ def _chosen(conventions: Sequence[str | Mapping[str, object] | Convention], opti
     given = [conventions] if isinstance(conventions, (str, Mapping, Convention)) else conventions
     if not isinstance(given, Iterable):
         raise refuse("conventions", conventions, "a list of presets or conventions, or None for every preset")
-    rules = tuple(
-        replace(resolve(each), relevant_from=options.convention.relevant_from)
-        if isinstance(each, str)
-        else resolve(each)
-        for each in given
-    )
+    own = options.convention.relevant_from
+    rules = [replace(resolve(each), relevant_from=own) if isinstance(each, str) else resolve(each) for each in given]
     if not rules:
         raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
-    return rules
+    return tuple(rules)
 
 
 def _means(tables: Tables) -> DataFrame:

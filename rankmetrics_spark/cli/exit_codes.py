@@ -40,11 +40,8 @@ def exit_codes(say: Console) -> Iterator[None]:
     except BrokenPipeError:  # the reader of the output has closed it
         raise
     except UnicodeEncodeError as error:  # an old locale has no name for this file
-        text = error.object[: err.LONGEST_WORD]
-        _fail(
-            say,
-            err.ConfigError(f"'{text}' cannot be written in {error.encoding}; allowed: UTF-8, as with PYTHONUTF8=1"),
-        )
+        text = f"'{error.object[: err.LONGEST_WORD]}' cannot be written in {error.encoding}"
+        _fail(say, err.ConfigError(f"{text}; allowed: UTF-8, as with PYTHONUTF8=1"))
     except OSError as error:
         if lost := err.lost_engine(error):
             _fail(say, lost)

@@ -199,10 +199,7 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
 
 
 #: Type of a checked value -> what JSON may have for it.
-_TYPES: Mapping[object, str] = {
-    **{tuple: "array string integer", str: "string integer"},
-    **{Mapping: "object", bool: "boolean"},
-}
+_TYPES: dict[object, str] = {tuple: "array string integer", str: "string integer", Mapping: "object", bool: "boolean"}
 
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:

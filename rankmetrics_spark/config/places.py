@@ -97,12 +97,8 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
     for source in (section for section in inputs if isinstance(section, Source) and section.ready):
         if (ready := local_path(source.ready or "")) and not os.path.lexists(ready):
             raise unready(source)
-    local = [
-        (section, location, path)
-        for section in inputs
-        for location in section.path or ()
-        if (path := local_path(location)) is not None
-    ]
+    places = [(section, location) for section in inputs for location in section.path or ()]
+    local = [(*place, path) for place in places if (path := local_path(place[1])) is not None]
     for section, location, path in local:
         unread, is_pattern = f"cannot read {section.format} from '{location}'", _WILDCARD.search(location)
         if not is_pattern and not os.path.lexists(path):

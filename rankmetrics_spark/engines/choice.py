@@ -34,7 +34,8 @@ SOCKET = "unix:"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 #: Settings of SQL that a session has to start with; a run sets the others, and names those that are wrong.
 _STATIC = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.warehouse.dir")
-Say = Callable[[str], None]
+#: Environment variables of a Spark that may see other disks.
+_REMOTE = {DATABRICKS, SUBMITTED, "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"}
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,8 @@ class Choice:
     @property
     def here(self) -> bool:
         """Whether local paths mean this machine, judged by the environment variables."""
-        remote_variables = {
-            DATABRICKS,
-            SUBMITTED,
-            "HADOOP_CONF_DIR",
-            "YARN_CONF_DIR",
-            "SPARK_CONF_DIR",
-        } & os.environ.keys()
-        return self.engine == "sail" or (not remote_variables and (self.address or "local").startswith("local"))
+        is_local = not _REMOTE & os.environ.keys() and (self.address or "local").startswith("local")
+        return self.engine == "sail" or is_local
 
 
 def choose(
@@ -113,7 +108,7 @@ def choose(
 
 
 @contextmanager
-def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
+def session_of(choice: Choice, say: Callable[[str], None]) -> Iterator[SparkSession]:
     """Yield the chosen session; stop it at the end if it was started here."""
     if choice.given:
         say("using the session that is running here")

@@ -259,9 +259,8 @@ def _arrow(value: Any, name: str, needed: Container[str] | None) -> pa.Table:
             f"{name} has no rows, and its column '{without_type[0]}' has no type; allowed: a row, or typed columns"
         )
     # Numbers serve in every role: of a column without a value, each row is left out as null.
-    typed = pa.schema(
-        [(field.name, pa.float64() if pa.types.is_null(field.type) else field.type) for field in made.schema]
-    )
+    kinds_of = ((field.name, field.type) for field in made.schema)
+    typed = pa.schema([(name, pa.float64() if pa.types.is_null(kind) else kind) for name, kind in kinds_of])
     # Filtered data sets of PyArrow have empty chunks, and Sail fails on one that comes before rows.
     return pa.Table.from_batches([batch for batch in made.cast(typed).to_batches() if batch.num_rows], typed)
 
@@ -272,11 +271,8 @@ def _columns(value: Any, name: str) -> list[_Column]:
     if module.startswith("pandas.") and hasattr(value, "columns"):
         levels = [level for level in value.index.names if level is not None and level not in value.columns]
         frame = value.reset_index(level=levels) if levels else value
-        series = [frame.iloc[:, at] for at in range(frame.shape[1])]
-        return [
-            _Column(str(column), partial(_of_pandas, each), each.tolist)
-            for column, each in zip(frame.columns, series, strict=True)
-        ]
+        series = zip(frame.columns, (frame.iloc[:, at] for at in range(frame.shape[1])), strict=True)
+        return [_Column(str(column), partial(_of_pandas, each), each.tolist) for column, each in series]
     if module.startswith("polars.") and hasattr(value, "lazy"):
         frame = value.collect() if hasattr(value, "collect") else value
         return [_Column(each.name, each.to_arrow, each.to_list) for each in frame.get_columns()]

@@ -204,9 +204,8 @@ def _held(
     kept = [limit for level in (sch.WARN, sch.FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
         return sch.Check(name, sch.NOT_CHECKED, f"{fact}; it has no limit", experiment, value)
-    return sch.Check(
-        name, sch.OK, f"{fact} (at most {in_percent(min(kept))})", experiment, value, min(kept), min(kept) - value
-    )
+    least = min(kept)
+    return sch.Check(name, sch.OK, f"{fact} (at most {in_percent(least)})", experiment, value, least, least - value)
 
 
 #: What a limit does beyond which a log is, in words.

@@ -50,9 +50,8 @@ def findings(log: cn.Inspected, counts: cn.Counts, limits: Limits, previous: Pre
     if (events := log.tables.event_counts) is not None:
         timed, unmatched = log.tables.timed, unmatched_rate(events)
         open_share = timed.open_share() if timed else None
-        overall |= {
-            name: share for name, share in ((lm.UNMATCHED, unmatched), (lm.OPEN, open_share)) if share is not None
-        }
+        of_events = {lm.UNMATCHED: unmatched, lm.OPEN: open_share}
+        overall |= {name: share for name, share in of_events.items() if share is not None}
         notes += (*lm.events_in_words(events, open_share),)
     before = previous(per_arm) if previous else {}
     return lm.Findings(counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), notes, events=events)
@@ -131,10 +130,8 @@ def within_limits(findings: lm.Findings, limits: Limits, others: Sequence[sch.Ch
     """
     checks = [*others, *lm.rate_checks(findings, limits)]
     # A rate of the whole log has a row in each experiment.
-    failures, warnings = (
-        [*dict.fromkeys(check.sentence for check in checks if check.status == status)]
-        for status in (sch.FAIL, sch.WARN)
-    )
+    said = {each: [*dict.fromkeys(c.sentence for c in checks if c.status == each)] for each in (sch.FAIL, sch.WARN)}
+    failures, warnings = said[sch.FAIL], said[sch.WARN]
     if failures:
         more = f"; and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
         error = QualityError("; ".join(failures[:MOST_NAMED]) + more)

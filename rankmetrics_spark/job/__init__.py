@@ -225,17 +225,9 @@ def _tables_of(context: _Context) -> Tables:
         *whole_log(config.source, impressions.schema, config.evaluation_date),
         *at_midnight(config.source, impressions.schema),
     ]
-    tables = Tables.of(
-        impressions,
-        judgements,
-        config.options,
-        keep=store.stage,
-        events=events,
-        day=config.evaluation_date,
-        assignments=assignments,
-        compared=config.comparison,
-        machine=machine,
-    )
+    more: Any = {"keep": store.stage, "day": config.evaluation_date, "compared": config.comparison}
+    more |= {"events": events, "assignments": assignments, "machine": machine}
+    tables = Tables.of(impressions, judgements, config.options, **more)
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
         for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):

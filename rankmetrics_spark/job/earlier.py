@@ -132,15 +132,8 @@ class Earlier:
         """What comparisons read of the day of the run."""
         metrics = [metric.column for metric in plan.scoring.metrics]
         described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster, plan.public_trigger)
-        read = {
-            sch.EXPERIMENT,
-            sch.USER,
-            sch.N_LISTS,
-            sch.N_RELEVANT,
-            *described,
-            *metrics,
-            *map(sch.lists_with_value, metrics),
-        }
+        read = {sch.EXPERIMENT, sch.USER, sch.N_LISTS, sch.N_RELEVANT, *described, *metrics}
+        read |= {*map(sch.lists_with_value, metrics)}
         own = rows.select(*(sch.quoted(name) for name in rows.columns if name in read))
         return own.withColumn(sch.DATE, F.lit(config.evaluation_date))
 
@@ -186,15 +179,9 @@ class Earlier:
         """The period for the run record; empty without one."""
         if self.days is None:
             return {}
-        first, last, dates = self.days.first, self.days.last, [*self.days.dates]
+        period = {sch.PERIOD_FROM: self.days.first, sch.PERIOD_TO: self.days.last, "days": [*self.days.dates]}
         runs = {date: [*ids] for date, ids in self.runs(counts).items()}
-        return {
-            sch.PERIOD_FROM: first,
-            sch.PERIOD_TO: last,
-            "days": dates,
-            "missing": [*self.days.missing],
-            "runs": runs,
-        }
+        return period | {"missing": [*self.days.missing], "runs": runs}
 
 
 def has_user_days(pointer: Pointer, names: Iterable[str | None] = ()) -> bool:

@@ -210,9 +210,8 @@ def _ranked_lists(
     """Lists of these sizes with given ranks, from some of their rows."""
     rows, n_repeated = li.without_repeats(entries, len(sizes), reading)
     rows = li.by_position(rows)
-    batch = mx.Batch(
-        len(sizes), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes - n_repeated, *no_pool()
-    )
+    rank = np.asarray(rows.position, np.int64)
+    batch = mx.Batch(len(sizes), rows.list, rank, rows.grade, sizes - n_repeated, *no_pool())
     n_tied = np.zeros(len(sizes), np.int64)
     return li.RankedLists(batch, n_repeated, n_tied, rows.hash if reading.repeats else None, all_rows_seen)
 

@@ -43,11 +43,9 @@ def with_judgements(lists: li.RankedLists, columns: li.Arrays, convention: mx.Co
 def judged_grades(entries: li.Entries, columns: li.Arrays) -> mx.Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
     # Lists of one user have the same judgements, which are searched once: the runs of a track share their topics.
-    users = (
-        columns[sch.USER].dictionary_encode(null_encoding="encode").indices
-        if sch.USER in columns
-        else pa.array(range(len(columns[sch.POOL_HASH])))
-    )
+    users = pa.array(range(len(columns[sch.POOL_HASH])))
+    if sch.USER in columns:
+        users = columns[sch.USER].dictionary_encode(null_encoding="encode").indices
     first = pa.array(np.unique(li.ints(users), return_index=True)[1])
     index, hashes = li.flat(columns[sch.POOL_HASH].take(first))
     grades, judged_hash = li.numbers(li.flat(columns[sch.POOL_GRADE].take(first))[1], np.float64), li.ints(hashes)
@@ -114,16 +112,9 @@ def _with_intents(lists: li.RankedLists, columns: li.Arrays) -> mx.Intents | Non
     number = np.unique(np.concatenate([shown_codes, pool_codes]), return_inverse=True)[1].astype(np.int64)
     intent, pool_intent = number[: len(shown_codes)], number[len(shown_codes) :]
     once, pool_once = _once(own.entry, intent), _once(item, pool_intent)
-    return mx.Intents(
-        own.entry[once],
-        intent[once],
-        own.grade[once],
-        own.order,
-        pool_list[pool_once],
-        item[pool_once],
-        pool_intent[pool_once],
-        pool_grade[pool_once],
-    )
+    shown = own.entry[once], intent[once], own.grade[once], own.order
+    judged = pool_list[pool_once], item[pool_once], pool_intent[pool_once], pool_grade[pool_once]
+    return mx.Intents(*shown, *judged)
 
 
 def _once(item: mx.Ints, intent: mx.Ints) -> mx.Ints:
@@ -192,18 +183,8 @@ def top_items(entries: li.Entries, of: mx.Ints, k: int) -> tuple[mx.Ints, mx.Int
     return of[kept], items[kept]
 
 
-COUNTS = (
-    sch.N_SHOWN,
-    sch.N_RELEVANT,
-    sch.N_REPEATED,
-    sch.N_TIED,
-    sch.N_UNKNOWN,
-    sch.N_KNOWN,
-    sch.N_KNOWN_TOP,
-    sch.N_REFUTED,
-    sch.N_GRADED,
-    sch.DIGEST,
-)
+_OF_JUDGEMENTS = (sch.N_UNKNOWN, sch.N_KNOWN, sch.N_KNOWN_TOP, sch.N_REFUTED)
+COUNTS = (sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED, sch.N_TIED, *_OF_JUDGEMENTS, sch.N_GRADED, sch.DIGEST)
 #: Ranks whose judgements are counted where no metric has a cut-off.
 USUAL_TOP = 10
 

@@ -366,9 +366,8 @@ def _percentiles(columns: Arrays, request: Percentiles) -> Iterator[Computed]:
     n = np.asarray(columns[_TOTAL].to_numpy(), np.int64)
     values: dict[str, Any] = {}
     for i, each in enumerate(request.percentiles):
-        below, above, low, high = (
-            np.asarray(_numbers(columns[f"_{place}"]), np.float64) for place in range(i * _RANKS, (i + 1) * _RANKS)
-        )
+        at = range(i * _RANKS, (i + 1) * _RANKS)
+        below, above, low, high = (np.asarray(_numbers(columns[f"_{place}"]), np.float64) for place in at)
         numbers = (interpolated(below, above, n, each / 100), low, high)
         values |= dict(zip(columns_of([each]), numbers, strict=True))
     yield values

@@ -247,9 +247,8 @@ def _hashes(kind: T.DataType, text: bool) -> str:
         return hashes
     # Formats of text have no arrays, or are read as text.
     trimmed, parsed = f"trim({sch.INTENTS})", each(f"from_json({sch.INTENTS}, 'array<string>')")
-    is_array = (
-        f"{trimmed} LIKE '[%]' AND substring({trimmed}, 2, greatest(length({trimmed}) - 2, 0)) RLIKE '{_ELEMENTS}'"
-    )
+    inner = f"substring({trimmed}, 2, greatest(length({trimmed}) - 2, 0))"
+    is_array = f"{trimmed} LIKE '[%]' AND {inner} RLIKE '{_ELEMENTS}'"
     return f"CASE WHEN {is_array} THEN coalesce({parsed}, {hashes}) ELSE {hashes} END"
 
 
@@ -340,17 +339,14 @@ def rejected_type(columns: sch.Columns) -> T.StructType:
 def rejected_rows(groups: DataFrame, columns: sch.Columns) -> DataFrame:
     """Rows with a fault of their own, as text, with the reason."""
     rows = groups.select(sch.REJECTED, F.explode(F.expr(f"array_repeat(0, int({sch.N_ROWS}))")).alias("_copy"))
-    return rows.select(
-        *(F.col(f"{sch.REJECTED}.{name}").alias(public) for name, public in _quarantined(columns).items())
-    )
+    names = _quarantined(columns).items()
+    return rows.select(*(F.col(f"{sch.REJECTED}.{name}").alias(public) for name, public in names))
 
 
 def as_quarantined(rows: DataFrame, columns: sch.Columns) -> DataFrame:
     """Rows with a ``reason`` as the table ``quarantine`` holds them: as they came."""
-    names = _quarantined(columns).items()
-    return rows.select(
-        *(F.col(name if name == sch.REASON else f"{sch.RAW}.{name}").alias(public) for name, public in names)
-    )
+    names = {name if name == sch.REASON else f"{sch.RAW}.{name}": own for name, own in _quarantined(columns).items()}
+    return rows.select(*(F.col(name).alias(public) for name, public in names.items()))
 
 
 def _quarantined(columns: sch.Columns) -> dict[str, str]:
@@ -399,18 +395,13 @@ def typed_judgements(
     read = (*COLUMNS, *[sch.INTENTS] * intents, *of_list)
     table = renamed(judgements, mapping, read, "judgements", text)
     kinds = kinds_of(judgements, mapping, read)
-    found = [
-        (label, condition)
-        for name in COLUMNS
-        for label, condition in _faults(name, kinds[name], 1, mapping.get(name), text)
-    ]
+    found = [fault for name in COLUMNS for fault in _faults(name, kinds[name], 1, mapping.get(name), text)]
     engine = engine_of(judgements.sparkSession)
     ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (sch.USER, sch.ITEM))
     grade = f"double({number(sch.RELEVANCE, kinds[sch.RELEVANCE])})"
     hashes = [f"{_hashes(kinds[sch.INTENTS], text)} AS {sch.INTENTS}"] if intents else []
-    return table.selectExpr(
-        *ids, f"{grade} AS {GRADE}", f"{first_fault([*((None, n) for n in of_list), *found])} AS {FAULTY}", *hashes
-    )
+    fault = first_fault([*((None, name) for name in of_list), *found])
+    return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"{fault} AS {FAULTY}", *hashes)
 
 
 def sums_of_hashes(name: str) -> tuple[Column, Column]:

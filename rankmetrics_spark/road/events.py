@@ -149,9 +149,8 @@ class _Sides:
         """By the columns of lists, if the events have them; else by the user and the time."""
         path, of_events = options.path_of("columns"), options.path_of("event_columns")
         lists, shown_at = options.event_columns.get("list", ()), options.columns.get(sch.TIME)
-        role = {
-            name: options.event_columns.get(name) or first_of(events, sch.EVENT_NAMES[name]) for name in sch.EVENT_NAMES
-        }
+        given = options.event_columns
+        role = {name: given.get(name) or first_of(events, usual) for name, usual in sch.EVENT_NAMES.items()}
         if lists and len(lists) != len(options.list):
             raise ConfigError(
                 f"{of_events}.list is {', '.join(lists)}, and {options.path_of('list')} {', '.join(options.list)}; "
@@ -165,9 +164,8 @@ class _Sides:
             )
         pairs = dict(zip(options.list, lists, strict=False))
         if not lists or role["user"]:
-            pairs[options.columns.get("user") or first_of(shown, (sch.USER, "user")) or sch.USER] = (
-                role["user"] or sch.USER
-            )
+            user = options.columns.get("user") or first_of(shown, (sch.USER, "user")) or sch.USER
+            pairs[user] = role["user"] or sch.USER
         item = options.columns.get("item") or first_of(shown, (sch.ITEM, "item")) or sch.ITEM
         is_timed = bool(shown_at and (role[sch.TIME] or options.within or not lists))
         keys = [f"_key_{i}" for i in range(len(pairs))]
@@ -185,21 +183,11 @@ class _Sides:
                 left[i], right[i] = sch.quoted(ours), sch.quoted(theirs)
         is_faulty = " OR ".join(f"{sql} IS NULL" for sql in (right if is_timed else right[:-1]))
         names = [*keys, _ITEM, _AT]
-        return cls(
-            shown.selectExpr("*", *map(" AS ".join, zip(left, names, strict=True)), f"false AS {_EVENT}"),
-            events.selectExpr(
-                *map(" AS ".join, zip(right, names, strict=True)),
-                *(
-                    f"true AS {_EVENT}",
-                    f"{_grade(events, role['kind'], options)} AS {_KIND}",
-                    f"{is_faulty} AS {_FAULTY}",
-                ),
-            ),
-            keys,
-            left,
-            bool(lists),
-            is_timed,
-        )
+        grade = _grade(events, role["kind"], options)
+        of_event = (f"true AS {_EVENT}", f"{grade} AS {_KIND}", f"{is_faulty} AS {_FAULTY}")
+        shown = shown.selectExpr("*", *map(" AS ".join, zip(left, names, strict=True)), f"false AS {_EVENT}")
+        events = events.selectExpr(*map(" AS ".join, zip(right, names, strict=True)), *of_event)
+        return cls(shown, events, keys, left, bool(lists), is_timed)
 
 
 def first_of(table: DataFrame, names: Sequence[str]) -> str | None:

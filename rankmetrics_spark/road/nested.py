@@ -368,14 +368,11 @@ class _Reading:
             chosen = self.each(relevant, self.entry(item))
             counts[sch.ENTRIES] = f"CASE WHEN {sch.RANK_MAY_REPEAT} THEN {counts[sch.ENTRIES]} ELSE {chosen} END"
         described_by = [*columns.of_user, *[sch.MIXED] * bool(columns.segments), *columns.timed]
-        sound = (
-            counts
-            if not self.at_once
-            else {name: f"CASE WHEN {_SOUND} IS NULL THEN {plain[name]} ELSE {sql} END" for name, sql in counts.items()}
-        )
+        for name in counts if self.at_once else ():
+            counts[name] = f"CASE WHEN {_SOUND} IS NULL THEN {plain[name]} ELSE {counts[name]} END"
         return lists.selectExpr(
             *(*columns.keys, *described_by, *[sch.RANK_MAY_REPEAT] * bool(condition)),
-            *(f"{sql} AS {name}" for name, sql in sound.items()),
+            *(f"{sql} AS {name}" for name, sql in counts.items()),
             f"{sch.IS_LIST} AND ({size} > 0 OR coalesce(size({_REJECTS}), 0) <= 0) AS {sch.IS_LIST}",
             f"CASE WHEN size({_REJECTS}) > 0 THEN {_REJECTS} END AS {sch.REJECTED_ITEMS}",
         )

@@ -213,9 +213,8 @@ def _with_intents(
     if not needs & {"intents", "shown_intents"}:
         return columns
     shown_ideal = not options.judged or any(rule.ideal_pool == "shown" for rule in rules)
-    return replace(
-        columns, intents="shown" if own else "judged", item_text="intents" in needs and columns.item and shown_ideal
-    )
+    reads_text = "intents" in needs and columns.item and shown_ideal
+    return replace(columns, intents="shown" if own else "judged", item_text=reads_text)
 
 
 def _has(table: _Mapped, name: str) -> bool:

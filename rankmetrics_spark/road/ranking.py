@@ -24,10 +24,8 @@ _FEW_RELEVANT = 8
 def packed(rows: DataFrame, columns: sch.Columns, layout: Layout, repeats: bool) -> DataFrame:
     """Group typed rows by list, in the given layout; equal faulty rows form groups of their own."""
     packing, keys = layout.pack(columns, repeats), (*columns.keys, sch.REJECTED)
-    flags = (
-        f"CASE WHEN {sch.REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"
-        for name, condition in packing.flags.items()
-    )
+    flag = f"CASE WHEN {sch.REJECTED} IS NULL THEN coalesce({{}}, true) END AS {{}}"
+    flags = (flag.format(condition, name) for name, condition in packing.flags.items())
     return _grouped(rows, columns, packing, keys).selectExpr(*keys, *_aggregates(packing, columns), *flags)
 
 

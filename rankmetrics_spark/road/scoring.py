@@ -107,9 +107,8 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
         return lists.selectExpr(*(f"1L AS {sch.N_LISTS}" if name == sch.N_LISTS else name for name in ordered))
     keys = (*own, *([within] if within else []))
     # Judged items belong to the user, so they are the same in each of their lists; shown ones add up.
-    of_user = [
-        str(i) for i, rule in enumerate(scoring.conventions) if scoring.judged and rule.relevant_pool == "judged"
-    ]
+    rules = enumerate(scoring.conventions if scoring.judged else ())
+    of_user = [str(i) for i, rule in rules if rule.relevant_pool == "judged"]
     is_of_user = f"{sch.CONVENTION_INDEX} IN ({', '.join(of_user)})" if of_user else "false"
     aggregates = [
         f"max({sch.JUDGED}) AS {sch.JUDGED}",

@@ -308,21 +308,16 @@ class Tables:
             users = _published(self.users, plan, sch.CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
         # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
-        columns, work = plan.columns, plan.scoring
-        step = partial(
-            agg.sums_of_lists, work.metrics, columns.segments, plan.options.combined_segments, plan.over_lists
-        )
+        columns, work, combined = plan.columns, plan.scoring, plan.options.combined_segments
+        step = partial(agg.sums_of_lists, work.metrics, columns.segments, combined, plan.over_lists)
         reads = {name: name for name in (sch.EXPERIMENT, *columns.segment_columns)}
         if not self._flags:
             sums = self._in_python(self._packed.where(f"{sch.REJECTED} IS NULL"), plan.layout, step(), reads)
         else:
             # The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
             packed = ranking.packed(self.rows, columns, plan.layout, work.repeats).where(f"{sch.REJECTED} IS NULL")
-            key = {
-                sch.USER: f"CASE WHEN {sch.FLAGGED} THEN {sch.USER} END",
-                sch.FLAGGED: sch.FLAGGED,
-                sch.RANK_MAY_REPEAT: sch.RANK_MAY_REPEAT,
-            }
+            key = {sch.USER: f"CASE WHEN {sch.FLAGGED} THEN {sch.USER} END"}
+            key |= {name: name for name in (sch.FLAGGED, sch.RANK_MAY_REPEAT)}
             both = self._in_python(packed, plan.layout, step(flagged=(sch.USER, sch.RANK_MAY_REPEAT)), reads | key)
             both = ranking.share_exchange(both.repartition(sch.EXPERIMENT))
             again = self._rescored(both.where(f"{sch.USER} IS NOT NULL"), step(), reads)
@@ -398,18 +393,13 @@ class Tables:
         users_with_list = known.select(sch.EXPERIMENT, sch.USER).distinct()
         judged_users = pools.crossJoin(F.broadcast(users_with_list.select(sch.EXPERIMENT).distinct()))
         others = judged_users.join(users_with_list, [sch.EXPERIMENT, sch.USER], "left_anti")
-        empty = others.selectExpr(
-            "*", f"0L AS {sch.N_ROWS}", f"{NO_ENTRIES} AS {sch.ENTRIES}", f"0L AS {sch.TOP}", f"0L AS {sch.N_NEGATIVE}"
-        )
+        none = {sch.N_ROWS: "0L", sch.ENTRIES: NO_ENTRIES, sch.TOP: "0L", sch.N_NEGATIVE: "0L"}
+        empty = others.selectExpr("*", *(f"{sql} AS {name}" for name, sql in none.items()))
         columns = sch.Columns(item=True, position=True, score=False, relevance=True)
         by_position = replace(plan.scoring, by_position=True)
         lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
-        return members.unionByName(
-            scoring.per_user(lists, columns, by_position)
-            .withColumn(sch.N_LISTS, F.lit(0).cast("bigint"))
-            .where(with_unseen),
-            allowMissingColumns=True,
-        )
+        unseen = scoring.per_user(lists, columns, by_position).withColumn(sch.N_LISTS, F.lit(0).cast("bigint"))
+        return members.unionByName(unseen.where(with_unseen), allowMissingColumns=True)
 
 
 def _faulty_of(table: DataFrame, columns: sch.Columns) -> DataFrame:

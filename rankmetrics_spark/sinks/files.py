@@ -260,11 +260,8 @@ def _s3(bucket: str, setting: Callable[[str], str | None]) -> Any:
 
     endpoint, keys = bucket_setting("endpoint"), {}
     if bucket_setting("access.key") and bucket_setting("secret.key"):
-        keys = {
-            "access_key": bucket_setting("access.key"),
-            "secret_key": bucket_setting("secret.key"),
-            "session_token": bucket_setting("session.token"),
-        }
+        names = {"access_key": "access.key", "secret_key": "secret.key", "session_token": "session.token"}
+        keys = {name: bucket_setting(setting_of) for name, setting_of in names.items()}
     region = bucket_setting("endpoint.region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if endpoint is None:
         return fs.S3FileSystem(**keys, region=region or fs.resolve_s3_region(bucket))

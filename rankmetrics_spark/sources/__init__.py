@@ -156,11 +156,9 @@ def _read_error(
     """Return the error for an input that cannot be read, or for a filter with an unknown column."""
     engine = eng.engine_of(spark)
     if unfiltered is not None and section.where and (name := _unknown_column(error)):
-        type_problem = files.unreadable_column(section, engine, name)
         columns = [column for column in unfiltered.columns if column != files.UNREADABLE]
-        return err.InputError(
-            f"{section.path_of('where')} '{section.where}': {type_problem or err.unknown('column', name, columns)}"
-        )
+        problem = files.unreadable_column(section, engine, name) or err.unknown("column", name, columns)
+        return err.InputError(f"{section.path_of('where')} '{section.where}': {problem}")
     sentence = None
     if engine == "sail":
         of_file = on_sail.broken_file(section) or on_sail.failed_line(error, [section])

@@ -270,9 +270,8 @@ def read_json_lines(
     if len(lines.columns) > 1:
         known_fields = {field.name: field for field in fields}
         folder_fields = [known_fields.get(field.name, field) for field in lines.schema.fields if field.name != _LINE]
-        lines = reader.schema(T.StructType([T.StructField(_LINE, T.StringType()), *folder_fields])).text(
-            list(paths), wholetext=whole_files
-        )
+        line_schema = T.StructType([T.StructField(_LINE, T.StringType()), *folder_fields])
+        lines = reader.schema(line_schema).text(list(paths), wholetext=whole_files)
     # The first line of a file may start with a byte order mark.
     has_mark = F.col(_LINE).startswith("\ufeff")
     text = F.when(has_mark, F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
@@ -291,9 +290,8 @@ def json_options(options: Mapping[str, str]) -> dict[str, str]:
     ({'linesep': '\\n', 'encoding': 'UTF-16'}, {'encoding': 'UTF-16', 'multiline': 'true'})
     """
     lower_options = {name.lower(): value for name, value in options.items()}
-    lines = (
-        any(name in lower_options for name in _OTHER_ENCODING) and lower_options.get("multiline", "").lower() != "true"
-    )
+    is_encoded = any(name in lower_options for name in _OTHER_ENCODING)
+    lines = is_encoded and lower_options.get("multiline", "").lower() != "true"
     return ({"linesep": "\n"} if lines else {}) | lower_options
 
 

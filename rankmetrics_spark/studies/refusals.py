@@ -67,12 +67,8 @@ def counts_in_sql(columns: Columns) -> dict[str, str]:
     below = f"{REJECTED}.{REASON} = 'position_below_{columns.first_rank}'"
     first = f"{REJECTED} IS NULL AND {POSITION} = 1"
     by_rank = {"n_below": f"count_if({below})", "n_first": f"count_if({first})"}
-    none = dict.fromkeys(by_rank, "0L")
-    return {
-        "n_rows": "count(1)",
-        "n_faulty": f"count_if({REJECTED} IS NOT NULL)",
-        **(none if columns.by_score else by_rank),
-    }
+    counts = {"n_rows": "count(1)", "n_faulty": f"count_if({REJECTED} IS NOT NULL)"}
+    return counts | (dict.fromkeys(by_rank, "0L") if columns.by_score else by_rank)
 
 
 def log_rows(table: DataFrame, plan: Plan) -> tuple[DataFrame, dict[str, str]]:

@@ -12,10 +12,8 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.tools.guessing import CONTROLS, NAMES, controls_first, named_like
 from rankmetrics_spark.tools.log_sample import LogSample
 
-TIMES = (
-    *("time", "timestamp", "ts", "at", "eventtime", "eventtimestamp"),
-    *("servertime", "servedat", "shownat", "createdat"),
-)
+_TIMES = "time timestamp ts at eventtime eventtimestamp servertime servedat shownat createdat"
+TIMES = tuple(_TIMES.split())
 _KINDS = ("event", "kind", "eventtype", "eventname", "action", "actionname", "actiontype")
 _SHOWN = ("impression", "impressions", "shown", "view_item_list", "served", "exposure")
 _GRADES = {"click": 1, "clicked": 1, "select_item": 1, "item_click": 1, "click_through": 1, "add_to_cart": 2, "cart": 2,
@@ -29,7 +27,7 @@ _WHO = {
     "groupid group bucket treatment branch cell",
     "user": f"{NAMES['user']} subject subjectid subjectkey entityid unitid",
     "time": "firstexposureat exposureat exposedat firstexposuretime exposuretime exposuretimestamp firsttimestamp "
-    f"assignedat assignmenttime assignmenttimestamp {' '.join(TIMES)}",
+    f"assignedat assignmenttime assignmenttimestamp {_TIMES}",
 }
 
 
@@ -69,9 +67,8 @@ class EventSample:
         columns |= {"item": items[0]} if items else {}
         found = {"kind": named(rows, _KINDS), "time": named(rows, TIMES)}
         columns |= {role: name for role, name in found.items() if name}
-        kinds = (
-            [str(kind) for kind in rows[columns["kind"]].dropna().unique()[:_MOST_KINDS]] if "kind" in columns else []
-        )
+        of_rows = rows[columns["kind"]].dropna().unique() if "kind" in columns else ()
+        kinds = [str(kind) for kind in of_rows[:_MOST_KINDS]]
         grades = {kind: _GRADES[kind.lower()] for kind in kinds if kind.lower() in _GRADES}
         shown = next((kind for kind in kinds if kind.lower() in _SHOWN), "")
         return cls(columns, grades, [kind for kind in kinds if kind not in grades and kind != shown], shown)

@@ -242,13 +242,8 @@ class FirstConfig:
             return ", ".join([f"{kind} {_some(self.experiments) or 'one experiment'}", *judged])
         by_column = {role: guess for role, guess in self.columns.items() if role != "experiment" or not self.named_by}
         named = [f"experiment = name of the {self.named_by} (a guess)"] if self.named_by else []
-        return ", ".join(
-            [
-                *named,
-                *(f"{role} = {' and '.join(guess.columns)} ({guess.sureness})" for role, guess in by_column.items()),
-                *judged,
-            ]
-        )
+        named += [f"{role} = {' and '.join(guess.columns)} ({guess.sureness})" for role, guess in by_column.items()]
+        return ", ".join([*named, *judged])
 
     def text(self) -> str:
         """The YAML text, with a comment beside each guess."""

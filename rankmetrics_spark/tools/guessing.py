@@ -11,10 +11,8 @@ from rankmetrics_spark.errors import check_known
 from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, OWN_NAMES, words_of
 
 #: Role -> the names that people give its column, the most telling first; only letters and digits count.
-NAMES = OWN_NAMES | {
-    "experiment": f"{OWN_NAMES['experiment']} {ALSO_OF_ITEMS}",
-    "list": f"{LIST_NAMES} {OWN_NAMES['list']}",
-}
+NAMES = OWN_NAMES | {"experiment": f"{OWN_NAMES['experiment']} {ALSO_OF_ITEMS}"}
+NAMES["list"] = f"{LIST_NAMES} {OWN_NAMES['list']}"
 #: Names of columns that number the parts of one list.
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")
 #: Names of a baseline, the most telling first.
@@ -75,11 +73,8 @@ def guesses(
         if role not in columns and column not in roles.values():
             columns[role] = Guess(column, "likely, by its place in the line")
     free = _free(rows, columns)
-    named = {
-        role: [name for name in named_like(free, role) if _fits(rows[name], role)]
-        for role in NAMES
-        if role not in columns
-    }
+    unknown = [role for role in NAMES if role not in columns]
+    named = {role: [name for name in named_like(free, role) if _fits(rows[name], role)] for role in unknown}
     columns |= {role: _by_name(role, names) for role, names in named.items() if names}
     _count_searches(columns)
     # What lists look like depends on their user; what experiments do depends on the position as well.

@@ -76,11 +76,9 @@ def _size(value: object) -> int:
 def _of_structs(rows: pd.DataFrame, name: str) -> Lists:
     """The fields of a column of structs."""
     values = [list(value) if _size(value) else [] for value in rows[name]]
-    fields = dict.fromkeys(key for value in values for each in value if isinstance(each, dict) for key in each)
-    cells = {
-        f"{name}.{key}": [[each.get(key) if isinstance(each, dict) else None for each in value] for value in values]
-        for key in fields
-    }
+    structs = [[each if isinstance(each, dict) else {} for each in value] for value in values]
+    fields = dict.fromkeys(key for value in structs for each in value for key in each)
+    cells = {f"{name}.{key}": [[each.get(key) for each in value] for value in structs] for key in fields}
     own_id = next((f"{name}.{key}" for key in fields if key.lower() in ("id", "_id")), None)
     return _exploded(rows, cells, name, "", own_id)
 

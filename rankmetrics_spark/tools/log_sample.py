@@ -219,9 +219,8 @@ def _place_of(path: str, files: Sequence[Path], judgements: str | None) -> str:
     if judgements and len(files) > 1 and Path(judgements).resolve() in [file.resolve() for file in files]:
         allowed = "allowed: a pattern of the other files, or a folder without it"
         raise InputError(f"the log '{path}' holds the judgements '{judgements}' as well; {allowed}")
-    is_here = (
-        place.is_dir() and Path.cwd().is_relative_to(place.resolve()) and {file.parent for file in files} == {place}
-    )
+    holds_all = place.is_dir() and {file.parent for file in files} == {place}
+    is_here = holds_all and Path.cwd().is_relative_to(place.resolve())
     return f"{path.rstrip('/')}/*{endings.pop()}" if is_here and len(endings) == 1 else path
 
 
@@ -391,9 +390,8 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
     if format == "json":
         with cfg.opened(file) as text:
             is_array = text.read(1) == "["  # in one line, which an engine reads as rows
-        rows = pd.read_json(
-            file, lines=not is_array, dtype=False, convert_dates=False, nrows=None if is_array else most
-        )
+        n = None if is_array else most
+        rows = pd.read_json(file, lines=not is_array, dtype=False, convert_dates=False, nrows=n)
         return rows.head(most), {}
     if format == "trec_run":
         return _read_words(file, format, ("query", "q0", "item_id", "rank", "score", "tag"), most), {}

@@ -98,16 +98,10 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
         ]
         for case in lists
     ]
-    tables = score_batch(
-        {
-            sch.N_ROWS: pa.array([len(case["list"]) for case in lists]),
-            sch.ENTRIES: pa.array(entries),
-            sch.POOL_GRADE: pa.array([[grade for grade, _ in pool] for pool in pools]),
-            sch.POOL_HASH: pa.array([[item for _, item in pool] for pool in pools]),
-        },
-        LAYOUTS["rows"],
-        scoring,
-    )
+    columns = {sch.N_ROWS: pa.array([len(case["list"]) for case in lists]), sch.ENTRIES: pa.array(entries)}
+    for at, name in enumerate((sch.POOL_GRADE, sch.POOL_HASH)):
+        columns[name] = pa.array([[judged[at] for judged in pool] for pool in pools])
+    tables = score_batch(columns, LAYOUTS["rows"], scoring)
     return {
         (case, rule.digest(), str(metric)): float(table[metric.column][row])
         for rule, table in zip(scoring.conventions, tables, strict=True)

@@ -265,9 +265,8 @@ launched: list[Engine] = []
 
 def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:
     """Return the environment of the child: its limits, a log of errors only, one thread per Python step."""
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SAIL_", "PYTHON", "SPARK_"))
-    }
+    foreign = ("SAIL_", "PYTHON", "SPARK_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     spill = folder / "spill"
     spill.mkdir()
     return inherited | {

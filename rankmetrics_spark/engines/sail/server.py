@@ -99,9 +99,8 @@ def _listens(descriptor: int) -> bool:
     with suppress(OSError):
         if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             with socket.socket(fileno=os.dup(descriptor)) as connection:
-                is_tcp = (
-                    connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
-                )
+                is_inet = connection.family in (socket.AF_INET, socket.AF_INET6)
+                is_tcp = is_inet and connection.type == socket.SOCK_STREAM
                 return is_tcp and bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     return False
 

@@ -158,10 +158,8 @@ def _users(rows: DataFrame, options: Options, draft: credits.Draft) -> DataFrame
         whole = [f"{rank} = rint({rank}) AND {rank} BETWEEN {options.first_rank} AND {2**31}" for rank in ranks]
         faults += [f"_segment_{place} IS NOT NULL AND NOT coalesce({each}, false)" for place, each in enumerate(whole)]
         shift = 1 - options.first_rank
-        ranker = [
-            f"coalesce(bigint({rank}) + {shift}L, 0L) AS {name}"
-            for rank, name in zip(ranks, credits.RANKS, strict=True)
-        ]
+        named = zip(ranks, credits.RANKS, strict=True)
+        ranker = [f"coalesce(bigint({rank}) + {shift}L, 0L) AS {name}" for rank, name in named]
     else:
         ranker = [f"_segment_0 AS {credits.TEAM}"]
     row = entry(f"{of_list} AS {HASH}", POSITION, f"{RELEVANCE} > 0 AS {RELEVANCE}", *ranker)

@@ -100,9 +100,8 @@ class Unjudged:
 
     def _lists(self, *more: str, may_fail: bool = True) -> DataFrame:
         """One row per user: their rows and judgements, the only shuffle of raw rows; a log to be refused may fail."""
-        row = lay.entry(
-            sch.EXPERIMENT, f"bigint({sch.POSITION}) AS {sch.POSITION}", f"xxhash64({sch.ITEM}) AS {sch.HASH}", *more
-        )
+        place, item = f"bigint({sch.POSITION}) AS {sch.POSITION}", f"xxhash64({sch.ITEM}) AS {sch.HASH}"
+        row = lay.entry(sch.EXPERIMENT, place, item, *more)
         users = self._top.groupBy(sch.USER).agg(F.expr(f"collect_list({row}) AS {sch.ENTRIES}"))
         users = refusals.sound_lists(users, self._counts, self._work.allowed) if may_fail else users
         return users.join(self._pool, sch.USER, "left").select(sch.USER, sch.ENTRIES, sch.POOL_GRADE, sch.POOL_HASH)

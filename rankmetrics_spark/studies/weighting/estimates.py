@@ -126,9 +126,8 @@ def limb_sums(users: UserValues, group: st.Ints | None = None, size: int = 1) ->
     beyond = np.any([~(np.abs(each) <= st.LARGEST_SUMMAND) for each in first.values()], axis=0)
     first = {name: np.where(beyond, 0.0, each) for name, each in first.items()}
     clipped = np.zeros(len(group)) if users.clipped is None else users.clipped
-    cells = SUMS.cells(
-        (np.ones(len(group)), users.rows, clipped, beyond), **first, ww=np.where(beyond, 0.0, users.squares)
-    )
+    counts = (np.ones(len(group)), users.rows, clipped, beyond)
+    cells = SUMS.cells(counts, **first, ww=np.where(beyond, 0.0, users.squares))
     return st.Sums(SUMS, st.group_sums(cells, group, size))
 
 

@@ -185,26 +185,19 @@ def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
     n_ranks = " + ".join(f"int(_{i} > 0)" for i in range(k))
     of_key, in_sql = ", ".join(roles.list_columns), counts_in_sql(roles)
     of_key_counts = [in_sql[name] for name in ("n_rows", "n_below", "n_first")]
-    return (
-        rows.groupBy(*roles.list_columns)
-        .agg(
-            F.expr(f"count_if({REJECTED} IS NOT NULL) AS {_COUNTS[0]}"),
-            F.expr(f"count_if({grade}) AS {_COUNTS[1]}"),
-            F.expr(f"max(CASE WHEN {grade} THEN double({RELEVANCE}) END) AS {_GRADE}"),
-            F.expr(f"max(CASE WHEN {sound} AND {POSITION} <= {k} THEN bigint({POSITION}) ELSE 0L END) AS {_DEEPEST}"),
-            *(F.expr(f"{sql} AS {name}") for name, sql in zip(_COUNTS[3:], of_key_counts, strict=True)),
-            *(F.expr(f"{sql} AS _{i}") for i, sql in enumerate(counts)),
-        )
-        .selectExpr(
-            *_COUNTS[:2],
-            f"bigint({n_ranks} > 1) AS {_COUNTS[2]}",
-            *_COUNTS[3:],
-            _GRADE,
-            _DEEPEST,
-            f"xxhash64({of_key}) AS {HASH}",
-            f"CASE WHEN {n_ranks} > 1 THEN array({', '.join(f'_{i}' for i in range(2 * k))}) END AS {_RANKS}",
-        )
-    )
+    sums = {
+        _COUNTS[0]: f"count_if({REJECTED} IS NOT NULL)",
+        _COUNTS[1]: f"count_if({grade})",
+        _GRADE: f"max(CASE WHEN {grade} THEN double({RELEVANCE}) END)",
+        _DEEPEST: f"max(CASE WHEN {sound} AND {POSITION} <= {k} THEN bigint({POSITION}) ELSE 0L END)",
+        **dict(zip(_COUNTS[3:], of_key_counts, strict=True)),
+        **{f"_{i}": sql for i, sql in enumerate(counts)},
+    }
+    grouped = rows.groupBy(*roles.list_columns).agg(*(F.expr(f"{sql} AS {name}") for name, sql in sums.items()))
+    is_varied, ranks = f"{n_ranks} > 1", f"array({', '.join(f'_{i}' for i in range(2 * k))})"
+    of_counts = (*_COUNTS[:2], f"bigint({is_varied}) AS {_COUNTS[2]}", *_COUNTS[3:], _GRADE, _DEEPEST)
+    at_ranks = f"CASE WHEN {is_varied} THEN {ranks} END AS {_RANKS}"
+    return grouped.selectExpr(*of_counts, f"xxhash64({of_key}) AS {HASH}", at_ranks)
 
 
 def _partial_sums(batches: eng.Batches, harvesting: Harvesting) -> Iterator[pa.RecordBatch]:

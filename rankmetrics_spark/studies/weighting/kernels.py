@@ -41,9 +41,8 @@ def dcg(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:
 
     Source: Joachims, Swaminathan and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017).
     """
-    return batch.total(
-        weight * mx.gain(batch.grade, mx.STANDARD) * mx.discount(batch.rank) * (batch.rank <= mx.last_rank(k))
-    )
+    part = weight * mx.gain(batch.grade, mx.STANDARD) * mx.discount(batch.rank)
+    return batch.total(part * (batch.rank <= mx.last_rank(k)))
 
 
 def ap(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:
@@ -52,13 +51,8 @@ def ap(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:
     Source: the polynomial is the multilinear extension of Owen (Management Science 1972); its terms are weighted by
     the probabilities of joint inclusion, as in Horvitz and Thompson (JASA 1952).
     """
-    return _over_number_of_relevant(
-        batch,
-        weight * (batch.rank <= mx.last_rank(k)) * mx.reciprocal(batch.rank),
-        weight,
-        True,
-        lambda m: np.minimum(m, mx.last_rank(k)),
-    )
+    part = weight * (batch.rank <= mx.last_rank(k)) * mx.reciprocal(batch.rank)
+    return _over_number_of_relevant(batch, part, weight, True, lambda m: np.minimum(m, mx.last_rank(k)))
 
 
 def ndcg(batch: mx.Batch, weight: mx.Floats, k: int | None) -> mx.Floats:

@@ -145,9 +145,8 @@ def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tupl
     rows = checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False)
     of_list = f"xxhash64({', '.join(roles.list_columns)})" if roles.list else "0L"
     hash_sql = [f"xxhash64({sch.ITEM}) AS {sch.HASH}"] if roles.item else []
-    row = entry(
-        f"{of_list} AS {LIST}", sch.POSITION, *hash_sql, f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}", sch.SCORE
-    )
+    grade = f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}"
+    row = entry(f"{of_list} AS {LIST}", sch.POSITION, *hash_sql, grade, sch.SCORE)
     no_weight = f"{sch.REJECTED}.{sch.REASON} IN ('null_score', 'nan_score')"
     users = rows.groupBy(sch.EXPERIMENT, sch.USER).agg(
         F.expr(f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL) AS {sch.ENTRIES}"),
