@@ -392,7 +392,7 @@ def p_or_last(row: Row) -> float:
 def surest_first(row: Row) -> tuple[Any, ...]:
     """Sort key of rows of a table: those of all users first, then by p-value, those without one last."""
     names = str(row[sch.EXPERIMENT]), str(row.get(sch.BASELINE))
-    return row[sch.SEGMENT] != sch.EVERYONE, p_or_last(row), *names, row[sch.METRIC]
+    return row[sch.SEGMENT] != sch.EVERYONE, p_or_last(row), *names, row[sch.METRIC], row[sch.SEGMENT]
 
 
 def findings(rows: Iterable[Row]) -> list[Finding]:

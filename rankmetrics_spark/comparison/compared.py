@@ -9,11 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison import adjusted
+from rankmetrics_spark.comparison import adjusted, measures as ms
 from rankmetrics_spark.comparison.families import Families, Question, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
 from rankmetrics_spark.comparison.judged import Judged
-from rankmetrics_spark.comparison.measures import BASELINE, Key, Name, Totals
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
 from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
@@ -51,16 +50,16 @@ class Compared:
         paired: (g,) whether the row tests the users of both.
     """
 
-    totals: Totals
-    ranks: Mapping[Key, Ranks]
+    totals: ms.Totals
+    ranks: Mapping[ms.Key, Ranks]
     question: Question
-    keys: list[Key]
+    keys: list[ms.Key]
     arms: tuple[st.Sums, st.Sums]
     both: st.Sums
     paired: st.Bools
 
     @classmethod
-    def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], question: Question) -> Compared:
+    def of(cls, totals: ms.Totals, ranks: Mapping[ms.Key, Ranks], question: Question) -> Compared:
         """The rows of all pairs; refuses the name of an experiment that has no users."""
         known, request = experiments_of(totals), question.request
         if not question.by_test:  # an arm without a list is an arm all the same
@@ -370,7 +369,7 @@ class Compared:
 
     def count(self, i: int, place: int, name: str) -> int:
         """A count of the experiment at a place of a row's key."""
-        return int(self.arms[place - BASELINE][name][i])
+        return int(self.arms[place - ms.BASELINE][name][i])
 
     @cached_property
     def sample_ratio_p(self) -> float:
@@ -380,13 +379,13 @@ class Compared:
         if self.has("assigned"):
             assigned = [self.assigned[name] for name in self.request.shares]
             return float(st.sample_ratio_p(assigned, [*self.request.shares.values()]))
-        keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.request.shares]
+        keys = [ms.Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.request.shares]
         # Who was left out followed the plan as well: without these users, a small share would look too small.
         users = sum(self.totals.of(kind, keys)["users"] for kind in ("arm", "untriggered", "shared"))
         return float(st.sample_ratio_p(users, [*self.request.shares.values()]))
 
     @cached_property
-    def assigned(self) -> dict[Name, int]:
+    def assigned(self) -> dict[ms.Name, int]:
         """Experiment -> its users by the assignments, with a list or without; empty where there are none."""
         return {key.candidate: int(sums[0]) for key, sums in self.totals.sums.items() if key.kind == "assigned"}
 

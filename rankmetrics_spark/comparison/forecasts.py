@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame, functions as F
 from scipy.special import ndtri
 
 from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark.comparison import compared, table as tables
 from rankmetrics_spark.comparison.arrivals import arrivals
-from rankmetrics_spark.comparison.compared import PAIRED
-from rankmetrics_spark.comparison.table import lists_of
 from rankmetrics_spark.config import Comparison, Days, Gate
 from rankmetrics_spark.metrics import Metric
 
@@ -103,7 +102,7 @@ def outlooks(
         places = [place for place in chosen if rows[place]["design"] == design]
         pairs = [(rows[place][sch.BASELINE], rows[place][sch.EXPERIMENT]) for place in places]
         n_users = max(rows[place]["n_users"] for place in places)
-        rate = arrivals(_measured(users, metric, pairs, design == PAIRED, n_users), metric, days)
+        rate = arrivals(_measured(users, metric, pairs, design == compared.PAIRED, n_users), metric, days)
         outlook_of |= {place: outlook(rows[place], rate, section, targets[place]) for place in places}
     return [each for place in chosen if (each := outlook_of[place]) is not None]
 
@@ -187,7 +186,7 @@ def _measured(
         return rows.where(experiment.isin([*{name for pair in pairs for name in pair}]))
     value = F.col(metric.column)
     sides = [F.max(F.when(experiment == name, value)) for name in pairs[0]]
-    lists = F.min(F.expr(lists_of(metric.column, users.columns)))
+    lists = F.min(F.expr(tables.lists_of(metric.column, users.columns)))
     both = rows.where(experiment.isin([*pairs[0]])).groupBy(sch.USER, sch.DATE)
     differences = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(sch.N_LISTS))
     return differences.select("*", F.lit("difference").alias(sch.EXPERIMENT), F.lit(1).alias(sch.N_RELEVANT))

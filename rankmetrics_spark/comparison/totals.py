@@ -6,7 +6,6 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import measures
-from rankmetrics_spark.comparison.measures import KINDS, LIMBS, SHAPES, Key, Name, Totals
 from rankmetrics_spark.config import Comparison, Resampling
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
@@ -46,7 +45,7 @@ def n_cells(request: Comparison, n_experiments: int) -> int:
         "aa_paired": pairs * n.get("aa_check", 0),
         "aa_independent": pairs * n.get("aa_check", 0),
     }
-    return LIMBS * sum(SHAPES[kind] * n for kind, n in of_each.items())
+    return measures.LIMBS * sum(measures.SHAPES[kind] * n for kind, n in of_each.items())
 
 
 def refuse_too_many_replicates(request: Comparison, n_experiments: int, n_metrics: int) -> None:
@@ -64,7 +63,7 @@ def refuse_too_many_replicates(request: Comparison, n_experiments: int, n_metric
         )
 
 
-def pairs_of(request: Comparison, experiments: Sequence[Name]) -> tuple[st.Ints, st.Ints]:
+def pairs_of(request: Comparison, experiments: Sequence[measures.Name]) -> tuple[st.Ints, st.Ints]:
     """Indices of baseline and candidate of every pair that these experiments form.
 
     Every pair starts with the baseline, then follows the order of the names.
@@ -84,13 +83,13 @@ def pairs_of(request: Comparison, experiments: Sequence[Name]) -> tuple[st.Ints,
     return np.array([i for i, _ in pairs], np.int64), np.array([j for _, j in pairs], np.int64)
 
 
-def experiments_of(totals: Totals) -> list[Name]:
+def experiments_of(totals: measures.Totals) -> list[measures.Name]:
     """The experiments that have users, in the order of their names; None last."""
     kinds = ("arm", "untriggered", "shared")
     return by_name({key.candidate for key in totals.sums if key.kind in kinds and key.segment == EVERYONE})
 
 
-def by_name(experiments: Iterable[Name]) -> list[Name]:
+def by_name(experiments: Iterable[measures.Name]) -> list[measures.Name]:
     """Experiments in the order of their names; None last.
 
     >>> by_name(["b", None, "a"])
@@ -99,7 +98,7 @@ def by_name(experiments: Iterable[Name]) -> list[Name]:
     return sorted(experiments, key=lambda name: (name is None, name))
 
 
-def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:
+def refuse_unknown(names: Sequence[str | None], known: Sequence[measures.Name]) -> None:
     """Refuse the name of an experiment that has no users."""
     allowed = [str(name) for name in known]
     for name in names:
@@ -113,16 +112,16 @@ def replicate_means(sums: st.Ints) -> st.Floats:
     return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))
 
 
-def row_keys(totals: Totals, request: Comparison, known: Sequence[Name]) -> list[Key]:
+def row_keys(totals: measures.Totals, request: Comparison, known: Sequence[measures.Name]) -> list[measures.Key]:
     """One key per pair, segment and metric that one of the two experiments has, in this order."""
-    cells: dict[Name, dict[tuple[str, str], None]] = {}
+    cells: dict[measures.Name, dict[tuple[str, str], None]] = {}
     for key in totals.sums:
         if key.kind in ("arm", "untriggered", "shared"):
             cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
     rows = []
     for i, j in zip(*pairs_of(request, known), strict=True):
         cells_of_pair = dict.fromkeys([*cells[known[i]], *cells[known[j]]])
-        rows += [Key("pair", known[i], known[j], segment, metric) for segment, metric in sorted(cells_of_pair)]
+        rows += [measures.Key("pair", known[i], known[j], segment, metric) for segment, metric in sorted(cells_of_pair)]
     return rows
 
 
@@ -131,12 +130,12 @@ def arm_moments(sums: st.Sums) -> st.Moments:
 
     A user's lists belong together, so the user stays the unit of every error: see ``statistics.RatioSums``.
     """
-    return sums.moments("v", "n") if sums.measure == KINDS["arm"] else sums.ratio("y", "n").moments
+    return sums.moments("v", "n") if sums.measure == measures.KINDS["arm"] else sums.ratio("y", "n").moments
 
 
 def pair_moments(sums: st.Sums) -> st.PairMoments:
     """The same of the users of both experiments of pairs."""
-    if sums.measure == KINDS["pair"]:
+    if sums.measure == measures.KINDS["pair"]:
         return st.PairMoments(*(sums.moments(name, "both") for name in "xyd"))
     shared = (sums[name] for name in ("xy", "xn", "my", "mn"))
     return st.RatioPairSums(sums.ratio("x", "m"), sums.ratio("y", "n"), *shared).moments

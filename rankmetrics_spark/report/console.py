@@ -17,8 +17,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report import formats
-from rankmetrics_spark.report.figures import MEAN_COLUMNS, Mean, level_of, over_lists, over_what
+from rankmetrics_spark.report import figures, formats
 from rankmetrics_spark.words import UNIT, UNITS, worded
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     rows = compared_rows(averages)
     known = rows[0] if rows else {}
     parts = (name + part for name in sch.percentiles_in(known) for part in sch.PERCENTILE_PARTS)
-    names = [*MEAN_COLUMNS, *(name for name in parts if name in known)]
+    names = [*figures.MEAN_COLUMNS, *(name for name in parts if name in known)]
     return [{name: row.get(name) for name in names} for row in rows]
 
 
@@ -60,7 +59,7 @@ def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
 
 
 def grid(
-    means: Sequence[Mean],
+    means: Sequence[figures.Mean],
     chosen: Iterable[Metric],
     cell: Callable[[str, str, Text], Text] = lambda experiment, metric, mean: Text.assemble(mean),
     letters: Mapping[str, str] | None = None,
@@ -83,14 +82,14 @@ def grid(
     if letters:
         result.add_column("letter", no_wrap=True)
     # What means are over: lists as well where these are averaged.
-    counts = {str(UNITS): "n_users"} | ({"lists": "n_lists"} if over_lists(means) else {})
+    counts = {str(UNITS): "n_users"} | ({"lists": "n_lists"} if figures.over_lists(means) else {})
     for label in counts:
         result.add_column(label, justify="right", no_wrap=True)
     for metric in by_name.values():
         # Letters behind the means are of different numbers, so the means stand below one another on the left.
         result.add_column(escape(metric.headline), justify="left" if letters else "right", no_wrap=True)
     best = best_means(means, by_name)
-    groups: dict[tuple[str, str], dict[str, Mean]] = {}
+    groups: dict[tuple[str, str], dict[str, figures.Mean]] = {}
     for mean in sorted(means, key=lambda mean: (not mean.is_of_all, mean.segment, order(mean.experiment_id))):
         groups.setdefault((mean.segment, mean.experiment_id), {})[mean.metric] = mean
     for segment, lines in groupby(groups.items(), key=lambda item: item[0][0]):
@@ -109,19 +108,19 @@ def as_text(value: object) -> Text:
     return Text(printable(str(value)))
 
 
-def title(means: Sequence[Mean]) -> str:
+def title(means: Sequence[figures.Mean]) -> str:
     """What the numbers of a table are."""
     if not means:
         return f"no {UNITS}"
-    first, over = means[0], over_what(means)
-    by_user = f", errors by {UNIT}" if over_lists(means) else ""
+    first, over = means[0], figures.over_what(means)
+    by_user = f", errors by {UNIT}" if figures.over_lists(means) else ""
     if first.row.get(sch.PERIOD_FROM):
         dates = " to ".join(dict.fromkeys((first.row[sch.PERIOD_FROM], first.row[sch.PERIOD_TO])))
         return f"mean over {over} of {dates}{by_user}; convention {first.convention}"
-    return f"mean over {over} ± {level_of(means, 'margin')}{by_user}; convention {first.convention}"
+    return f"mean over {over} ± {figures.level_of(means, 'margin')}{by_user}; convention {first.convention}"
 
 
-def best_means(means: Iterable[Mean], metrics: Mapping[str, Metric]) -> dict[tuple[str, str], float]:
+def best_means(means: Iterable[figures.Mean], metrics: Mapping[str, Metric]) -> dict[tuple[str, str], float]:
     """(segment, metric) -> its best mean: the largest or the smallest, as the metric says; none if neither is better.
 
     Args:
@@ -137,7 +136,7 @@ def best_means(means: Iterable[Mean], metrics: Mapping[str, Metric]) -> dict[tup
 
 
 def _cell(
-    name: str, metric: str, mean: Mean | None, best: float | None, cell: Callable[[str, str, Text], Text]
+    name: str, metric: str, mean: figures.Mean | None, best: float | None, cell: Callable[[str, str, Text], Text]
 ) -> Text:
     if mean is None or mean.mean is None:
         return Text("-" if mean else "")
@@ -148,12 +147,12 @@ def _cell(
 # ---- percentiles
 
 
-def percentile_texts(means: Sequence[Mean]) -> list[dict[str, str]]:
+def percentile_texts(means: Sequence[figures.Mean]) -> list[dict[str, str]]:
     """The percentiles of ``experiment_metrics`` with their intervals, as text; empty where none were asked for.
 
     >>> row = {"experiment_id": "a", "segment": "all", "metric": "ndcg@10", "percentile_50": 0.5,
     ...        "percentile_50_ci_low": 0.25, "percentile_50_ci_high": None}
-    >>> percentile_texts([Mean.of(row)]), percentile_texts([Mean({}, metric="ndcg@10")])
+    >>> percentile_texts([figures.Mean.of(row)]), percentile_texts([figures.Mean({}, metric="ndcg@10")])
     ([{'experiment': 'a', 'metric': 'NDCG@10', '50 %': '0.5000'}], [])
     """
     named = sch.percentiles_in(means[0].row if means else ())
@@ -173,10 +172,10 @@ def percentile_texts(means: Sequence[Mean]) -> list[dict[str, str]]:
     return texts
 
 
-def print_percentiles(means: Sequence[Mean]) -> None:
+def print_percentiles(means: Sequence[figures.Mean]) -> None:
     """A line per mean with its percentiles; nothing where none were asked for."""
     if texts := percentile_texts(means):
-        about = f"percentiles over the {UNITS}, with {level_of(means, 'intervals')}"
+        about = f"percentiles over the {UNITS}, with {figures.level_of(means, 'intervals')}"
         formats.print_texts(texts, ("experiment", "segment", "metric"), about)
 
 

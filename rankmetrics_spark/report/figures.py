@@ -8,10 +8,9 @@ from functools import cached_property
 from string import ascii_lowercase
 from typing import Any
 
-from rankmetrics_spark import findings as fd, schemas as sch
+from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
-from rankmetrics_spark.report.beside import losers_of
+from rankmetrics_spark.report import beside
 from rankmetrics_spark.words import UNIT, UNITS, Fact, about, percent, unit_now
 
 Row = Mapping[str, Any]
@@ -256,13 +255,13 @@ class Figures:
         return replace(self, **parts, record=record, n_means=0, n_comparisons=0, test=name)
 
     @cached_property
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[mx.Metric]:
         """The metrics in the order of the run, then by name: ap@5 before ap@10, the uncut metric last."""
         order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
-        metrics = {name: parse(name) for name in {mean.metric for mean in self.averages}}
+        metrics = {name: mx.parse(name) for name in {mean.metric for mean in self.averages}}
 
         def place(name: str) -> tuple[int, str, float]:
-            return order.get(name, len(order)), name.partition("@")[0], cut_of(metrics[name])
+            return order.get(name, len(order)), name.partition("@")[0], mx.cut_of(metrics[name])
 
         return [metrics[name] for name in sorted(metrics, key=place)]
 
@@ -334,7 +333,7 @@ class Figures:
     def losers(self) -> dict[str, dict[str, list[str]]]:
         """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
         of_metric = fd.by_metric(self.compared)
-        return {name: losers_of(of_metric.get(name, ())) for name in map(str, self.metrics)}
+        return {name: beside.losers_of(of_metric.get(name, ())) for name in map(str, self.metrics)}
 
     @cached_property
     def letters(self) -> dict[str, str]:
@@ -369,14 +368,14 @@ class Figures:
         return config
 
     @cached_property
-    def primary(self) -> Metric | None:
+    def primary(self) -> mx.Metric | None:
         """The metric that decides."""
         return self.deciding_of(self.metrics)
 
-    def deciding_of(self, metrics: Sequence[Metric]) -> Metric | None:
+    def deciding_of(self, metrics: Sequence[mx.Metric]) -> mx.Metric | None:
         """Of these, the first primary one of the comparisons, or of the run's config."""
         names = fd.primary_names(self.found) or (self.config.get("comparison") or {}).get("primary") or ()
-        return next((metric for metric in metrics if str(metric) in names), deciding(metrics))
+        return next((metric for metric in metrics if str(metric) in names), mx.deciding(metrics))
 
     @cached_property
     def primary_name(self) -> str:

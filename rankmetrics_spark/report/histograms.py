@@ -93,7 +93,7 @@ def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first:
     """Users per (experiment_id, metric, step), which begin with ``first``; ``steps`` has those of each metric."""
     parts = (F.struct(F.lit(name).alias(METRIC), step.alias("step")) for name, step in steps.items())
     known = rows.select(EXPERIMENT, F.inline(F.array(*parts))).where("step IS NOT NULL")
-    groups = few_rows(known.groupBy(EXPERIMENT, METRIC, "step").count())
+    groups = sorted(few_rows(known.groupBy(EXPERIMENT, METRIC, "step").count()), key=str)
     return [step_row(experiment, metric, first + step, n, edges) for experiment, metric, step, n in groups]
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.findings import Finding, findings, grouped, label_of
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent
@@ -25,7 +24,7 @@ KIND_NAMES = {
 def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
     rows = []
-    for found in (found for found in findings(comparisons) if found.is_of_all):
+    for found in (found for found in fd.findings(comparisons) if found.is_of_all):
         looks = found.looks
         valid_at = "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
         kind = "cumulative" if found.period_from else "day"
@@ -49,12 +48,12 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     users differed before.
     """
     first_metric = deciding_metric(rows, metrics) if main is None else str(main)
-    by_pair = grouped(findings(rows), lambda each: (each.baseline, each.candidate, each.metric))
+    by_pair = fd.grouped(fd.findings(rows), lambda each: (each.baseline, each.candidate, each.metric))
     places = {str(metric): place for place, metric in enumerate(metrics)}
     ordered = sorted(
         by_pair.items(), key=lambda item: (item[0][2] != first_metric, places.get(item[0][2], len(places)), item[0])
     )
-    of_kinds = [(pair, grouped(own, lambda each: each.kind)) for pair, own in ordered]
+    of_kinds = [(pair, fd.grouped(own, lambda each: each.kind)) for pair, own in ordered]
     texts = [(pair, _fading(kinds), _before(kinds)) for pair, kinds in of_kinds]
     before = [text for pair, _, (alarm, text) in texts if text and (alarm or pair[2] == first_metric)]
     return before + [text for pair, (changes, text), _ in texts if text and (changes or pair[2] == first_metric)]
@@ -67,7 +66,7 @@ def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     return str(deciding(shown)) if shown else ""
 
 
-def _fading(kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
+def _fading(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
     """Whether the effect changes with a user's days, and the sentence about it; empty without a slope."""
     slope = next(iter(kinds.get("slope", ())), None)
     if slope is None or not kinds.get("cumulative"):
@@ -97,7 +96,7 @@ def _fading(kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
     return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a {UNIT}'s days: {per_day}.{start}"
 
 
-def _before(kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
+def _before(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
     """Whether the users differed before the start, and the sentence about it; empty where it is unknown."""
     found = next(iter(kinds.get("before", ())), None)
     change = found.change(_in_percent(found)) if found else None
@@ -116,16 +115,16 @@ def _before(kinds: Mapping[str, Sequence[Finding]]) -> tuple[bool, str]:
     return False, f"{who} did not differ clearly, as it should be: {numbers}."
 
 
-def _in_percent(found: Finding) -> bool:
+def _in_percent(found: fd.Finding) -> bool:
     """Whether the baseline's mean is above 0: then numbers are in percent of it."""
     return (found.means[0] or 0.0) > 0 and found.relative_difference is not None
 
 
-def _is_shown(found: Finding, p: float | None) -> bool:
+def _is_shown(found: fd.Finding, p: float | None) -> bool:
     return p is not None and p < found.level
 
 
-def _interval(found: Finding, change: Change) -> str:
+def _interval(found: fd.Finding, change: Change) -> str:
     return f"{percent(found.confidence)} interval {change.interval}"
 
 
@@ -153,7 +152,7 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     others = len({row[sch.METRIC] for row in rows}) - 1
     note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
     texts = []
-    for found in (found for found in findings(rows) if found.metric == main):
+    for found in (found for found in fd.findings(rows) if found.metric == main):
         difference, low, high = ("-" if value is None else f"{value:+.4f}" for value in found.further())
         change, p = found.change(True) if _in_percent(found) else None, found.p_value
         texts.append(
@@ -168,4 +167,4 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
                 "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
             }
         )
-    print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{label_of(parse(main))} over time{note}")
+    print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{fd.label_of(parse(main))} over time{note}")

@@ -8,9 +8,8 @@ from typing import Any
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
-from rankmetrics_spark.report.story import Card, Id, Words
-from rankmetrics_spark.report.trust import GATES, SPLIT, look_of, looked_at
 from rankmetrics_spark.words import STATES, UNITS, Change, Fact, counted, judged_apart, p_text, p_value, worded
 
 #: Metrics that a sentence names.
@@ -19,7 +18,7 @@ MOST_NAMED = 4
 
 def status_line(figures: Figures) -> list[Fact]:
     """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
-    checks = looked_at(figures)
+    checks = trust.looked_at(figures)
     people, items = figures.people, []
     if people.users:
         total, each = people.total, f"{range_text(people.users.values())} {UNITS} in each experiment"
@@ -32,7 +31,7 @@ def status_line(figures: Figures) -> list[Fact]:
         text += f", {'it' if len(dates) == 1 else warned} warned" if warned else ""
         items.append(Fact(text, "warn"))
     # Gates limit values, and say nothing of who the users are.
-    states = [check.status for check in checks if check.name in GATES and check.status != sch.NOT_CHECKED]
+    states = [check.status for check in checks if check.name in trust.GATES and check.status != sch.NOT_CHECKED]
     failed, warned, n = states.count(sch.FAIL), states.count(sch.WARN), len(states)
     kept = "the gate is kept" if n == 1 else f"all {n:,} gates are kept"
     if not states:
@@ -53,7 +52,7 @@ def status_line(figures: Figures) -> list[Fact]:
     if not figures.compared:
         return items
     items.append(_split(figures))
-    items += [look] if (look := look_of(figures)) else []
+    items += [look] if (look := trust.look_of(figures)) else []
     return items
 
 
@@ -64,7 +63,7 @@ def weak_checks(checks: Sequence[Fact], is_verdict: bool) -> list[Fact]:
     ['Ties and Books weaken the answer']
     """
     bad = dict.fromkeys(check.topic for check in checks if check.level in ("fail", "warn"))
-    *topics, last = [topic for topic in bad if topic not in ("Gates", worded(SPLIT), "Looks")] or [""]
+    *topics, last = [topic for topic in bad if topic not in ("Gates", worded(trust.SPLIT), "Looks")] or [""]
     if not last:
         return []
     names = f"{', '.join(topics)} and {last}" if topics else last
@@ -122,7 +121,7 @@ def newer_failures(figures: Figures, most: int = 3) -> list[str]:
 # ---- what else moved
 
 
-def what_else(card: Card, pair: Sequence[Finding], of_pairs: bool = False) -> Words:
+def what_else(card: story.Card, pair: Sequence[Finding], of_pairs: bool = False) -> story.Words:
     """How the other metrics of a candidate moved: what contradicts the answer first, then guardrails, the rest counted.
 
     Args:
@@ -144,8 +143,8 @@ def what_else(card: Card, pair: Sequence[Finding], of_pairs: bool = False) -> Wo
     for state, words in STATES.items():
         n = sum(each.state == state for each in rest)
         parts += [f"{n:,} other {'metric' if n == 1 else 'metrics'} {words.says(n, 'clear change')}"] if n else []
-    against: Words = (" against ", Id(card.found.baseline)) if of_pairs else ()
-    return ("What else moved in ", Id(card.found.candidate), *against, f": {'; '.join(parts)}.")
+    against: story.Words = (" against ", story.Id(card.found.baseline)) if of_pairs else ()
+    return ("What else moved in ", story.Id(card.found.candidate), *against, f": {'; '.join(parts)}.")
 
 
 def _moved(each: Finding) -> str:
@@ -160,7 +159,7 @@ def _moved(each: Finding) -> str:
 # ---- the further tests
 
 
-def further_sentences(cards: Sequence[Card]) -> list[str]:
+def further_sentences(cards: Sequence[story.Card]) -> list[str]:
     """What other tests of the same differences say, in words; empty where none was computed."""
     lines, several = [], len({card.found.baseline for card in cards}) > 1
     for found in (card.found for card in cards):

@@ -8,11 +8,10 @@ from dataclasses import replace
 from datetime import date as date_of, timedelta
 from typing import Any
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import FURTHER, Finding, findings, grouped, label_of
+from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.metrics import DIRECTIONS
+from rankmetrics_spark.report import story
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
-from rankmetrics_spark.report.story import leader
 from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
 
 Table = dict[str, list[Any]]
@@ -41,7 +40,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     return {
         "experiments": experiments,
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
-        "leader": index[sch.EXPERIMENT].get(leader(figures) or "", -1),
+        "leader": index[sch.EXPERIMENT].get(story.leader(figures) or "", -1),
         "segments": segments,
         "states": {name: {"word": state.word, "mark": state.mark} for name, state in STATES.items()},
         "metrics": metrics,
@@ -63,7 +62,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, USERS),
         "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, USER_CHANGES),
         "trend": _table(part.trend, index, TREND),
-        "overTime": _table([found.shown_row for found in findings(part.over_time)], index, OVER_TIME),
+        "overTime": _table([found.shown_row for found in fd.findings(part.over_time)], index, OVER_TIME),
         "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
         "alerts": bad_days(figures),
     }
@@ -74,7 +73,7 @@ def _units(figures: Figures) -> str:
     return "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
 
 
-def _map_rows(figures: Figures) -> list[Finding]:
+def _map_rows(figures: Figures) -> list[fd.Finding]:
     """The comparisons of segments on the metric that decides, the largest segments first."""
     size = Counter[str]()
     chosen = [each for each in figures.found if figures.decides(each) and not each.is_of_all]
@@ -133,7 +132,7 @@ def shortened(figures: Figures, most: int) -> Figures:
 
     def series(rows: Sequence[Row], limit: int, is_kept: Callable[[Row], bool]) -> list[Row]:
         """Whole groups of an experiment and a metric, in the order of the rows."""
-        groups = grouped(sorted(rows, key=rank), lambda row: (row[sch.EXPERIMENT], row[sch.METRIC]))
+        groups = fd.grouped(sorted(rows, key=rank), lambda row: (row[sch.EXPERIMENT], row[sch.METRIC]))
         sums = itertools.accumulate(map(len, groups.values()))
         n_kept = {key for (key, group), n in zip(groups.items(), sums, strict=True) if n <= limit or is_kept(group[0])}
         return [row for row in rows if (row[sch.EXPERIMENT], row[sch.METRIC]) in n_kept]
@@ -179,7 +178,7 @@ MOST_CHECKS = 300
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """The further tests of the differences of all users, the metric that decides first."""
     rows = [each.row for each in sorted(figures.compared, key=lambda each: not figures.decides(each))[:MOST_FURTHER]]
-    names = [name for column in FURTHER for name in column["keys"]]
+    names = [name for column in fd.FURTHER for name in column["keys"]]
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
     held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}
@@ -191,7 +190,7 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
         "minimum_detectable_effect": f"detectable, one test{power}",
         "adjusted_minimum_detectable_effect": f"detectable, corrected{power}",
     }
-    chosen = [column for column in FURTHER if {*column["keys"]} <= held]
+    chosen = [column for column in fd.FURTHER if {*column["keys"]} <= held]
     columns = [column | {"title": powered.get(column["keys"][0], worded(column["title"]))} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
@@ -211,7 +210,7 @@ def _rounded(value: Any, digits: int = 6) -> Any:
     return float(f"{cell:.{digits}g}") if isinstance(cell, float) else cell
 
 
-def _map(found: Sequence[Finding], index: Mapping[str, Mapping[str, int]]) -> Table:
+def _map(found: Sequence[fd.Finding], index: Mapping[str, Mapping[str, int]]) -> Table:
     """The deciding metric by segment and candidate, as the map draws it: all segments fit, without intervals."""
     known = [each for each in found if each.candidate in index[sch.EXPERIMENT]]
     return {
@@ -243,7 +242,7 @@ def _metrics(figures: Figures) -> list[dict[str, Any]]:
     roles = {found.metric: found.role for found in figures.compared}
     metrics = []
     for metric in figures.metrics:
-        name, label, is_better = str(metric), label_of(metric), metric.higher_is_better
+        name, label, is_better = str(metric), fd.label_of(metric), metric.higher_is_better
         names = {"name": name, "label": label, "family": label.partition("@")[0], "cut": metric.cut}
         lower = is_better is False
         metrics.append({**names, "direction": DIRECTIONS[is_better], "lower": lower, "role": roles.get(name)})

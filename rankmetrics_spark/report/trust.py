@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
-from rankmetrics_spark.report.assets import file_text
+from rankmetrics_spark.report import assets, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, one_of, range_text
-from rankmetrics_spark.report.verdict import sentences_of_looks
 from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
 
 #: Below so many users in an experiment, a person is warned.
@@ -31,7 +30,7 @@ _BAD: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
 _RATES = "Rates of the log"
 SPLIT = "Split of the users"
 #: Title -> the names of its checks, in the order of the page.
-_NAMES: dict[str, list[str]] = json.loads(file_text("trust.json"))
+_NAMES: dict[str, list[str]] = json.loads(assets.file_text("trust.json"))
 #: Names of the checks that are gates.
 GATES = _NAMES["Gates"]
 #: Name of a check -> its title; every other name is that of a rate.
@@ -81,7 +80,7 @@ def checks(figures: Figures) -> list[Fact]:
     if any(line.topic == "Judged items" and line.level in _BAD for line in lines):
         lines += figures.unjudged[:_MOST_SENTENCES] or [Fact(_ASK_UNJUDGED, "none", "Unjudged items")]
     if look := look_of(figures):
-        said = sentences_of_looks(figures.compared)
+        said = verdict.sentences_of_looks(figures.compared)
         if not said or any(found.looks for found in figures.compared):
             said = [look[:1].upper() + look[1:], *said]
         lines.append(Fact(f"{'. '.join(said)}.", look.level, "Looks"))
