@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared, Ranks
+from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared
 from rankmetrics_spark.comparison.families import interval, intervals_at
 from rankmetrics_spark.comparison.measures import SIDES
 from rankmetrics_spark.comparison.notes import analysed, effective_units, notes
@@ -259,10 +259,8 @@ def users_needed(rows: Compared) -> st.Floats:
 @statistic(needs="ranks")
 def p_wilcoxon(rows: Compared) -> st.Floats:
     """Wilcoxon's signed rank test, paired rows. Up to 25 differences without zeros and ties it is exact."""
-    of_pairs = [rows.ranks.get(key._replace(kind="ranks"), Ranks(0, 0, 0)) for key in rows.keys]
-    n, rank_sums, ties = (
-        np.array([getattr(each, name) for each in of_pairs], dtype=object) for name in ("n", "twice_w_plus", "tie_term")
-    )
+    of_pairs = [rows.ranks.get(key._replace(kind="ranks"), (0, 0, 0)) for key in rows.keys]
+    n, rank_sums, ties = np.array(of_pairs, dtype=object).reshape(-1, 3).T
     n_zero = rows.both["both"].astype(object) - n
     return np.where(rows.testable & rows.paired, st.signed_rank(n, rank_sums, ties, n_zero), np.nan)
 

@@ -27,13 +27,8 @@ SHARE_OF_PAIRED = 0.95
 _RESOLVED = 1_000
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Sums of signed ranks of one pair: see ``signed_rank``."""
-
-    n: int
-    twice_w_plus: int
-    tie_term: int
+#: Sums of signed ranks of one pair, see ``signed_rank``: users whose values differ, twice W+, and the term of ties.
+Ranks = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -376,12 +371,10 @@ class Compared:
         """P-value of the planned shares against the users of all experiments; NaN without planned shares."""
         if not self.request.shares:
             return np.nan
-        if self.has("assigned"):
-            assigned = [self.assigned[name] for name in self.request.shares]
-            return float(st.sample_ratio_p(assigned, [*self.request.shares.values()]))
         keys = [ms.Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.request.shares]
         # Who was left out followed the plan as well: without these users, a small share would look too small.
-        users = sum(self.totals.of(kind, keys)["users"] for kind in ("arm", "untriggered", "shared"))
+        counted = sum(self.totals.of(kind, keys)["users"] for kind in ("arm", "untriggered", "shared"))
+        users = [self.assigned[name] for name in self.request.shares] if self.assigned else counted
         return float(st.sample_ratio_p(users, [*self.request.shares.values()]))
 
     @cached_property

@@ -15,6 +15,7 @@ from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison import compared, table as tables
 from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.config import Comparison, Days, Gate
+from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric
 
 Row = Mapping[str, Any]
@@ -83,18 +84,10 @@ def outlooks(
     if len(days.dates) < 2:
         return []
     targets = {}
-    for place, row in enumerate(rows):
+    for place, found in enumerate(map(Finding.of, rows)):
         # A comparison of all users on the metric that shows no difference.
-        is_open = (
-            row[sch.SEGMENT] == sch.EVERYONE
-            and row[sch.METRIC] == str(metric)
-            and metric.higher_is_better is not None
-            and row["better"] is None
-            and sch.number(row["p_adjusted"]) is not None
-            and not sch.doubt_in(row.get("note"))
-            and sch.number(row.get("adjusted_minimum_detectable_effect"))
-        )
-        if is_open and (effect := _target(row, gates, metric)):
+        is_open = found.is_of_all and found.metric == str(metric) and found.state == "open"
+        if is_open and metric.higher_is_better is not None and (effect := _target(found, gates, metric)):
             targets[place] = effect
     chosen = [*targets][:MOST_PAIRS]
     outlook_of: dict[int, Outlook | None] = {}
@@ -149,23 +142,23 @@ def outlook(row: Row, rate: st.Arrivals, section: Comparison, target: Target) ->
     return Outlook(*names, effect, relative, limit, at, users, further, last, more, looks, section.power)
 
 
-def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:
+def _target(found: Finding, gates: Sequence[Gate], metric: Metric) -> Target | None:
     """The smallest drop that a gate or the margin names, else a round number below what is found today.
 
-    None where what is found today is enough, or where the candidate is shown to be within the margin.
+    None where what is found today is enough or not known, or where the candidate is shown to be within the margin.
     """
-    mean, today = sch.number(row["mean_baseline"]) or 0.0, float(row["adjusted_minimum_detectable_effect"])
+    mean, today = found.means[0] or 0.0, found.adjusted_minimum_detectable_effect
+    if found.within_margin or not today:
+        return None
     limits: list[Target] = []
     for gate in gates:
-        if gate.metric == metric and gate.segment == sch.EVERYONE and gate.experiment in (None, row[sch.EXPERIMENT]):
+        if gate.metric == metric and gate.segment == sch.EVERYONE and gate.experiment in (None, found.candidate):
             limits += [(gate.max_drop, None, _GATE)] if gate.max_drop else []
             share = gate.max_relative_drop
             limits += [(share * mean, share, _GATE)] if share and mean > 0 else []
-    margin, relative = sch.number(row.get("margin")), sch.number(row.get("relative_margin"))
+    margin, relative = found.margin, found.relative_margin
     limits += [(margin, None, _MARGIN)] if margin else []
     limits += [(relative * mean, relative, _MARGIN)] if relative and mean > 0 else []
-    if row.get("within_margin"):
-        return None
     if limits:
         return limit if (limit := min(limits, key=lambda each: each[0]))[0] < today else None
     if mean > 0:

@@ -151,10 +151,9 @@ def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name
             labels = sorted({key.segment for key in both})
             keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
             ours, theirs = (arm_moments(totals.of("arm", each)) for each in keys)
-            parts = decompose(ours, theirs)
             users, means = ([getattr(side, name) for side in (ours, theirs)] for name in ("n", "mean"))
             names = ([name] * len(labels) for name in (candidate, baseline, metric))
-            rows = zip(DECOMPOSITION, (*names, labels, *users, *means, parts.mix, parts.within), strict=True)
+            rows = zip(DECOMPOSITION, (*names, labels, *users, *means, *decompose(ours, theirs)), strict=True)
             for column, values in rows:
                 columns.setdefault(column, []).extend(values)
     return columns

@@ -252,7 +252,8 @@ def read(batches: eng.Batches) -> tuple[ms.Totals, dict[ms.Key, compared.Ranks]]
             if replicates[i].is_valid:
                 totals.add_replicates(key, np.asarray(replicates[i].values), piece[i].as_py())
             if ranked[i].is_valid:
-                ranks[key] = compared.Ranks(*map(int, ranked[i].as_py().split(",")))
+                n, twice_w_plus, ties = map(int, ranked[i].as_py().split(","))
+                ranks[key] = n, twice_w_plus, ties
     return totals.joined(), ranks
 
 

@@ -27,9 +27,6 @@ RESERVED = frozenset({*USER_COLUMNS, SEGMENT, METRIC})
 #: What ``Definition.higher_is_better`` means, in words.
 DIRECTIONS = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
 
-_VALID = re.compile(r"[a-z][a-z0-9_]*")
-_TRAILING_CUT = re.compile(r"(?P<stem>.+?)(?:_at)?_(?P<cut>\d+)")
-
 
 @dataclass(frozen=True)
 class Definition:
@@ -155,7 +152,7 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     def register(function: K) -> K:
         definition = Definition(name=function.__name__, kernel=function, **settings)
         for name in (definition.name, *definition.aliases):
-            if not _VALID.fullmatch(name):
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
                 raise err.ConfigError(
                     f"metric name {name!r} must start with a lower-case letter and hold only lower-case letters, "
                     "digits and _"
@@ -190,7 +187,7 @@ def split_cut(name: str) -> tuple[str, str | None]:
     >>> split_cut("ndcg_cut_10"), split_cut("ap_at_10"), split_cut("f1")
     (('ndcg_cut', '10'), ('ap', '10'), ('f1', None))
     """
-    match = _TRAILING_CUT.fullmatch(name)
+    match = re.fullmatch(r"(?P<stem>.+?)(?:_at)?_(?P<cut>\d+)", name)
     if match is None or find(name) is not None:
         return name, None
     return match["stem"], match["cut"]

@@ -32,7 +32,6 @@ MOST_LINES = 20
 MOST_COMPARED = 1_000
 #: Column of the summary -> the field of a mean, where that has another name.
 SUMMARY = {"experiment": "experiment_id", "segment": "segment", "metric": "metric", "users": "n_users"}
-_REFUSED = re.compile(r"[^\w\-. ]")
 #: Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key.
 LONGEST_KEY = 180
 
@@ -283,7 +282,7 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
     """
     names: dict[str, str] = {}
     for name in figures.experiments:
-        key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
+        key = base = re.sub(r"[^\w\-. ]", "_", name)[:LONGEST_KEY].strip(". ") or "_"
         while key in names.values():
             key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in names.values())}"
         names[name] = key

@@ -27,7 +27,6 @@ _WEIGHT_OF_WORD = np.repeat(np.arange(len(POISSON_COUNTS), dtype=np.uint8), POIS
 #: Uses of the bits: the same seed gives each its own.
 _SIGNS, _POISSON = range(2)
 _GOLDEN = 0x9E3779B97F4A7C15
-_MASK = 2**64 - 1
 #: As many words as stay in the processor's cache while they are hashed.
 _WORDS_AT_ONCE = 2**14
 #: Rows of a matrix product: sums of that many limbs below 2**31 with weights below 2**11 stay below 2**53.
@@ -51,7 +50,7 @@ def random_bits(keys: Words, seed: int, count: int) -> Words:
     >>> bool((random_bits(alone, 1, 2)[0] == random_bits(second, 1, 2)[1]).all())
     True
     """
-    start = np.array([(seed * _GOLDEN + _GOLDEN) & _MASK], np.uint64)
+    start = np.array([(seed * _GOLDEN + _GOLDEN) % 2**64], np.uint64)
     _mix(start)
     states = keys.astype(np.uint64) ^ start
     _mix(states)

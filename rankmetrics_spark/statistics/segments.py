@@ -1,7 +1,6 @@
 """Ways of splitting users, what their mix changes, and whether an effect differs between them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,25 +47,7 @@ def splits(
         yield labels, compact.reshape(-1).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Decomposition:
-    """A difference of means, split by segment; all parts of a group add up to the difference.
-
-    Attributes:
-        mix: (g, s) what the segment adds because its share of the users differs between the experiments.
-        within: (g, s) what it adds because its mean differs.
-    """
-
-    mix: Floats
-    within: Floats
-
-    @property
-    def difference(self) -> Floats:
-        """(g,) candidate's mean - baseline's mean."""
-        return np.asarray(self.mix.sum(axis=-1) + self.within.sum(axis=-1))
-
-
-def decompose(baseline: Moments, candidate: Moments) -> Decomposition:
+def decompose(baseline: Moments, candidate: Moments) -> tuple[Floats, Floats]:
     """Split a difference of means into the mix of segments and the change within segments.
 
     With shares of users p, q and means a, b of a segment in baseline and candidate, and the means A, B over everyone:
@@ -82,13 +63,14 @@ def decompose(baseline: Moments, candidate: Moments) -> Decomposition:
         candidate: The same segments; one that an experiment lacks has n = 0.
 
     Returns:
-        The parts; NaN where an experiment has no user at all.
+        (g, s) mix: what a segment adds because its share of the users differs; (g, s) within: what it adds because its
+        mean does. NaN where an experiment has no user at all.
 
     Source: Kitagawa, Components of a Difference Between Two Rates (1955).
 
     >>> groups = [Moments.of([1.0, 1.0, 0.0]), Moments.of([1.0, 0.0, 0.0])]  # a segment each would be a column
-    >>> parts = decompose(*(Moments(*(x[:, None] for x in (m.n, m.total, m.squares))) for m in groups))
-    >>> round(float(parts.within[0, 0]), 6), float(parts.mix[0, 0])
+    >>> mix, within = decompose(*(Moments(*(x[:, None] for x in (m.n, m.total, m.squares))) for m in groups))
+    >>> round(float(within[0, 0]), 6), float(mix[0, 0])
     (-0.333333, 0.0)
     """
     means = [arm.mean for arm in (baseline, candidate)]
@@ -97,7 +79,7 @@ def decompose(baseline: Moments, candidate: Moments) -> Decomposition:
     a, b = np.nan_to_num(a), np.nan_to_num(b)
     p, q = _shares(baseline), _shares(candidate)
     everyone = ((p * a).sum(axis=-1) + (q * b).sum(axis=-1))[..., None] / 2
-    return Decomposition((q - p) * ((a + b) / 2 - everyone), (p + q) / 2 * (b - a))
+    return (q - p) * ((a + b) / 2 - everyone), (p + q) / 2 * (b - a)
 
 
 def _shares(arm: Moments) -> Floats:

@@ -101,7 +101,7 @@ def ranks_of(rows: cmp.UserRows, request: Comparison) -> dict[cmp.Key, cmp.Ranks
         of_size = dict(zip(np.repeat(sizes, positive + negative), ranks, strict=True))
         ties = positive + negative
         plus = sum(count * of_size[size] for size, count in zip(sizes, positive, strict=True))
-        result[key] = cmp.Ranks(int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum()))
+        result[key] = int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum())
     return result
 
 
