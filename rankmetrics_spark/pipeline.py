@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark import comparison, config as cfg, engines as eng, report as rep, sinks
-from rankmetrics_spark.comparison import UserTable, Within
+from rankmetrics_spark.comparison import UserTable
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_agreement, with_arms
 from rankmetrics_spark.metrics import Convention, Metric
@@ -279,7 +279,7 @@ def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
     plan, within = tables.plan, tables.within_segments
     if within:
         split = zip(plan.public_segments.items(), within, strict=True)
-        rows_of = {name: Within(rows, column) for (name, column), rows in split}
+        rows_of = {name: (rows, column) for (name, column), rows in split}
         table = UserTable(tables.user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
     else:
         combined = plan.options.combined_segments

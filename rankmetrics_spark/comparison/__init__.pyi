@@ -39,7 +39,6 @@ from .sums import assigned_users as assigned_users
 from .sums import days_of_experiments as days_of_experiments
 from .sums import signed_sizes as signed_sizes
 from .table import UserTable as UserTable
-from .table import Within as Within
 from .table import largest_changes as largest_changes
 from .table import lists_of as lists_of
 from .table import of_one_test as of_one_test

@@ -46,17 +46,8 @@ def _hashed(names: str) -> tuple[str, ...]:
     return f"xxhash64({names}) AS {HASHES[0]}", f"xxhash64({names}, 1) AS {HASHES[1]}"
 
 
-@dataclass(frozen=True)
-class Within:
-    """The users within one segment.
-
-    Attributes:
-        rows: One row per (experiment_id, user_id, value of the segment).
-        column: The column of the segment.
-    """
-
-    rows: DataFrame
-    column: str
+#: The users within one segment: a row per (experiment_id, user_id, value of the segment), and its column.
+Within = tuple[DataFrame, str]
 
 
 @dataclass(frozen=True)
@@ -174,8 +165,8 @@ def parts(table: UserTable) -> list[UserTable]:
     """The table itself, and one for each segment in which the lists of a user may differ."""
     whole = replace(table, within={})
     split = (
-        replace(whole, rows=within.rows, segments={name: within.column}, combinations=())
-        for name, within in table.within.items()
+        replace(whole, rows=rows, segments={name: column}, combinations=())
+        for name, (rows, column) in table.within.items()
     )
     return [whole, *split]
 

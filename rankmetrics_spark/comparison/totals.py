@@ -138,4 +138,4 @@ def pair_moments(sums: st.Sums) -> st.PairMoments:
     if sums.measure == measures.KINDS["pair"]:
         return st.PairMoments(*(sums.moments(name, "both") for name in "xyd"))
     shared = (sums[name] for name in ("xy", "xn", "my", "mn"))
-    return st.RatioPairSums(sums.ratio("x", "m"), sums.ratio("y", "n"), *shared).moments
+    return st.moments_of_ratios(sums.ratio("x", "m"), sums.ratio("y", "n"), shared)

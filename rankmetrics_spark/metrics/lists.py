@@ -35,19 +35,8 @@ class Ties:
     before: Ints
 
 
-@dataclass(frozen=True)
-class Ideal:
-    """Items with a gain, in each list from the highest gain down: one element per item.
-
-    Attributes:
-        list: List index.
-        rank: Rank in the ideal list.
-        discounted: Gain times the discount of that rank.
-    """
-
-    list: Ints
-    rank: Ints
-    discounted: Floats
+#: Items with a gain, in each list from the highest gain down: list index, rank there, and gain times its discount.
+Ideal = tuple[Ints, Ints, Floats]
 
 
 class Lists:
@@ -290,11 +279,12 @@ def _ideal(group: Ints, gains: Floats) -> Ideal:
     is_unsorted = (np.diff(gains) > 0) & (np.diff(group) == 0)
     order = order_within(group, -gains) if is_unsorted.any() else slice(None)
     rank = place(group, int(group.max(initial=-1)) + 1)
-    return Ideal(group, rank, gains[order] * discounts.discount(rank))
+    return group, rank, gains[order] * discounts.discount(rank)
 
 
 def _ideal_dcg(lists: Lists, ideal: Ideal, cut: int) -> Floats:
-    return sums(ideal.list, ideal.discounted * (ideal.rank <= cut), lists.batch.size)
+    of_list, rank, discounted = ideal
+    return sums(of_list, discounted * (rank <= cut), lists.batch.size)
 
 
 def _constant_ideal(lists: Lists, cut: int) -> Floats:

@@ -13,7 +13,6 @@ from .exact_sums import Floats as Floats
 from .exact_sums import Ints as Ints
 from .exact_sums import Moments as Moments
 from .exact_sums import PairMoments as PairMoments
-from .exact_sums import RatioPairSums as RatioPairSums
 from .exact_sums import RatioSums as RatioSums
 from .exact_sums import Whole as Whole
 from .exact_sums import Words as Words
@@ -21,6 +20,7 @@ from .exact_sums import exact_mean as exact_mean
 from .exact_sums import exact_total as exact_total
 from .exact_sums import group_sums as group_sums
 from .exact_sums import limbs_of as limbs_of
+from .exact_sums import moments_of_ratios as moments_of_ratios
 from .exact_sums import t_interval as t_interval
 from .machine_labels import LEAST_DIFFERENT as LEAST_DIFFERENT
 from .machine_labels import LEAST_JUDGED as LEAST_JUDGED

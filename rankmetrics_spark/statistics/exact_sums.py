@@ -289,39 +289,25 @@ class RatioSums:
         return np.asarray(self.yy * n * n + y * y * self.nn)
 
 
-@dataclass(frozen=True)
-class RatioPairSums:
-    """Sums over the users who are in both experiments of g pairs.
+def moments_of_ratios(baseline: RatioSums, candidate: RatioSums, products: Iterable[Whole]) -> PairMoments:
+    """Moments of R + z of the same users in both, and of their difference, which keeps what the two share.
 
-    Attributes:
-        baseline: Of their y and n in the baseline.
+    Args:
+        baseline: Sums of the users who are in both experiments of g pairs, of their y and n in the baseline.
         candidate: Of their y and n in the candidate.
-        yy: (g,) sum of products, y of the baseline times y of the candidate; like all, in units of 2**-60.
-        yn: (g,) likewise, y of the baseline times n of the candidate.
-        ny: (g,) likewise, n of the baseline times y of the candidate.
-        nn: (g,) likewise, n of both.
+        products: (g,) sums of products in units of 2**-60: y of the baseline times y and n of the candidate, n of the
+            baseline times y and n of the candidate.
     """
-
-    baseline: RatioSums
-    candidate: RatioSums
-    yy: Whole
-    yn: Whole
-    ny: Whole
-    nn: Whole
-
-    @property
-    def moments(self) -> PairMoments:
-        """Moments of R + z of the same users in both, and of their difference, which keeps what the two share."""
-        (users, x, m), (_, y, n) = self.baseline.known, self.candidate.known
-        shared = self.yy * m * n - y * m * self.yn - x * n * self.ny + x * y * self.nn
-        spread = self.baseline.spread * n**4 + self.candidate.spread * m**4 - 2 * shared * m * m * n * n
-        rounding = self.baseline.rounding * n**4 + self.candidate.rounding * m**4
-        # Sums of both are rounded, and so are those of the products of the two.
-        spread = np.where(spread * _ROUNDING <= 2 * rounding, 0, spread)
-        lead = y * m - x * n
-        squares = users * lead * lead * m * m * n * n * _UNIT + users * users * spread * _UNIT * _UNIT
-        difference = Moments(users, _rounded(users * lead * _UNIT, m * n), _rounded(squares, (m * n) ** 4))
-        return PairMoments(self.baseline.moments, self.candidate.moments, difference)
+    (users, x, m), (_, y, n), (yy, yn, ny, nn) = baseline.known, candidate.known, products
+    shared = yy * m * n - y * m * yn - x * n * ny + x * y * nn
+    spread = baseline.spread * n**4 + candidate.spread * m**4 - 2 * shared * m * m * n * n
+    rounding = baseline.rounding * n**4 + candidate.rounding * m**4
+    # Sums of both are rounded, and so are those of the products of the two.
+    spread = np.where(spread * _ROUNDING <= 2 * rounding, 0, spread)
+    lead = y * m - x * n
+    squares = users * lead * lead * m * m * n * n * _UNIT + users * users * spread * _UNIT * _UNIT
+    difference = Moments(users, _rounded(users * lead * _UNIT, m * n), _rounded(squares, (m * n) ** 4))
+    return PairMoments(baseline.moments, candidate.moments, difference)
 
 
 def _rounded(numerator: Whole, denominator: Whole) -> Whole:

@@ -13,7 +13,7 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Mean, console, verdict_of
 from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioPairSums, RatioSums, paired_t, welch
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioSums, moments_of_ratios, paired_t, welch
 from tests.helpers.users import METRIC, PAIR, apart, compared, table
 
 
@@ -119,7 +119,8 @@ def test_equal_arms_differ_by_exactly_nothing_and_equal_values_have_no_spread() 
     assert (row["difference"], row["standard_error"], row["p_value"]) == (0, 0, 1)
     assert RatioSums.of([0.3] * 30, n).moments.variance.tolist() == [0]
     many = RatioSums.of(a, n)
-    assert RatioPairSums(many, many, many.yy, many.yn, many.yn, many.nn).moments.difference.variance.tolist() == [0]
+    of_both = moments_of_ratios(many, many, (many.yy, many.yn, many.yn, many.nn))
+    assert of_both.difference.variance.tolist() == [0]
 
 
 def test_a_group_without_lists_has_no_mean() -> None:
@@ -237,7 +238,7 @@ def test_intervals_cover_the_true_difference_of_heavy_users(paired: bool) -> Non
             (x, y), unit = values * n, 2.0**60
             products = ((x, y), (x, n[1]), (n[0], y), (n[0], n[1]))
             cross = [np.array([int((p * q).sum() * unit)], object) for p, q in products]
-            result = paired_t(RatioPairSums(*sums, *cross).moments.difference, 0.95)
+            result = paired_t(moments_of_ratios(*sums, cross).difference, 0.95)
         else:
             result = welch(sums[0].moments, sums[1].moments, 0.95)
         covered += bool(result.ci_low[0] <= truth <= result.ci_high[0])
