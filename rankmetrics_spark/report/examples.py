@@ -59,12 +59,12 @@ def examples_of(
         if users is None:
             return None
         section, of_date = sides_of(figures), users.where(F.col(sch.DATE) == config.evaluation_date)
-        changes = Changes(comparison.UserTable.of(of_date), section, figures)
-        largest = changes.largest(n)
-        chosen = [*dict.fromkeys(row[sch.USER] for row in largest)][:MOST_USERS]
+        table = comparison.UserTable.of(of_date)
+        changes = largest(table, figures, n)
+        chosen = [*dict.fromkeys(row[sch.USER] for row in changes)][:MOST_USERS]
         shown = Examples(
-            changes=[row for row in largest if row[sch.USER] in {*chosen}],
-            n_changes=len(largest),
+            changes=[row for row in changes if row[sch.USER] in {*chosen}],
+            n_changes=len(changes),
             of_queries=config.source.format == "trec_run",
             baseline=str(section.baseline),
             others=(len(section.candidates), len(figures.experiments) - 1) if len(figures.baselines) > 1 else None,
@@ -75,8 +75,9 @@ def examples_of(
             none = f"The values of all {UNITS} are the same" if is_paired else f"Each {UNIT} has seen one experiment"
             return replace(shown, note=f"{none}, so none has lost or gained.")
         log = Log.of(spark, config)
-        experiments = [str(section.baseline), *dict.fromkeys(row[sch.EXPERIMENT] for row in largest)]
-        return replace(shown, lists=log.lists(chosen, experiments), missed=log.missed(chosen), topics=changes.topics())
+        experiments = [str(section.baseline), *dict.fromkeys(row[sch.EXPERIMENT] for row in changes)]
+        lists, missed = log.lists(chosen, experiments), log.missed(chosen)
+        return replace(shown, lists=lists, missed=missed, topics=topics(table, figures))
 
 
 def with_examples(
@@ -167,53 +168,42 @@ def sides_of(figures: Figures) -> cfg.Comparison:
     return cfg.Comparison(baseline=best, candidates=tuple(others[:MOST_OTHERS]))
 
 
-@dataclass(frozen=True)
-class Changes:
-    """What users of both experiments have in each.
+def fitting(table: comparison.UserTable, figures: Figures, n: int) -> comparison.UserTable:
+    """The users with all metrics, the one that decides first; with it alone where so many of each are too many."""
+    stored = {str(metric) for metric in table.metrics}
+    metrics = [metric for metric in figures.metrics if str(metric) in stored]
+    metrics.sort(key=lambda metric: metric != figures.primary)
+    are_few = n * len(sides_of(figures).candidates) * len(metrics) <= MOST_ROWS
+    return replace(table, metrics=tuple(metrics if are_few else metrics[:1]))
 
-    Attributes:
-        table: The users of the date.
-        section: Whose lists are on the left, and on the right.
-        figures: What the page shows besides: which metric decides, and how many users are compared.
-    """
 
-    table: comparison.UserTable
-    section: cfg.Comparison
-    figures: Figures
+def largest(users: comparison.UserTable, figures: Figures, n: int) -> list[dict[str, Any]]:
+    """The changes of the users who lost and gained most: of the metric that decides first, the largest first."""
+    table, section = fitting(users, figures, 2 * n), sides_of(figures)
+    rows = [
+        {**row.asDict(), "kind": kind, "size": row[kind]}
+        for kind in KINDS
+        for row in few_rows(comparison.largest_changes(table, section, n, kind).limit(MOST_ROWS))
+    ]
+    order = {str(metric): place for place, metric in enumerate(table.metrics)}
+    names = {name: place for place, name in enumerate(figures.experiments)}
+    return sorted(
+        rows,
+        key=lambda row: (order[row[sch.METRIC]], names.get(row[sch.EXPERIMENT], 0), KINDS.index(row["kind"]),
+                         -row["size"], row[sch.USER]),
+    )  # fmt: skip
 
-    def fitting(self, n: int) -> comparison.UserTable:
-        """The users with all metrics, the one that decides first; with it alone where so many of each are too many."""
-        stored = {str(metric) for metric in self.table.metrics}
-        metrics = [metric for metric in self.figures.metrics if str(metric) in stored]
-        metrics.sort(key=lambda metric: metric != self.figures.primary)
-        are_few = n * len(self.section.candidates) * len(metrics) <= MOST_ROWS
-        return replace(self.table, metrics=tuple(metrics if are_few else metrics[:1]))
 
-    def largest(self, n: int) -> list[dict[str, Any]]:
-        """The changes of the users who lost and gained most: of the metric that decides first, the largest first."""
-        table = self.fitting(2 * n)
-        rows = [
-            {**row.asDict(), "kind": kind, "size": row[kind]}
-            for kind in KINDS
-            for row in few_rows(comparison.largest_changes(table, self.section, n, kind).limit(MOST_ROWS))
-        ]
-        order = {str(metric): place for place, metric in enumerate(table.metrics)}
-        names = {name: place for place, name in enumerate(self.figures.experiments)}
-        return sorted(
-            rows,
-            key=lambda row: (order[row[sch.METRIC]], names.get(row[sch.EXPERIMENT], 0), KINDS.index(row["kind"]),
-                             -row["size"], row[sch.USER]),
-        )  # fmt: skip
-
-    def topics(self) -> list[dict[str, Any]]:
-        """The change of every user, the largest loss first; empty where they are many, or where few are in both."""
-        shown = {str(self.section.baseline), *self.section.candidates}
-        paired = [each for each in self.figures.compared if {*each.pair} <= shown and each.design == "paired"]
-        if not paired or max(each.n_users for each in paired) > MOST_TOPICS:
-            return []
-        rows = few_rows(comparison.user_changes(self.fitting(MOST_TOPICS), self.section).limit(MOST_ROWS))
-        known = (row.asDict() for row in rows if row["difference"] is not None)
-        return sorted(known, key=lambda row: (row["difference"], row[sch.USER]))
+def topics(users: comparison.UserTable, figures: Figures) -> list[dict[str, Any]]:
+    """The change of every user, the largest loss first; empty where they are many, or where few are in both."""
+    section = sides_of(figures)
+    shown = {str(section.baseline), *section.candidates}
+    paired = [each for each in figures.compared if {*each.pair} <= shown and each.design == "paired"]
+    if not paired or max(each.n_users for each in paired) > MOST_TOPICS:
+        return []
+    rows = few_rows(comparison.user_changes(fitting(users, figures, MOST_TOPICS), section).limit(MOST_ROWS))
+    known = (row.asDict() for row in rows if row["difference"] is not None)
+    return sorted(known, key=lambda row: (row["difference"], row[sch.USER]))
 
 
 @dataclass(frozen=True)

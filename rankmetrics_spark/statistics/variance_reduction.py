@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -163,7 +162,7 @@ def cuped_independent(
     fit = _Fit.of(baseline, candidate)
     slopes = fit.slope, fit.slope
     errors = fit.squared_errors(slopes, (1.0, 1.0))
-    shift = np.where(fit.fitted, fit.slope * (candidate.x.mean - baseline.x.mean), 0.0)
+    shift = np.where(fit.spread > 0, fit.slope * (candidate.x.mean - baseline.x.mean), 0.0)
     error = np.sqrt(errors[0] + errors[1] + fit.slope_error(candidate.x.mean - baseline.x.mean))
     still_p = permutation_p(baseline.y, candidate.y)
     estimate = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p)
@@ -182,7 +181,9 @@ def cuped_denominator_independent(baseline: CovariateMoments, candidate: Covaria
     """
     fit, none = _Fit.of(baseline, candidate), np.zeros(len(baseline.y.n))
     less, middle, more = map(fit.error_of_ratio, (none, none + 1, none + 2))
-    return Denominator(fit.adjusted_mean, (less + more) / 2 - middle, (less - more) / 4)
+    # The mean of the baseline at the mean of the covariate.
+    mean = baseline.y.mean - fit.slope * fit.apart[0]
+    return Denominator(mean, (less + more) / 2 - middle, (less - more) / 4)
 
 
 @dataclass(frozen=True)
@@ -207,32 +208,22 @@ class _Fit:
         return cls((baseline, candidate), theta(baseline, candidate), baseline.spread + candidate.spread, users)
 
     @property
-    def fitted(self) -> Any:
-        """(g,) whether there is a slope."""
-        return self.spread > 0
-
-    @property
     def _shares(self) -> list[Floats]:
         """(g,) shares of the experiments in the users."""
         users = np.where(self.users > 0, self.users, np.nan)
         return [arm.y.n.astype(float) / users for arm in self.arms]
 
     @property
-    def _apart(self) -> list[Floats]:
+    def apart(self) -> list[Floats]:
         """(g,) means of the covariate in the experiments, less that of both."""
         # An experiment without users has no mean, and no share in that of the covariate.
         parts = (share * np.nan_to_num(arm.x.mean) for share, arm in zip(self._shares, self.arms, strict=True))
         middle = sum(parts, np.zeros(1))
         return [arm.x.mean - middle for arm in self.arms]
 
-    @property
-    def adjusted_mean(self) -> Floats:
-        """(g,) mean of the baseline at the mean of the covariate."""
-        return self.arms[0].y.mean - np.where(self.fitted, self.slope, 0.0) * self._apart[0]
-
     def error_of_ratio(self, ratio: Floats) -> Floats:
         """(g,) squared error of candidate - ratio * baseline, both adjusted."""
-        shares, apart, slope = self._shares, self._apart, np.where(self.fitted, self.slope, 0.0)
+        shares, apart, slope = self._shares, self.apart, self.slope
         slopes = slope * (ratio + (1 - ratio) * shares[0]), slope * (1 - (1 - ratio) * shares[1])
         return sum(self.squared_errors(slopes, (ratio, 1.0)), self.slope_error(apart[1] - ratio * apart[0]))
 
@@ -240,7 +231,7 @@ class _Fit:
     def _factor(self) -> Floats:
         """(g,) the slope costs one degree of freedom of both experiments together."""
         users = np.where(self.users < 4, np.nan, self.users)
-        return np.where(self.fitted, (users - 2) / (users - 3), 1.0)
+        return np.where(self.spread > 0, (users - 2) / (users - 3), 1.0)
 
     def _variances(self, slopes: Pair, scales: Pair) -> tuple[Floats, Floats]:
         """(g,) variances of scale * y - slope * x in each experiment; one without a spread has that of the other."""
@@ -258,8 +249,8 @@ class _Fit:
         """(g,) the squared error of slope * apart."""
         variances = self._variances((self.slope, self.slope), (1.0, 1.0))
         parts = (variance * arm.spread for variance, arm in zip(variances, self.arms, strict=True))
-        squared = sum(parts, np.zeros(len(self.slope))) / np.where(self.fitted, self.spread, 1.0) ** 2
-        return np.where(self.fitted, apart**2 * squared, 0.0)
+        squared = sum(parts, np.zeros(len(self.slope))) / np.where(self.spread > 0, self.spread, 1.0) ** 2
+        return np.where(self.spread > 0, apart**2 * squared, 0.0)
 
     def df(self, errors: list[Floats]) -> Floats:
         """(g,) degrees of freedom of a sum of squared errors."""
