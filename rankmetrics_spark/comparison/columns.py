@@ -209,7 +209,8 @@ def adjusted(rows: Compared) -> tuple[st.Floats, ...]:
 @statistic()
 def effect_size(rows: Compared) -> st.Floats:
     """Cohen's d: of the differences, or with the pooled deviation."""
-    return rows.chosen(st.effect_size_paired(rows.pair.difference), st.effect_size_independent(*rows.moments))
+    of_pairs, of_arms = st.effect_size_paired(rows.pair.difference), st.effect_size_independent(*rows.moments)
+    return np.where(rows.testable, np.where(rows.paired, of_pairs, of_arms), np.nan)
 
 
 def _with_spread(rows: Compared) -> st.Estimate:

@@ -329,10 +329,6 @@ class Compared:
         size = np.abs(estimate.difference)
         return np.asarray((estimate.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
 
-    def chosen(self, paired: st.Floats, independent: st.Floats) -> st.Floats:
-        """(g,) numbers of each row's design; NaN where nothing can be tested."""
-        return np.where(self.testable, np.where(self.paired, paired, independent), np.nan)
-
     def has(self, need: str) -> bool:
         """Whether a need of the registry was asked for."""
         question, request = self.question, self.request

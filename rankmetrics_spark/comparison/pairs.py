@@ -278,7 +278,7 @@ def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: 
             some = rows.experiments, left[at : at + step], right[at : at + step]
             columns = {metric: _summands(units, table, [] if at else arms, some) for metric, table in tables.items()}
             for kind, drawn in weights.items():
-                summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
+                summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each[1]]
                 if summands:
                     _add_weighted(totals, units, drawn, summands)
 
@@ -296,34 +296,26 @@ def _summands(
     either = np.where(one, v[:, left] + v[:, right], 0.0)
     return {
         # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
-        "bootstrap": [_Columns("bootstrap_arm", arms, (v, has_value)), _Columns("bootstrap_pair", names, (x, y, both))],
-        "randomization": [_Columns("flips", names, (y - x, both))],
-        "aa_check": [
-            _Columns("aa_paired", names, (y - x, both)),
-            _Columns("aa_independent", names, (either, either * either, one)),
-        ],
+        "bootstrap": [("bootstrap_arm", arms, (v, has_value)), ("bootstrap_pair", names, (x, y, both))],
+        "randomization": [("flips", names, (y - x, both))],
+        "aa_check": [("aa_paired", names, (y - x, both)), ("aa_independent", names, (either, either * either, one))],
     }
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Columns that are summed for several names; the last one is 1 for users who count."""
-
-    kind: str
-    names: list[tuple[Name, Name]]
-    columns: Sequence[st.Array]
+#: Kind of sums, baselines and candidates, and their columns; the last column is 1 for users who count.
+_Columns = tuple[str, list[tuple[Name, Name]], Sequence[st.Array]]
 
 
 def _add_weighted(totals: Totals, units: Units, weights: st.Array, summands: Sequence[tuple[str, _Columns]]) -> None:
-    table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
+    table = np.concatenate([column.astype(float) for _, each in summands for column in each[2]], axis=1)
     for label, part in units.slices():
         sums = st.weighted_sums(units.of_users(weights, part), table[part])
         start = 0
-        for metric, each in summands:
-            shape = (len(each.columns), len(each.names))
+        for metric, (kind, names, columns) in summands:
+            shape = (len(columns), len(names))
             # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
             own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)
             start += shape[0] * shape[1]
-            for i, (baseline, candidate) in enumerate(each.names):
-                if each.columns[-1][part, i].any():
-                    totals.add_replicates(Key(each.kind, baseline, candidate, label, metric), own[..., i])
+            for i, (baseline, candidate) in enumerate(names):
+                if columns[-1][part, i].any():
+                    totals.add_replicates(Key(kind, baseline, candidate, label, metric), own[..., i])

@@ -199,7 +199,7 @@ def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *
     """Print a table on stdout; where it is too wide, as several tables that share the labels of their rows."""
     console = _stdout()
     print_lines(titles)
-    width = PIPE_WIDTH if _is_pipe() and not document.get() else console.width
+    width = PIPE_WIDTH if not (sys.stdout.isatty() or document.get()) else console.width
     for block in blocks(build, columns, console, width):
         _print(build(block), console)
 
@@ -305,11 +305,7 @@ def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
 
 
 def _stdout() -> Console:
-    return Console(width=ANY_WIDTH if document.get() or _is_pipe() else None)
-
-
-def _is_pipe() -> bool:
-    return not sys.stdout.isatty()
+    return Console(width=ANY_WIDTH if document.get() or not sys.stdout.isatty() else None)
 
 
 def _print(grid: Table, console: Console) -> None:

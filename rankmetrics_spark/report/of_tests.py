@@ -16,12 +16,7 @@ _MARK = '<span class="mark" aria-hidden="true">{}</span><span class="unseen">{}:
 _MARKS = {"warn": _MARK.format("!", "Warning"), "fail": _MARK.format("✗", "Failed")}
 
 
-def lines_of_tests(figures: Figures) -> list[tuple[str, str, str]]:
-    """Each test, its state in words, and what its first sentence says; the worst news first."""
-    return [(name, *_said(own)) for name, own in figures.tests.items()]
-
-
-def _said(figures: Figures) -> tuple[str, str]:
+def said_of(figures: Figures) -> tuple[str, str]:
     """The state in words, and the first sentence of the verdict."""
     said = verdict.verdict_of(figures.comparisons, figures.metrics) or ["Nothing is compared."]
     return STATES[news_of(figures.found)].word if figures.found else "-", str(said[0])
@@ -45,7 +40,7 @@ def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mappin
     rows = []
     for name, own in parts.items():
         with counted_in(own.unit):
-            state, said = _said(own)
+            state, said = said_of(own)
             beside = [*overview.status_line(own), *overview.weak_checks(checks(own), story.answer(own).level == "ok")]
         bad = [fact for fact in beside if fact.level in ("warn", "fail")]
         rows.append((NEWS.index(news_of(own.found)), -len(bad), _line(name, state, said, beside, page)))

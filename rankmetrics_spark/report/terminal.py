@@ -32,7 +32,7 @@ MOST_TESTS = 5
 def print_result(figures: Figures, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs; that of each test where few are."""
     if len(tests := figures.tests) > 1:
-        texts = [{"test": name, "state": state} for name, state, _ in of_tests.lines_of_tests(figures)]
+        texts = [{"test": name, "state": of_tests.said_of(own)[0]} for name, own in tests.items()]
         formats.print_texts(texts, ("test", "state"), "tests, the worst news first")
         for own in [*tests.values()][: MOST_TESTS * (len(tests) <= MOST_TESTS)]:
             print_result(own, every_segment)
