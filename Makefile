@@ -260,12 +260,11 @@ $(BENCH): $(INSTALLED)
 	@$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@
 
-bench: $(BENCH) $(call ENVIRONMENT,laptop) ## compare with other libraries: 2 M and 10 M rows, skew, workers, growth (hours; downloads two libraries)
+bench: $(BENCH) $(call ENVIRONMENT,laptop) ## compare with other libraries: 2 M and 10 M rows, skew, growth (hours; downloads two libraries)
 	@$(BIN)/python -m tests.benchmarks.run --rows 2000000
 	@$(BIN)/python -m tests.benchmarks.run --rows 2000000 --layout scattered
 	@$(BIN)/python -m tests.benchmarks.run --rows 10000000 --rounds 3
 	@$(BIN)/python -m tests.benchmarks.memory
-	@$(BIN)/python -m tests.benchmarks.cluster
 	@$(BIN)/python -m tests.benchmarks.sizing --check
 	@$(BIN)/python -m tests.benchmarks.growth
 

@@ -1,7 +1,7 @@
 """Runs of the job on a standalone cluster for ``sizing``, with limits of the kernel, read from event logs.
 
-Each worker is pinned to one core. The kernel limits what ``Case`` asks for: a slowed worker and a
-slow disk by a control group, a slow network by a network namespace that vanishes with the run.
+Each worker is pinned to one core. The kernel limits what ``Case`` asks for: a slowed worker by a control group, a
+slow network by a network namespace that vanishes with the run.
 """
 
 import json
@@ -54,7 +54,6 @@ class Case:
         hot: Rows of one list, the others are even; 0 = none.
         slow: Share of a core that the last worker gets.
         network: MB/s of the loopback that master, driver and workers share; 0 = no limit.
-        disk: MB/s that all workers may read from the disk; 0 = no limit.
         many_tasks: Cut files into small pieces and merge few partitions, to measure what a task costs (no prediction).
     """
 
@@ -65,7 +64,6 @@ class Case:
     hot: int = 0
     slow: float = 1.0
     network: float = 0.0
-    disk: float = 0.0
     many_tasks: bool = False
 
     @property
@@ -85,7 +83,7 @@ class Case:
         parts += ["many_tasks"] if self.many_tasks else []
         parts += [f"hot={self.hot / 1e6:g}M"] if self.hot else []
         parts += [f"slow={self.slow:g}"] if self.slow != 1 else []
-        parts += [f"{name}={getattr(self, name):g}" for name in ("network", "disk") if getattr(self, name)]
+        parts += [f"network={self.network:g}"] if self.network else []
         return ",".join(parts)
 
 
@@ -101,7 +99,7 @@ def case_of(text: str) -> Case:
         return float(value.removesuffix("M")) * (1e6 if value.endswith("M") else 1.0)
 
     values: dict[str, Any] = {}
-    wholes, reals = ("workers", "partitions", "hot"), ("slow", "network", "disk")
+    wholes, reals = ("workers", "partitions", "hot"), ("slow", "network")
     kinds: dict[str, Any] = {**dict.fromkeys(wholes, int), **dict.fromkeys(reals, float)}
     try:
         for word in words:
@@ -208,11 +206,6 @@ def _run(case: Case, path: str) -> Measured:
 def _prepare(folder: Path, case: Case, path: str) -> None:
     shutil.copy(built_wheel(folder / "dist"), folder / "rankmetrics_spark.zip")
     (folder / "events").mkdir()
-    if case.disk:
-        # What the system still holds of the log would be read without the disk.
-        for file in Path(path).glob("*.parquet"):
-            with file.open("rb") as log:
-                os.posix_fadvise(log.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     document: dict[str, Any] = {
         "evaluation_date": "2026-11-20",
         "source": {"path": path, "columns": {"experiment": "experiment", "user": "user", "item": "item"}},
@@ -327,7 +320,7 @@ def _sent(info: dict[str, Any], name: str) -> float:
 
 @contextmanager
 def _limited(case: Case, cluster: Workers) -> Iterator[None]:
-    """Pin each worker to a core of its own; slow down the last one, and the disk, by control groups."""
+    """Pin each worker to a core of its own; slow down the last one by a control group."""
     groups: list[Path] = []
 
     def group(kind: str, name: str, value: str, workers: Iterable[Running]) -> None:
@@ -345,10 +338,6 @@ def _limited(case: Case, cluster: Workers) -> Iterator[None]:
                 os.sched_setaffinity(int(thread.name), {number % (os.cpu_count() or 1)})
         if case.slow != 1:
             group("cpu", "cpu.cfs_quota_us", str(int(case.slow * 100_000)), cluster.workers[-1:])
-        if case.disk:
-            device = os.stat(ROOT).st_dev
-            limit = f"{os.major(device)}:{os.minor(device)} {int(case.disk * MB)}"
-            group("blkio", "blkio.throttle.read_bps_device", limit, cluster.workers)
         yield
     finally:
         for folder in groups:
@@ -436,9 +425,8 @@ def job_of(case: Case, path: str) -> Job:
 
 
 def cluster_of(case: Case) -> Cluster:
-    """The workers of a case; they share its network and its disk."""
-    shared = {name: getattr(case, name) / case.workers for name in ("network", "disk")}
-    return Cluster(case.workers, slow=case.slow, **shared)
+    """The workers of a case, which share its network."""
+    return Cluster(case.workers, slow=case.slow, network=case.network / case.workers)
 
 
 if __name__ == "__main__":
