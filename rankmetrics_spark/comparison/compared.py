@@ -133,7 +133,7 @@ class Compared:
         """The same rows of the users whom the trigger leaves out, at one look and without earlier values."""
         kinds = {"untriggered": "arm", "untriggered_values": "arm_values"}
         sums = self.totals.sums.items()
-        totals = Totals({key._replace(kind=kinds[key.kind]): each for key, each in sums if key.kind in kinds})
+        totals = ms.Totals({key._replace(kind=kinds[key.kind]): each for key, each in sums if key.kind in kinds})
         question = replace(self.question, request=replace(self.request, looks="one", trigger=None), earlier=False)
         both, none = totals.of("pair", self.keys), np.zeros(len(self.keys), bool)
         return Compared(totals, {}, question, self.keys, totals.sides("arm", self.keys), both, none)

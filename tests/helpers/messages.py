@@ -25,6 +25,11 @@ def messages(section: str) -> list[tuple[Any, str]]:
     ]
 
 
+def cases(section: str) -> list[tuple[Any, ...]]:
+    """The same of a section whose cases give several values: each is an argument of its own."""
+    return [(*given, message) for given, message in messages(section)]
+
+
 def texts(section: str) -> list[str]:
     """The lines of a section."""
     (cases,) = re.findall(rf"^== {section}\n(.*?)(?=^== |\Z)", FILE.read_text(encoding="utf-8"), re.M | re.S)

@@ -10,6 +10,7 @@ import yaml
 from rankmetrics_spark.engines import QUICK_JAVA
 from tests.helpers.commands import command
 from tests.helpers.logs import DATE, parquet, random_log
+from tests.helpers.messages import messages
 from tests.helpers.readme import PLATFORMS, commands, rename, section
 from tests.platforms.hadoop import JARS, Hadoop, hadoop
 from tests.platforms.support import Running, exact_rows, hadoop_of_spark, job_files, packed_python, wait_for
@@ -122,14 +123,7 @@ def test_client_mode_answers_where_the_command_is_typed(node: Hadoop, folder: Pa
     assert_same_bits(node, "/client", folder)
 
 
-@pytest.mark.parametrize(
-    ("mistake", "sentence"),
-    [
-        # Before and after the driver has a Spark session.
-        ("metrics=[nosuch@5]", "rankmetrics: metrics: unknown metric 'nosuch@5'; known: "),
-        ("source.path=/nowhere", "rankmetrics: cannot read parquet from '/nowhere': "),
-    ],
-)
+@pytest.mark.parametrize(("mistake", "sentence"), messages("mistakes on a node"))
 def test_a_mistake_is_one_sentence_in_the_log_of_one_attempt(
     node: Hadoop, folder: Path, mistake: str, sentence: str
 ) -> None:

@@ -8,6 +8,7 @@ import yaml
 
 from tests.helpers.commands import Call
 from tests.helpers.logs import a_list, parquet
+from tests.helpers.messages import cases
 
 
 @pytest.fixture
@@ -62,15 +63,7 @@ def test_the_metric_of_a_gate_decides(call: Call, config: Path) -> None:
     assert result["gates"] == "ndcg@10 of every candidate"
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "message"),
-    [
-        ("source.columns.user=uid", 3, "the impressions have no column for user_id: unknown column 'uid'"),
-        ("source.path=nowhere", 3, "cannot read parquet from 'nowhere': there is no such file or folder"),
-        ("metrics=ndgc@10", 2, "did you mean 'ndcg@10'"),
-        ("source.where=lenght(item_id) > 1", 2, "lenght"),
-    ],
-)
+@pytest.mark.parametrize(("change", "code", "message"), cases("mistakes of check"))
 def test_what_a_run_would_refuse_is_refused(call: Call, config: Path, change: str, code: int, message: str) -> None:
     result, out, err = call("check", config, "--set", change)
     assert (result, out) == (code, "")

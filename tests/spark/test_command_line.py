@@ -14,7 +14,7 @@ import yaml
 
 from tests.helpers.commands import ROOT, Call, command, ran, spark_environment
 from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
-from tests.helpers.messages import messages
+from tests.helpers.messages import cases, messages
 
 
 @pytest.fixture
@@ -166,17 +166,7 @@ def test_a_compared_run_prints_one_object_or_one_table_of_csv(
 
 
 @pytest.mark.outcome("`--table {table} --format {style}`", "exit 2: {message}")
-@pytest.mark.parametrize(
-    ("table", "style", "message"),
-    [
-        ("means", "json", "--table means is given with --format json; allowed: --format csv with it"),
-        (
-            "comparisons",
-            "csv",
-            "--table comparisons is given, and nothing is compared; allowed: a comparison.baseline,",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("table", "style", "message"), cases("tables to print"))
 def test_a_table_that_cannot_be_printed_ends_with_2_before_anything_is_read(
     call: Call, tmp_path: Path, document: dict[str, Any], table: str, style: str, message: str
 ) -> None:

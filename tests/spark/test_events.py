@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.errors import ConfigError, InputError, QualityError
+from rankmetrics_spark.errors import QualityError, RankmetricsError
 from tests.helpers.logs import config, csv_file
+from tests.helpers.messages import cases
 
 pytestmark = pytest.mark.both_engines
 
@@ -215,29 +216,15 @@ def test_a_run_records_what_became_of_the_events(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.outcome("events with {options}", "refused: {sentence}")
-@pytest.mark.parametrize(
-    ("options", "error", "sentence"),
-    [
-        ({"columns": {"relevance": "position"}}, ConfigError, "columns.relevance and events are both given"),
-        ({"list": ()}, ConfigError, "event_columns.list is given without list"),
-        ({"list": ["request", "item"]}, ConfigError, "event_columns.list is request, and list request, item; allowed"),
-        ({"columns": {}, "within": "1h"}, ConfigError, "columns.time is missing, for within; allowed: the times"),
-        ({"columns": {}, "event_columns": {}}, ConfigError, "missing, for events without event_columns.list; allowed"),
-        ({"grades": {"click": -1}}, ConfigError, "grades.click is -1; allowed: a number from 0"),
-        ({"grades": {"click": 1}}, InputError, "the events have no column for their kind: unknown column 'event'"),
-        ({"within": "soon"}, ConfigError, "within is 'soon'; allowed: a number of seconds, minutes, hours or days"),
-        ({"event_columns": {"query": "q"}}, ConfigError, "event_columns.query: unknown key 'query'; did you mean"),
-        ({"event_columns": {"list": "request", "item": "sku"}}, InputError, "the events have no column 'sku'"),
-        ({"columns": {"time": "half"}}, InputError, "column 'half' (time) of the impressions has type double; it must"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "error", "sentence"), cases("events that give no grades"))
 def test_what_gives_no_grades_is_refused_in_one_sentence(
-    spark: SparkSession, options: Any, error: type[Exception], sentence: str
+    spark: SparkSession, options: Any, error: str, sentence: str
 ) -> None:
     usual = {"columns": {"time": "seen"}, "list": "request", "event_columns": BY_LIST}
     log = [{**row, "half": 0.5} for row in shown("r1 10:00 x")]
-    with pytest.raises(error, match=re.escape(sentence)):
+    with pytest.raises(RankmetricsError, match=re.escape(sentence)) as caught:
         evaluate(log, ["ap@3"], events=events("r1 x 10:01"), **{**usual, **options})
+    assert type(caught.value).__name__ == error
 
 
 @pytest.mark.parametrize("unit", [1, 10**3, 10**6])

@@ -12,6 +12,7 @@ from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
 from tests.helpers.commands import ROOT, ran
 from tests.helpers.logs import exact
+from tests.helpers.messages import messages
 
 DAYS = ("2026-11-08", "2026-11-09")
 
@@ -90,16 +91,7 @@ def test_users_of_two_evaluations_are_compared_under_one_convention_only(spark: 
         compare(ours.unionByName(other), "a").collect()
 
 
-@pytest.mark.parametrize(
-    ("value", "sentence"),
-    [
-        ("timestamp(evaluation_date)", "evaluation_date of user_metrics is of type timestamp; allowed: dates, or text"),
-        ("20261108L", "evaluation_date of user_metrics is of type bigint; allowed: dates, or texts such as 2026-11-01"),
-        ("'2026/11/08'", "user_metrics: evaluation_date is '2026/11/08'; allowed: a date as YYYY-MM-DD"),
-        ("'2026-11-08 00:00:00'", "user_metrics: evaluation_date is '2026-11-08 00:00:00'; allowed: a date as YYYY"),
-        ("string(null)", "user_metrics: evaluation_date is '?null'?; allowed: a date as YYYY-MM-DD"),
-    ],
-)
+@pytest.mark.parametrize(("value", "sentence"), messages("dates of user_metrics"))
 def test_what_is_no_date_is_not_left_out(spark: SparkSession, value: str, sentence: str) -> None:
     wrong = users_of(spark, DAYS[1]).withColumn("evaluation_date", F.expr(value))
     users = wrong if "type" in sentence else wrong.unionByName(users_of(spark, DAYS[0]))

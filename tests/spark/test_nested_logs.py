@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import changed, evaluate, exposure
 from rankmetrics_spark.errors import ConfigError, InputError
+from tests.helpers.messages import messages
 
 pytestmark = pytest.mark.both_engines
 
@@ -140,16 +141,7 @@ def test_studies_read_lists_as_their_items(spark: SparkSession) -> None:
 
 
 @pytest.mark.outcome("a row per list, read with the columns {columns}", "exit 3: {sentence}")
-@pytest.mark.parametrize(
-    ("columns", "sentence"),
-    [
-        ({"items": "result"}, "have no column for items: unknown column 'result'; did you mean 'results'?"),
-        ({"items": "results", "item": "sku"}, "unknown field 'sku'; known: "),
-        ({"items": "user_id"}, "column 'user_id' (items) of the impressions has type string; it must be an array"),
-        ({"items": "item_ids", "relevance": "grade"}, "'item_ids' holds items without fields"),
-        ({"item": "item_ids", "relevance": "page"}, "column 'page' (relevance) of the impressions has one value per"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("columns", "sentence"), messages("rows per list"))
 def test_what_is_no_list_of_items_is_said(spark: SparkSession, columns: Any, sentence: str) -> None:
     with pytest.raises(InputError) as error:
         evaluated(pd.DataFrame(rows_of()), columns)
@@ -157,15 +149,7 @@ def test_what_is_no_list_of_items_is_said(spark: SparkSession, columns: Any, sen
 
 
 @pytest.mark.outcome("cells of text with `packed` {packed}", "exit 2: {sentence}")
-@pytest.mark.parametrize(
-    ("packed", "sentence"),
-    [
-        ({"parts": ["relevance"]}, "source.packed.parts is ['relevance']; allowed: each part once, item among them"),
-        ({"parts": ["item", "grade"]}, "source.packed.parts: unknown part 'grade'"),
-        ({"parts": ["item", "score"]}, "source.packed.between is null; allowed: a text with several parts"),
-        ({"separator": ""}, "source.packed.separator is ''"),
-    ],
-)
+@pytest.mark.parametrize(("packed", "sentence"), messages("packed cells"))
 def test_what_no_cell_can_be_is_refused(packed: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         evaluated(rows_of(), CELLS, packed=packed)

@@ -20,6 +20,7 @@ from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sources import failed_filter, read as source
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
+from tests.helpers.messages import messages
 
 LOG = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")]
 
@@ -186,18 +187,8 @@ def test_an_output_that_is_no_address_is_refused_before_the_evaluation(
     assert (code, sentence, steps) == (1, f"cannot write to 'a:b': {reason}", ["reading schemas ..."])
 
 
-FAILURES = [
-    ("Caused by: java.io.IOException: No space left on device", "the disk is full, here or where Spark keeps"),
-    ("java.nio.file.FileSystemException: /x: Read-only file system", "its file system is read-only"),
-    ("AccessControlException: Permission denied: user=a", "this user may not write there"),
-    ("java.io.IOException: Mkdirs failed to create file:/proc/x", "this user may not write there"),
-    ("ParentNotDirectoryException: Parent path is not a directory: file:/x", "it, or a folder above it, is a file"),
-    ("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "this session has no file system for 's3a'"),
-]
-
-
 @pytest.mark.outcome("an output that cannot be written: {error}", "exit 1: {reason}")
-@pytest.mark.parametrize(("error", "reason"), FAILURES)
+@pytest.mark.parametrize(("error", "reason"), messages("failed writes"))
 def test_a_failed_write_has_a_reason(error: str, reason: str) -> None:
     with pytest.raises(OutputError, match=f"^cannot write to 's3a://out': {reason}"), writing("s3a://out"):
         raise OSError(error)

@@ -25,6 +25,7 @@ from rankmetrics_spark.road import averages_of_sums, sums_of_users
 from rankmetrics_spark.statistics import exact_mean, limbs_of
 from tests.helpers.commands import Call
 from tests.helpers.logs import a_list, bits, by_user, exact, parquet
+from tests.helpers.messages import messages
 
 DAYS = [f"2026-11-{day:02}" for day in range(8, 12)]
 METRICS = ["ap@3", "ndcg@3", "rr", "judged@3"]
@@ -232,19 +233,7 @@ def test_compare_takes_the_dates_of_stored_days(spark: SparkSession) -> None:
     assert alone is not None and (alone["period_from"], alone["n_days"]) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"dates": DAYS[0]}, r"dates is '2026-11-08'; allowed: the first and the last date of a period"),
-        ({"dates": (DAYS[1], DAYS[0])}, r"dates: the period begins on 2026-11-09 and ends on 2026-11-08; allowed: an"),
-        ({"dates": (DAYS[1], "soon")}, r"dates is 'soon'; allowed: a date as YYYY-MM-DD"),
-        (
-            {"shared_users": "drop", "design": "paired"},
-            r"comparison.shared_users is drop, and comparison.design is paired, which",
-        ),
-        ({"shared_users": "some"}, r"comparison.shared_users: unknown value 'some'; known: keep, drop"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sentence"), messages("periods of compare"))
 def test_a_wrong_period_is_refused(spark: SparkSession, given: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         compare(stored(spark, (DAYS[0], "de", 1, 1, 0.5)), "a", **given)

@@ -14,7 +14,7 @@ from statsmodels.stats.power import TTestIndPower
 from rankmetrics_spark import plan
 from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.commands import Call
-from tests.helpers.messages import messages
+from tests.helpers.messages import cases, messages
 
 DAYS = [f"2026-11-{day:02}" for day in range(8, 13)]
 EARLIER = ["2026-11-01", "2026-11-02"]
@@ -279,16 +279,7 @@ def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: 
         assert json.loads(out) == json.loads(json.dumps(plan(users, "ap", 3, **options).as_dict()))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--metric", "rr"), 2, "user_metrics has no column for rr"),
-        (("--days", 16), 2, "days is 16, and 5 days are stored; allowed: up to 15"),
-        (("--shares", "half"), 2, "--shares is 'half'; allowed: two shares such as 0.5,0.5"),
-        (("--set", "correction=holm"), 2, "--set: unknown key 'correction'"),
-        (("--from", "2026-12-01", "--to", "2026-12-02"), 3, "nothing is published from 2026-12-01"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "message"), cases("mistakes of plan"))
 def test_the_command_ends_with_the_code_of_the_mistake(
     folder: Path, call: Call, arguments: tuple[str, ...], code: int, message: str
 ) -> None:

@@ -11,6 +11,7 @@ from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import InputError, QualityError
 from tests.bad_input import outcomes
 from tests.helpers.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet, random_log
+from tests.helpers.messages import cases
 
 NAN, INFINITE = float("nan"), float("inf")
 REAL = "experiment_id string, user_id string, item_id string, position double, relevance double, score double"
@@ -245,15 +246,7 @@ def test_a_missing_column_is_named_with_the_nearest_one(spark: SparkSession) -> 
 
 
 @pytest.mark.outcome("the value {value} in the column {column}", "exit 3: the column, its type and what it must be")
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("position", "'1'", r"column 'position' \(position\) has type string; it must be a number"),
-        ("position", "true", r"column 'position' \(position\) has type boolean; it must be a number"),
-        ("relevance", "array(1)", r"column 'relevance' \(relevance\) has type array<int>; it must be a number"),
-        ("user_id", "map('a', 1)", r"column 'user_id' \(user_id\) has type map<string,int>; it must be a string"),
-    ],
-)
+@pytest.mark.parametrize(("column", "value", "message"), cases("columns of a wrong type"))
 def test_a_column_of_a_wrong_type_is_named(spark: SparkSession, column: str, value: str, message: str) -> None:
     log = impressions(spark, a_list([1])).drop(column).selectExpr("*", f"{value} as {column}")
     with pytest.raises(InputError, match=message):

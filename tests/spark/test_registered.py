@@ -16,6 +16,7 @@ from rankmetrics_spark.report import figures_of, local_tables
 from rankmetrics_spark.sinks import files_of, seals
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, a_list, config, parquet
+from tests.helpers.messages import messages
 from tests.helpers.readme import blocks
 
 (PAGE,) = blocks("text", (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8"))
@@ -103,14 +104,7 @@ def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp
     assert day(spark, tmp_path, "2026-11-19", looks="one").record["verdict"][-1] == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{baseline: a}", "the plan has no primary metric"),
-        ("{baseline: a, primary: rr, ends: 2026-11-20}", "ends"),
-        ("{baseline: a, primary: rr, end: soon}", "end"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), messages("plans to register"))
 def test_a_plan_that_says_too_little_is_refused(tmp_path: Path, call: Call, text: str, message: str) -> None:
     code, _, err = registered(call, tmp_path, text)
     assert code == 2 and message in err and not (tmp_path / "out").exists()

@@ -125,14 +125,7 @@ def test_by_score_the_rank_breaks_ties_for_conventions_that_want_it(spark: Spark
     assert ours == {(row["experiment_id"], row["user_id"]): row["ap_at_10"] for row in users.collect()}
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ("rr(position)", "rr by position got 1 columns; allowed: position, relevance, item"),
-        ("rr(position, clicked, 'a', 'b')", "rr by position got 4 columns; allowed: position, relevance, item"),
-        ("rr(position, clicked, 1.5D)", r"rr got item ids as floating-point numbers; allowed: CAST.item AS STRING"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), messages("calls of a function in SQL"))
 def test_a_wrong_call_from_sql_says_what_is_allowed(spark: SparkSession, call: str, message: str) -> None:
     register_udfs(spark, "rr")
     spark.createDataFrame([(1, 1)], "position int, clicked int").createOrReplaceTempView("one_row_of_a_test")

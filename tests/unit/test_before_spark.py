@@ -18,7 +18,7 @@ from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, O
 from rankmetrics_spark.report import Figures, html as page
 from rankmetrics_spark.sinks import records_in
 from tests.helpers.commands import ROOT
-from tests.helpers.messages import messages
+from tests.helpers.messages import cases, messages
 from tests.helpers.packages import quick_vega
 
 Refused = Callable[..., tuple[int, str]]
@@ -347,18 +347,7 @@ FOREIGN = {
 
 
 @pytest.mark.outcome("a report whose file is {what}", "exit 2, before anything is computed; what is there stays")
-@pytest.mark.parametrize(
-    ("what", "file", "message"),
-    [
-        ("the log", "log/part-0.parquet", "it is there, and it is no page of this package"),
-        ("the config", "config.yaml", "it is there, and it is no page of this package"),
-        ("a pointer", "out/published/2026-11-20.json", "it is there, and it is no page of this package"),
-        ("a page of another program", "page.html", "it is there, and it is no page of this package"),
-        ("a link to another file", "link.html", "it is a link, and no link is followed"),
-        ("a link to a file that is missing", "dangling.html", "it is a link, and no link is followed"),
-        ("a folder", "log", "it is a folder or a device"),
-    ],
-)
+@pytest.mark.parametrize(("what", "file", "message"), cases("files of a report"))
 def test_a_report_replaces_nothing_but_a_page(
     refused: Refused, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str, file: str, message: str
 ) -> None:

@@ -16,6 +16,7 @@ from rankmetrics_spark.gates import gate_checks
 from rankmetrics_spark.layouts import LAYOUTS, Reading
 from rankmetrics_spark.metrics import list_hashes, parse, resolve
 from rankmetrics_spark.report import sentence, verdict_of
+from tests.helpers.messages import messages
 from tests.helpers.users import METRIC, PAIR, compared, table, times
 
 REQUEST = Comparison("a", only_changed=True)
@@ -168,16 +169,7 @@ def test_the_effect_over_all_users_says_what_its_interval_is_not(rules: dict[str
 # ---- the option
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        ({"design": "independent"}, "design is independent; allowed with it: auto or paired"),
-        ({"shared_users": "drop"}, "shared_users is drop; allowed with it: keep"),
-        ({"mean_over": "lists"}, "mean_over is lists; allowed with it: users"),
-        ({"cluster": "home"}, "cluster is home; allowed with it: null"),
-        ({"period": {"from": "2026-11-08"}}, "period is set; allowed with it: null"),
-    ],
-)
+@pytest.mark.parametrize(("other", "words"), messages("only_changed"))
 def test_what_it_does_not_go_with_is_refused(other: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=f"comparison.only_changed is true, and comparison.{words}"):
         Comparison.read({"baseline": "a", "only_changed": True, **other})

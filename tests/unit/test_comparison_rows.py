@@ -19,6 +19,7 @@ from rankmetrics_spark.pointers import Compared, Entry, History, Pointer
 from rankmetrics_spark.statistics import poisson_weights
 from tests.helpers import users as us
 from tests.helpers.commands import ROOT
+from tests.helpers.messages import cases
 from tests.tables_page import updated
 
 # ---- against SciPy, statsmodels and NumPy
@@ -393,14 +394,7 @@ def test_each_statistic_is_in_a_test_of_rows_and_in_the_docs() -> None:
     assert updated(page) == page, "run: make readme"
 
 
-@pytest.mark.parametrize(
-    ("columns", "settings", "message"),
-    [
-        ((), {"type": "float"}, "statistic new: unknown type 'float'; known: double, long, string"),
-        ((), {"needs": "rank"}, "statistic new: unknown need 'rank'; did you mean 'ranks'?"),
-        (("new", "note"), {}, "column 'note' already belongs to statistic 'note'; choose another name"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "settings", "message"), cases("statistics that do not fit"))
 def test_a_statistic_that_does_not_fit_is_refused(columns: Any, settings: Any, message: str) -> None:
     def new(rows: Any) -> Any:
         return rows.keys

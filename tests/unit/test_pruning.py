@@ -23,6 +23,7 @@ from rankmetrics_spark.sinks import DatePruned, Files, Partitions, files_of, liv
 # The reason: a prune and a run exclude each other by the claims of runs.
 from rankmetrics_spark.sinks.claims import ways
 from tests.helpers.kills import Killed
+from tests.helpers.messages import cases
 
 TABLES = ("user_metrics", "experiment_metrics")
 DAYS = ("2026-08-01", "2026-08-02", "2026-11-01", "2026-11-02")
@@ -333,19 +334,7 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
         assert call("--output", root, "--keep", keep) == (0, "", "nothing to remove\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        ((), 2, "nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both"),
-        (("--keep", "90"), 2, "--keep is '90'; allowed: a number of days or weeks such as 90d or 12w"),
-        (("--keep", "0d"), 2, "--keep is '0d'; allowed: "),
-        (("--keep", "-3d"), 2, "--keep is '-3d'; allowed: "),
-        (("--keep", "9d", "--table", "lake", "--output", "x"), 2, "allowed: exactly one of --output and --table"),
-        (("--compact", "--table", "lake"), 2, "--compact is given with --table; allowed: OPTIMIZE (Delta), "),
-        (("--keep", "9d", "--output", "nowhere"), 3, "nothing is published in 'nowhere'; allowed: the output folder"),
-        (("--keep", "9d", "--output", "wasb://a/b"), 2, "--output is 'wasb://a/b', which this process does not reach"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "message"), cases("mistakes of prune"))
 def test_a_mistake_is_one_sentence(root: Path, words: tuple[str, ...], code: int, message: str) -> None:
     before = tree(root)
     output = () if {"--output", "--table"} & {*words} else ("--output", root)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.benchmarks import sizing, sizing_model as sm, sizing_runs
 from tests.benchmarks.sizing_runs import Case, Measured, Task
+from tests.helpers.messages import messages
 
 READ = sm.Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * sm.MIB)
 LOOK = sm.Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
@@ -123,23 +124,7 @@ class TestCommand:
         ):
             assert words in printed
 
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            (["--rows", "0"], "0 is not a finite number above 0"),
-            (["--rows", "nan"], "nan is not a finite number above 0"),
-            (["--rows", "inf"], "inf is not a finite number above 0"),
-            (["--rows", "many"], "invalid positive value: 'many'"),
-            (["--nodes", "2.5"], "2.5 is not a whole number"),
-            (["--nodes", "-1"], "-1 is not a finite number above 0"),
-            (["--partitions", "0"], "0 is not a finite number above 0"),
-            (["--memory", "64"], "64 is not a size such as 512m or 64g"),
-            (["--memory", "0g"], "0 is not a finite number above 0"),
-            (["--slow", "1.5"], "1.5 is above 1"),
-            (["--hot", "2e10"], "a list of 2e+10 rows is longer than the log of 1e+10"),
-            (["--clock", "sun"], "invalid choice: 'sun'"),
-        ],
-    )
+    @pytest.mark.parametrize(("arguments", "words"), messages("arguments of sizing"))
     def test_refuses_nonsense(self, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as error:
             sizing.main(arguments)
@@ -153,7 +138,7 @@ def task(stage: int, start: float, end: float, **more: float) -> Task:
 
 
 class TestRuns:
-    @pytest.mark.parametrize("case", [*sizing_runs.UNSEEN, Case(2_500_000, disk=2.5)])
+    @pytest.mark.parametrize("case", [*sizing_runs.UNSEEN, Case(2_500_000, network=2.5)])
     def test_case_is_read_as_it_is_written(self, case: Case) -> None:
         assert sizing_runs.case_of(str(case)) == case
 
