@@ -335,10 +335,6 @@ def same_work_contenders(folder: Path) -> list[Contender]:
 
 def light_peers(folder: Path) -> list[Contender]:
     return [
-        OutOfProcess("DuckDB SQL", module="duckdb_sql", folder=folder),
-        OutOfProcess("DuckDB SQL, by score", module="duckdb_sql:by_score", folder=folder),
-        OutOfProcess("Polars lazy", module="polars_lazy", folder=folder),
-        OutOfProcess("Polars lazy, by score", module="polars_lazy:by_score", folder=folder),
         OutOfProcess("pytrec_eval, metric part only", module="trec_eval", max_rows=2_000_000, folder=folder),
         InSession(
             "RankingEvaluator, 12 numbers, lists cached",
